@@ -24,21 +24,18 @@ from benchmarks.measure import cpu_seconds, race
 from pipeline_src.corpus.documents import in_validation_split
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.interpretation.data import (
+    MAX_SENTENCES,
     MAX_WORDS,
     MIN_WORDS,
-    SENTENCES_PER_DOCUMENT,
-    Tagged,
-    Tree,
-    read_trees,
-    two_contexts,
+    LabelledSentences,
+    read_tagged,
     words_of,
 )
-from pipeline_src.interpretation.heads import relations
+from pipeline_src.interpretation.heads import Tree, read_trees, relations
 from pipeline_src.interpretation.mdl_probe import online_code
-from pipeline_src.interpretation.model import Sentence, StudiedModel
+from pipeline_src.interpretation.model import ProbedModel, Sentence
 from pipeline_src.interpretation.probes import LabelledWords, capitals, labelled_words, probe, train_probes
-from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
-from pipeline_src.interpretation.structure import structure
+from pipeline_src.interpretation.senses import in_two_contexts, self_similarity, two_contexts
 from pipeline_src.tasks.spec import load_spec
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
@@ -73,11 +70,12 @@ def main() -> int:
         return 2
     torch.set_num_threads(1)
     start = cpu_seconds()
-    model = StudiedModel.open(arguments.model or minilm_folder())
+    model = ProbedModel.open(arguments.model or minilm_folder())
     control = model.with_random_weights(SEED)
     trees = read_trees(load_spec("pos"), TREEBANK)
     found: list[Figure] = []
-    for figure in _figures(model, control, trees):
+    tagged = read_tagged(load_spec("pos"), TREEBANK, sys.maxsize)
+    for figure in _figures(model, control, tagged, trees):
         found.append(figure)
         bar = " to ".join(f"{end:.3g}" for end in (figure.least, figure.most) if np.isfinite(end))
         kind = (
@@ -97,15 +95,11 @@ def main() -> int:
     return 0 if record["met"] else 1
 
 
-def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:
-    yield from _tags(model, control, trees)
+def _figures(
+    model: ProbedModel, control: ProbedModel, tagged: LabelledSentences, trees: Sequence[Tree]
+) -> Iterator[Figure]:
+    yield from _tags(model, control, tagged)
     yield from _capitals(model, control)
-    tagged = Tagged([tree.sentence for tree in trees], [tree.tags for tree in trees])
-    ours, theirs = (homograph_accuracy(each, tagged) for each in (model, control))
-    assert ours is not None and theirs is not None
-    yield Figure("homographs: layer 0", ours["accuracy"][0], most=0.55)
-    yield Figure("homographs: best layer", max(ours["accuracy"]), least=0.78)
-    yield Figure("homographs: best layer of random weights", max(theirs["accuracy"]), most=0.56)
     falls = [self_similarity(each, tagged.sentences, SEED)["fall"] for each in (model, control)]
     yield Figure("self-similarity: fall from layer 0", falls[0], least=0.30)
     yield Figure("self-similarity: fall of random weights", falls[1], most=0.03)
@@ -118,21 +112,15 @@ def _figures(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) 
         yield Figure(
             f"head {rows[name]['layer']}-{rows[name]['head']}, {name}: over the best offset", gain, least=least
         )
-    edges = structure(model, control, trees, SEED)
-    yield Figure("tree edges: best layer over neighbours", max(edges["model"]) - edges["neighbours"], least=0.12)
-    yield Figure("tree edges: random weights over neighbours", max(edges["random"]) - edges["neighbours"], most=0.03)
 
 
-def _tags(model: StudiedModel, control: StudiedModel, trees: Sequence[Tree]) -> Iterator[Figure]:
+def _tags(model: ProbedModel, control: ProbedModel, tagged: LabelledSentences) -> Iterator[Figure]:
     spec = load_spec("pos")
-    numbers = {tag: number for number, tag in enumerate(spec.labels)}
-    test = [in_validation_split(f"pos:{tree.sentence.document}", SEED, TEST_SHARE) for tree in trees]
+    test = [in_validation_split(f"pos:{sentence.document}", SEED, TEST_SHARE) for sentence in tagged.sentences]
     sides: list[dict[str, Any]] = []
     codes: list[dict[str, Any]] = []
     for each in (model, control):
-        parts = _halves(
-            each, [tree.sentence for tree in trees], [[numbers[t] for t in tree.tags] for tree in trees], test
-        )
+        parts = _halves(each, *tagged, test)
         sides.append(probe(*parts, len(spec.labels), SEED).figures)
         codes.append(online_code(parts[0], len(spec.labels), SEED)[1])
         if each is model:
@@ -183,7 +171,7 @@ def _against_scikit_learn(
     yield Figure("probes: CPU time over scikit-learn's", seconds["ours"] / seconds["peer"], most=AS_CHEAP)
 
 
-def _capitals(model: StudiedModel, control: StudiedModel) -> Iterator[Figure]:
+def _capitals(model: ProbedModel, control: ProbedModel) -> Iterator[Figure]:
     sentences = list(_article_sentences())
     labels = capitals(sentences)
     test = [in_validation_split(sentence.document, SEED, TEST_SHARE) for sentence in sentences]
@@ -195,7 +183,7 @@ def _capitals(model: StudiedModel, control: StudiedModel) -> Iterator[Figure]:
 
 
 def _halves(
-    model: StudiedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]], test: Sequence[bool]
+    model: ProbedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]], test: Sequence[bool]
 ) -> tuple[LabelledWords, LabelledWords]:
     sides = []
     for wanted in (False, True):
@@ -208,9 +196,7 @@ def _article_sentences() -> Iterator[Sentence]:
     left = WORDS
     for number, text in enumerate(articles_text()):
         texts = [one for paragraph in text.split("\n") for one in split_sentences(paragraph, "en")]
-        some = [words for words in map(words_of, texts) if MIN_WORDS <= len(words) <= MAX_WORDS][
-            :SENTENCES_PER_DOCUMENT
-        ]
+        some = [words for words in map(words_of, texts) if MIN_WORDS <= len(words) <= MAX_WORDS][:MAX_SENTENCES]
         for words in some:
             yield Sentence(words, f"article {number}")
             left -= len(words)

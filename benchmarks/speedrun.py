@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.config.machine import Precision
 from pipeline_src.config.study import load_study
-from pipeline_src.interpretation.minimal_pairs import judge_pair_set, read_pair_set
+from pipeline_src.interpretation.minimal_pairs import judge_sentence_pairs, read_pair_set
 from pipeline_src.models.attention import PackedBatch, QueryRows, Window, attention
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
@@ -290,7 +290,7 @@ def score_blimp(objective: PretrainingObjective[Any], blimp: Path, pairs: int) -
         save_model(Path(folder), weights, config, huggingface_class, VOCABULARY, "")
         model = open_masked_lm(Path(folder))
     model = replace(model, encoder=module.bert.eval(), head=module.cls["predictions"].eval())  # the trick's own
-    found = judge_pair_set(model, None, read_pair_set(blimp, 1, pairs), "BLiMP")
+    found = judge_sentence_pairs(model, None, read_pair_set(blimp, 1, pairs), "BLiMP")
     return float(found["BLiMP all"]["accuracy"])
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pipeline_src.config.schema import Section
 
 MASK = "[MASK]"  # in params.yaml, whatever the vocabulary's spelling
-MADE_HERE = ("templates", "treebank")  # minimal pairs that are not fetched
+MADE_HERE = ("templates",)  # minimal pairs that are not fetched
 
 
 class InterpretationParams(Section):
@@ -18,7 +18,7 @@ class InterpretationParams(Section):
         words: most words of running text for the analyses of capitals and of the similarity of a word's vectors.
         sentences: most sentences of running text over which attention is averaged.
         minimal_pairs: sets of sentence pairs of which the correct one should be more probable: ``templates`` of this
-            project, the ``treebank`` of a task, or an entry of ``catalogue/task_sources`` (``blimp``).
+            project, or an entry of ``catalogue/task_sources`` (``blimp``).
         pairs_per_set: most pairs of each file of a downloaded set; null takes all, as published figures do.
         prompts: texts that the model continues.
         masks: texts with one [MASK], each with a word whose rank there is recorded.

@@ -9,39 +9,33 @@ import numpy as np
 
 from pipeline_src.common.counter_rng import derive_seed, integers
 
-RESAMPLES = 1000
+NUM_RESAMPLES = 1000
 
 
 def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
-    """Return the 95 % interval of the mean of each row, resampling documents.
-
-    Args:
-        values: one per word, [rows, W].
-        documents: document of each word.
-        seed: keys the resampling.
-
-    Returns:
-        Lower and upper end for each row.
-    """
+    """Return the ends of the 95 % interval of the mean of each row of [rows, W], resampling the words' documents."""
     names, of_word = np.unique(np.asarray(documents), return_inverse=True)
     words = np.bincount(of_word, minlength=len(names))
     sums = np.stack([np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values])
     counts = _resampled_counts(seed, len(names))
+    # The mean of a resample is over words: documents are of different lengths.
     ends = np.quantile(sums @ counts.T / (counts @ words), [0.025, 0.975], axis=1)
     return [[rounded(end) for end in both] for both in ends.T]
 
 
 @lru_cache(maxsize=2)  # training documents and test documents
 def _resampled_counts(seed: int, documents: int) -> np.ndarray:
-    """Count how often each resample contains each document, float64 [RESAMPLES, documents]."""
+    """Count how often each resample contains each document, float64 [resamples, documents]."""
     columns = np.arange(documents)
-    sampled = integers(derive_seed(seed, "documents drawn"), np.arange(RESAMPLES)[:, None], columns[None], documents)
+    sampled = integers(
+        derive_seed(seed, "documents drawn"), np.arange(NUM_RESAMPLES)[:, None], columns[None], documents
+    )
     return np.stack([np.bincount(row, minlength=documents) for row in sampled]).astype(float)
 
 
-def interval(ours: np.ndarray, theirs: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
-    """Return the 95 % interval of the difference of two means (paired bootstrap); see :func:`intervals`."""
-    return intervals((ours.astype(float) - theirs.astype(float))[None], documents, seed)[0]
+def interval(first: np.ndarray, second: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
+    """Return the 95 % interval of the mean of ``first`` minus that of ``second`` (paired bootstrap)."""
+    return intervals((first.astype(float) - second.astype(float))[None], documents, seed)[0]
 
 
 def balancing(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -66,5 +60,5 @@ def rounded(value: float) -> float:
 
 
 def rounded_list(values: Iterable[float]) -> list[float]:
-    """Round every value; see :func:`rounded`."""
+    """Round every value to four digits."""
     return [rounded(value) for value in values]

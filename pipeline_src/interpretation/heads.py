@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ from torch import Tensor
 from pipeline_src.corpus.documents import in_validation_split
 from pipeline_src.interpretation.attention_maps import attention_maps, merge_tokens, unit_of_tokens
 from pipeline_src.interpretation.bootstrap import rounded, rounded_list
-from pipeline_src.interpretation.data import Tree
-from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
+from pipeline_src.interpretation.model import ProbedModel, Sentence, tokenize_words
+from pipeline_src.tasks.readers import read_sentences
+from pipeline_src.tasks.spec import Columns, TaskSpec
 
 # A head has the first role for which its attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a broad
 # head has an entropy above 3.8 nats over 128 tokens, 0.78 of the maximum).
@@ -23,14 +25,49 @@ ROLES = {"next": 0.5, "previous": 0.5, "self": 0.5, "first mark": 0.6, "last mar
 OFFSETS = [offset for offset in range(-3, 4) if offset]  # the baseline predicts the word at a fixed offset
 MIN_RELATION_WORDS = 30  # in each half
 DIRECTIONS = ("dependent to head", "head to dependent")
+HEAD, RELATION = 7, 8  # columns of CoNLL-U, counted from 1
 
 
-def head_roles(model: StudiedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Compute each head's mean attention from a token to each kind of position, and its role.
+class Tree(NamedTuple):
+    """A sentence with, for each word, the index of its head (-1 for the root) and its relation."""
 
-    Raises:
-        Skipped: see :func:`attention_maps`.
+    sentence: Sentence
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+    def dependents(self) -> Iterator[tuple[int, int, str]]:
+        """Yield each word with its head and relation, except the root and punctuation."""
+        for word, (head, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
+            if head >= 0 and relation != "punct":
+                yield word, head, relation
+
+
+def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
+    """Read the dependency trees of a CoNLL-U file; none from a file of another format.
+
+    Subtypes of relations, as in ``nmod:poss``, are removed. Sentences whose annotation is not a tree are left out.
     """
+    if spec.format != "conllu":
+        return []
+    columns = [_column(spec, path, number) for number in (HEAD, RELATION)]
+    trees = []
+    for example, heads, relations in zip(read_sentences(spec, path), *columns, strict=True):
+        valid = all(head.isdecimal() and int(head) <= len(heads) for head in heads)
+        if valid and sum(head == "0" for head in heads) == 1:
+            sentence = Sentence(example.words, str(example.document))
+            names = tuple(relation.split(":")[0] for relation in relations)
+            trees.append(Tree(sentence, tuple(int(head) - 1 for head in heads), names))
+    return trees
+
+
+def _column(spec: TaskSpec, path: Path, number: int) -> list[Sequence[str]]:
+    """Read one column of every sentence, as if it held the words."""
+    other = spec.model_copy(update={"columns": Columns(texts=(number,), label=spec.columns.label)})  # type: ignore[union-attr]
+    return [example.words for example in read_sentences(other, path)]
+
+
+def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """Compute each head's mean attention from a token to each kind of position, and its role."""
     texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
     total: Any = 0
     tokens = 0
@@ -53,7 +90,8 @@ def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
     length = maps.shape[-1]
     text = slice(leading, length - trailing)
     rows = maps[..., text, :]
-    diagonal = {shift: maps.diagonal(shift, -2, -1) for shift in (-1, 0, 1)}  # attention from i to i + shift
+    # Attention from i to i + shift. The diagonal at -1 starts with the second token, so its index is one less.
+    diagonal = {shift: maps.diagonal(shift, -2, -1) for shift in (-1, 0, 1)}
     entropy = -(rows * rows.clamp(min=1e-12).log()).sum(-1) / math.log(length)
     return torch.stack(
         [
@@ -68,30 +106,28 @@ def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
 
 
 def _role(means: Sequence[float]) -> str | None:
-    return next((name for (name, least), value in zip(ROLES.items(), means, strict=True) if value > least), None)
+    return next((name for (name, bound), value in zip(ROLES.items(), means, strict=True) if value > bound), None)
 
 
 def relations(
-    model: StudiedModel, control: StudiedModel, trees: Sequence[Tree], seed: int, min_words: int = MIN_RELATION_WORDS
+    model: ProbedModel, control: ProbedModel, trees: Sequence[Tree], seed: int, min_words: int = MIN_RELATION_WORDS
 ) -> list[dict[str, Any]]:
     """Find for each relation the head that most often attends most to the dependency's other end.
 
     It is compared with the best fixed offset and with the best head of random weights. All three are chosen on one half
     of the documents and evaluated on the other, since the best of hundreds of heads is good at something by chance.
-
-    Raises:
-        Skipped: see :func:`attention_maps`.
     """
     subwords = tokenize_words(model, [tree.sentence for tree in trees])  # the control has the same tokenizer
-    trees = [tree for tree, words in zip(trees, subwords.words, strict=True) if _fits(tree, words)]
+    trees = [tree for tree, words in zip(trees, subwords.words, strict=True) if len(set(words)) == len(tree.heads) > 1]
     half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in trees]
-    ours, theirs = (hits_of_heads(each, trees, half) for each in (model, control))
+    hits_of_model, hits_of_control = (hits_of_heads(probed, trees, half) for probed in (model, control))
     rows = []
     for name, (counts, hits) in hits_of_offsets(trees, half).items():
         if min(counts) < min_words:
             continue
         offset = int(np.argmax(hits[0]))
-        best = layer, head, direction = best_head(ours[name])
+        of_model, of_control = hits_of_model[name], hits_of_control[name]
+        best = layer, head, direction = best_head(of_model)
         rows.append(
             {
                 "relation": name,
@@ -99,17 +135,13 @@ def relations(
                 "layer": layer + 1,
                 "head": head + 1,
                 "direction": DIRECTIONS[direction],
-                "found": rounded(ours[name][1][best] / counts[1]),
+                "found": rounded(of_model[1][best] / counts[1]),
                 "offset": OFFSETS[offset],
                 "found_by_offset": rounded(hits[1][offset] / counts[1]),
-                "found_by_random": rounded(theirs[name][1][best_head(theirs[name])] / counts[1]),
+                "found_by_random": rounded(of_control[1][best_head(of_control)] / counts[1]),
             }
         )
     return sorted(rows, key=lambda row: (row["relation"] != "all", -row["words"], row["relation"]))
-
-
-def _fits(tree: Tree, words: Sequence[int]) -> bool:
-    return len(set(words)) == len(tree.heads) > 1
 
 
 def best_head(hits: np.ndarray) -> tuple[int, int, int]:
@@ -118,13 +150,10 @@ def best_head(hits: np.ndarray) -> tuple[int, int, int]:
     return int(layer), int(head), int(direction)
 
 
-def hits_of_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
+def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
     """Count for each relation how often each head attends most to the dependency's other end, [2 halves, L, A, 2].
 
-    Args:
-        model: has room for every word of every tree.
-        trees: of at least two words each.
-        half: 0 or 1 for each tree.
+    ``half`` is 0 or 1 for each tree. Trees have two words or more and fit into the model's input.
     """
     subwords = tokenize_words(model, [tree.sentence for tree in trees])
     hits: dict[str, np.ndarray] = {}
@@ -132,7 +161,8 @@ def hits_of_heads(model: StudiedModel, trees: Sequence[Tree], half: Sequence[int
         tree = trees[number]
         words = slice(model.num_leading, model.num_leading + len(tree.heads))
         attention = merge_tokens(maps, unit_of_tokens(model, subwords.words[number]))[..., words, words].clone()
-        attention.diagonal(0, -2, -1).fill_(-1.0)
+        attention.diagonal(0, -2, -1).fill_(-1.0)  # no word is its own head
+        # Dependent to head: the word that each attends to most. Head to dependent: the word that attends most to it.
         predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)  # [L, A, words, 2]
         correct = (predicted == torch.tensor(tree.heads)[:, None]).numpy()
         for word, _, relation in tree.dependents():

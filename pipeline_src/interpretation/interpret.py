@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,37 +17,31 @@ from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
-from pipeline_src.interpretation.attention_maps import shown_sentences
 from pipeline_src.interpretation.bootstrap import balancing, interval, intervals
-from pipeline_src.interpretation.data import (
-    InterpretationContext,
-    Skipped,
-    Tagged,
-    chosen_sentences,
-    words_of,
-    words_of_two_sources,
-)  # fmt: skip
-from pipeline_src.interpretation.generation import check_fills_masks, completions, fill_masks, loss_by_masks
+from pipeline_src.interpretation.data import InterpretationContext, LabelledSentences, words_of
+from pipeline_src.interpretation.generation import completions, fill_masks, loss_by_masks
 from pipeline_src.interpretation.heads import head_roles, relations
 from pipeline_src.interpretation.mdl_probe import online_code
 from pipeline_src.interpretation.minimal_pairs import (
-    WordPair,
-    judge,
-    judge_pair_set,
+    judge_sentence_pairs,
+    judge_word_pairs,
     read_pair_set,
     template_pairs,
-    treebank_pairs,
-)  # fmt: skip
-from pipeline_src.interpretation.model import Sentence, StudiedModel, tokenize_words
+)
+from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, tokenize_words
 from pipeline_src.interpretation.probes import CAPITALS, capitals, labelled_words, probe
-from pipeline_src.interpretation.senses import homograph_accuracy, in_two_contexts, self_similarity
-from pipeline_src.interpretation.structure import structure
+from pipeline_src.interpretation.senses import (
+    WordSenses,
+    in_two_contexts,
+    same_language,
+    self_similarity,
+    two_contexts,
+    words_of_two_sources,
+)
+from pipeline_src.interpretation.sentences import choose_sentences, shown_sentences
 from pipeline_src.models.bert import check_architecture
 
-MASKS = 8  # that a prompt is completed with
-
-Found = tuple[dict[str, Any], dict[str, str]]  # results by name, and the reason why each missing one is missing
-Labels = Sequence[Sequence[int]]  # of each word of each sentence
+Results = tuple[dict[str, Any], dict[str, str]]  # results by name, and the reason why each missing one is missing
 
 
 def run(
@@ -59,12 +53,7 @@ def run(
     finetune: FinetuneParams,
     interpretation: InterpretationParams,
 ) -> None:
-    """Write ``results/interpretation/``: a file for each measure, and ``contents.json`` with what is missing and why.
-
-    Args:
-        seed: keys the control's weights and all sampling.
-        corpus, model, tasks, finetune, interpretation: sections of params.yaml.
-    """
+    """Write ``results/interpretation/``: a file for each measure, and ``contents.json``: what is missing, and why."""
     context = InterpretationContext(
         seed, interpretation, tuple(corpus.sources), corpus.validation, tasks,
         Path(finetune.model), model.position_init,
@@ -74,15 +63,15 @@ def run(
 
 
 def write_measures(context: InterpretationContext, folder: Path) -> None:
-    """Run all measures on a model and write ``folder``; errors as in :func:`run`."""
+    """Run all measures on a model and write ``folder``."""
     torch.set_num_threads(1)  # the order of sums must not depend on the machine
     skipped: dict[str, str] = {}
     with atomic_directory(folder) as out:
         for name, measure in MEASURES.items():
             log.info("measuring %s", name)
-            found, reasons = measure(context)
+            results, reasons = measure(context)
             skipped |= reasons
-            write_json(out / f"{name}.json", found)
+            write_json(out / f"{name}.json", results)
         config = context.model.config
         model = {
             "title": config.names.title,
@@ -95,54 +84,42 @@ def write_measures(context: InterpretationContext, folder: Path) -> None:
         log.info("%s left out: %s", name, reason)
 
 
-def _collect(parts: dict[str, Callable[[], Any]]) -> Found:
-    """Call each part; those that raise Skipped or return None are listed with their reason."""
-    found, reasons = {}, {}
+def _collect(parts: dict[str, Callable[[], Any]]) -> Results:
+    results, reasons = {}, {}
     for name, part in parts.items():
         try:
-            value = part()
-        except Skipped as skipped:
+            results[name] = part()
+        except SkipMeasure as skipped:
             reasons[name] = str(skipped)
-            continue
-        if value is None:
-            reasons[name] = "the study's data have none"
-        else:
-            found[name] = value
-    return found, reasons
+    return results, reasons
 
 
-def _probes(context: InterpretationContext) -> Found:
+def _probes(context: InterpretationContext) -> Results:
     def tags(task: str) -> Any:
-        names, *parts = context.tagged[task]
-        sides = [(part.sentences, _tag_numbers(part, names)) for part in parts]
-        return _compare_probes(context, sides, len(names), balance=False)
+        if task not in context.tagged:
+            raise SkipMeasure(f"{task} is no tagging task")
+        classes, train, test = context.tagged[task]
+        return _compare_probes(context, train, test, classes, balance=False)
 
     def capitalisation() -> Any:
         normalizer = context.model.tokenizer.normalizer
         if normalizer is None or normalizer.normalize_str("A") == "A":
-            raise Skipped("the model sees capitals")
-        sides = [(part.sentences, capitals(part.sentences)) for part in context.texts]
-        return _compare_probes(context, sides, len(CAPITALS), balance=True)
+            raise SkipMeasure("the model sees capitals")
+        train, test = (LabelledSentences(part, capitals(part)) for part in context.texts)
+        return _compare_probes(context, train, test, len(CAPITALS), balance=True)
 
     def similarity() -> Any:
-        sentences = context.texts[0].sentences
         models = {"model": context.model, "random": context.control}
-        return {name: self_similarity(model, sentences, context.seed) for name, model in models.items()}
+        return {name: self_similarity(model, context.texts[0], context.seed) for name, model in models.items()}
 
-    found, reasons = _collect(
-        {task: partial(tags, task) for task in context.tagged}
+    return _collect(
+        {task: partial(tags, task) for task in context.specs}
         | {"capitals": capitalisation, "self-similarity": similarity}
     )
-    return found, reasons | context.untagged
-
-
-def _tag_numbers(part: Tagged, names: Sequence[str]) -> Labels:
-    numbers = {name: number for number, name in enumerate(names)}
-    return [[numbers[tag] for tag in row] for row in part.tags]
 
 
 def _compare_probes(
-    context: InterpretationContext, sides: Sequence[tuple[Sequence[Sentence], Labels]], classes: int, balance: bool
+    context: InterpretationContext, train: LabelledSentences, test: LabelledSentences, classes: int, balance: bool
 ) -> dict[str, Any]:
     """Train and test probes on the model and on random weights.
 
@@ -154,107 +131,109 @@ def _compare_probes(
     seed = context.seed
     probes, codes = [], []
     for model in (context.model, context.control):
-        train, test = (labelled_words(model, *side) for side in sides)
-        probes.append(probe(train, test, classes, seed))
-        codes.append(online_code(train, classes, seed))
+        train_words, test_words = (labelled_words(model, *side) for side in (train, test))
+        probes.append(probe(train_words, test_words, classes, seed))
+        codes.append(online_code(train_words, classes, seed))
     (bits, code), (random_bits, random_code) = codes
-    shortest, random_shortest = (int(np.argmin(each["code"])) for each in (code, random_code))
+    shortest, random_shortest = int(np.argmin(code["code"])), int(np.argmin(random_code["code"]))
     key = "balanced" if balance else "accuracy"
     best, random_best = (int(np.argmax(result.figures[key])) for result in probes)
-    correct = [probes[0].correct, probes[1].correct, probes[0].by_type[None]]
-    values = [balancing(each, test.labels) if balance else each.astype(float) for each in correct]
-    between = [intervals(each, test.documents, seed) for each in values]
-    figures = probes[0].figures | {"between": between[0], "types_between": between[2][0]}
+    labels, documents = test_words.labels, test_words.documents
+    of_model, of_random, of_types = (
+        balancing(correct, labels) if balance else correct.astype(float)
+        for correct in (probes[0].correct, probes[1].correct, probes[0].by_type)
+    )
+    figures = probes[0].figures | {
+        "between": intervals(of_model, documents, seed),
+        "types_between": intervals(of_types[None], documents, seed)[0],
+    }
     if probes[0].control is not None:
-        figures["control_between"] = intervals(probes[0].control, test.documents, seed)
+        figures["control_between"] = intervals(probes[0].control, documents, seed)
     return {
         "score": key,
         "model": figures,
-        "random": probes[1].figures | {"between": between[1]},
+        "random": probes[1].figures | {"between": intervals(of_random, documents, seed)},
         "best_layer": best,
-        "gain": interval(values[0][best], values[1][random_best], test.documents, seed),
-        "gain_over_types": interval(values[0][best], values[2][0], test.documents, seed),
+        "gain": interval(of_model[best], of_random[random_best], documents, seed),
+        "gain_over_types": interval(of_model[best], of_types, documents, seed),
         "online": {
             "model": code,
             "random": random_code,
             "best_layer": shortest,
-            "gain": interval(random_bits[random_shortest], bits[shortest], train.documents, seed),
+            "gain": interval(random_bits[random_shortest], bits[shortest], train_words.documents, seed),
         },
     }
 
 
-def _senses(context: InterpretationContext) -> Found:
-    model, control, seed = context.model, context.control, context.seed
-
-    def two_sources() -> Any:
-        return in_two_contexts(model, control, words_of_two_sources(context.texts[0]), seed)
-
-    def homographs(task: str) -> Any:
-        test = context.tagged[task][2]
-        found, random = (homograph_accuracy(each, test) for each in (model, control))
-        return None if found is None or random is None else found | {"random": random["accuracy"]}
+def _senses(context: InterpretationContext) -> Results:
+    def judged(read: Callable[[], WordSenses]) -> Any:
+        return in_two_contexts(context.model, context.control, read(), context.seed)
 
     return _collect(
-        {"two contexts": lambda: in_two_contexts(model, control, context.contexts, seed), "two sources": two_sources}
-        | {f"homographs of {task}": partial(homographs, task) for task in context.tagged}
+        {
+            "two contexts": lambda: judged(lambda: _two_contexts(context)),
+            "two sources": lambda: judged(lambda: words_of_two_sources(context.texts[0])),
+        }
     )
 
 
-def _heads(context: InterpretationContext) -> Found:
+def _two_contexts(context: InterpretationContext) -> WordSenses:
+    senses = two_contexts()
+    if context.params.words and not same_language(senses.sentences, context.texts[0]):
+        raise SkipMeasure("the text is of another language than the sentences of this project")
+    return senses
+
+
+def _heads(context: InterpretationContext) -> Results:
     def roles() -> Any:
         if not context.params.sentences:
-            raise Skipped("interpretation.sentences is 0")
-        sentences = context.texts[1].sentences[: context.params.sentences]
+            raise SkipMeasure("interpretation.sentences is 0")
+        sentences = context.texts[1][: context.params.sentences]
         return head_roles(context.model, sentences) | {"random": head_roles(context.control, sentences)["roles"]}
 
     return _collect(
         {
             "roles": roles,
             "relations": lambda: relations(context.model, context.control, context.trees, context.seed),
-            "structure": lambda: structure(context.model, context.control, context.trees, context.seed),
         }
     )
 
 
-def _pairs(context: InterpretationContext) -> Found:
-    wanted = context.params.minimal_pairs
-
-    def judged(title: str, pairs: Callable[[], Sequence[WordPair]]) -> Any:
-        check_fills_masks(context.model)
-        found = judge(context.model, context.control, pairs(), context.seed)
-        return None if found is None else {"title": title, **found}
-
-    sets: dict[str, Callable[[], Any]] = {}
-    if "templates" in wanted:
-        for name, (title, pairs) in template_pairs().items():
-            sets[name] = partial(judged, title, partial(list, pairs))
-    if "treebank" in wanted:
-        sets["treebank"] = partial(judged, "subject and verb in a treebank", lambda: treebank_pairs(context.trees))
-    found, reasons = _collect(sets)
-    for name in context.params.pair_sets:
-        if context.model.lacks:
-            reasons[name] = context.model.lacks
+def _pairs(context: InterpretationContext) -> Results:
+    model, control, params = context.model, context.control, context.params
+    if not params.minimal_pairs:
+        return {}, {"minimal pairs": "interpretation.minimal_pairs is empty"}
+    sets = template_pairs() if "templates" in params.minimal_pairs else {}
+    results, reasons = _collect(
+        {
+            name: partial(judge_word_pairs, model, control, pairs, title, context.seed)
+            for name, (title, pairs) in sets.items()
+        }
+    )
+    for name in params.pair_sets:
+        if model.lacks:
+            reasons[name] = model.lacks
         else:
-            published = read_pair_set(TASKS / name, context.seed, context.params.pairs_per_set)
-            found |= judge_pair_set(context.model, context.control, published, name)
-    return found, reasons if wanted else {"minimal pairs": "interpretation.minimal_pairs is empty"}
+            pairs = read_pair_set(TASKS / name, context.seed, params.pairs_per_set)
+            results |= judge_sentence_pairs(model, control, pairs, name)
+    return results, reasons
 
 
-def _completion(context: InterpretationContext) -> Found:
+def _completion(context: InterpretationContext) -> Results:
     model, params = context.model, context.params
 
     def texts() -> Any:
         if not params.prompts:
-            raise Skipped("interpretation.prompts is empty")
-        return completions(model, params.prompts, MASKS, context.seed)
+            raise SkipMeasure("interpretation.prompts is empty")
+        return completions(model, params.prompts)
 
     def masks() -> Any:
         if not params.masks:
-            raise Skipped("interpretation.masks is empty")
+            raise SkipMeasure("interpretation.masks is empty")
         return fill_masks(model, params.masks)
 
     def loss() -> Any:
-        train, test = (tokenize_words(model, part.sentences).ids for part in context.texts)
+        train, test = (tokenize_words(model, part).ids for part in context.texts)
         flat = np.concatenate([np.asarray(text, np.int64) for text in train])
         counts = np.bincount(flat, minlength=model.tokenizer.get_vocab_size())
         return loss_by_masks(model, test, counts, context.seed)
@@ -262,41 +241,39 @@ def _completion(context: InterpretationContext) -> Found:
     return _collect({"completions": texts, "filled masks": masks, "loss by masks": loss})
 
 
-def _sentences(context: InterpretationContext) -> Found:
+def _sentences(context: InterpretationContext) -> Results:
     def shown() -> Any:
         sentences = [Sentence(words_of(text), text) for text in context.params.shown]
-        sentences = sentences or chosen_sentences(context.model, context.texts[1].sentences)
-        return shown_sentences(context.model, sentences) or None
+        return shown_sentences(context.model, sentences or choose_sentences(context.model, context.texts[1]))
 
     return _collect({"attention": shown})
 
 
-def _checkpoints(context: InterpretationContext) -> Found:
+def _checkpoints(context: InterpretationContext) -> Results:
     def by_step() -> Any:
-        kept = PRETRAINED.glob("*/steps/*") if context.folder.parent == PRETRAINED else ()
-        checkpoints = sorted((int(path.name), path) for path in kept)
+        folders = PRETRAINED.glob("*/steps/*") if context.folder.parent == PRETRAINED else ()
+        checkpoints = sorted((int(folder.name), folder) for folder in folders)
         if not checkpoints:
-            raise Skipped("pretrain.keep_checkpoint_steps keeps no models of this one")
-        contexts, _ = _collect({"given": lambda: context.contexts})
-        if not contexts and not context.tagged:
-            raise Skipped("there are no words in two senses, and no tags")
+            raise SkipMeasure("pretrain.keep_checkpoint_steps keeps no models of this one")
+        senses, _ = _collect({"two contexts": lambda: _two_contexts(context)})
+        if not senses and not context.tagged:
+            raise SkipMeasure("there are no words in two senses, and no tags")
         rows: list[dict[str, Any]] = []
-        for step, path in checkpoints:
-            model = StudiedModel.open(path)
+        for step, folder in checkpoints:
+            model = ProbedModel.open(folder)
             row: dict[str, Any] = {"step": step}
-            if contexts:
-                senses = in_two_contexts(model, context.control, contexts["given"], context.seed)
-                row["two contexts"] = senses["accuracy"]
-            for task, (names, *parts) in context.tagged.items():
-                train, test = (labelled_words(model, part.sentences, _tag_numbers(part, names)) for part in parts)
-                row[task] = probe(train, test, len(names), context.seed).figures["accuracy"]
+            for name, given in senses.items():
+                row[name] = in_two_contexts(model, context.control, given, context.seed)["accuracy"]
+            for task, (classes, *parts) in context.tagged.items():
+                train, test = (labelled_words(model, *part) for part in parts)
+                row[task] = probe(train, test, classes, context.seed).figures["accuracy"]
             rows.append(row)
         return rows
 
     return _collect({"checkpoints": by_step})
 
 
-MEASURES: dict[str, Callable[[InterpretationContext], Found]] = {  # by the name of its file
+MEASURES: dict[str, Callable[[InterpretationContext], Results]] = {  # by the name of its file
     "probes": _probes,
     "senses": _senses,
     "heads": _heads,

@@ -1,7 +1,7 @@
 """Minimum description length probing: the online code length of labels given vectors (Voita and Titov 2020).
 
-Accuracy tells how many labels a probe predicts in the end; the code length also tells how soon and how surely, so
-labels that are only memorised cost more.
+Accuracy counts the labels that a probe predicts in the end; the code length also shows after how many words and with
+what probability, so labels that are only memorised cost more.
 """
 
 from __future__ import annotations
@@ -27,15 +27,9 @@ Train = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
 def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
     """Compute the online code of labels, and of the control task if there is one, for each layer.
 
-    Args:
-        words: the words whose labels are sent.
-        classes: number of labels, at least two.
-        seed: keys the order in which words are sent, and the control task.
-
-    Returns:
-        Bits of each word's label, float64 [L + 1, W], and the figures: ``code`` in kilobits, ``compression`` (the
-        uniform code's length, ``uniform``, divided by this one) with its intervals; the same for the control task and,
-        in one row, for label frequencies without any vector.
+    Returns the bits of each word's label, float64 [L + 1, W], and the figures: ``code`` in kilobits, ``compression``
+    (the uniform code's length, ``uniform``, divided by this one) with its intervals; the same for the control task and,
+    in one row, for label frequencies without any vector.
     """
     targets = probe_targets(words, words, classes, seed)
     bits = bits_of_words(words.vectors, targets, classes, seed)
@@ -45,6 +39,7 @@ def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarr
     for name, of_task in [("frequencies_", frequencies[0]), *zip(("", "control_"), bits, strict=False)]:
         figures[f"{name}code"] = rounded_list(of_task.sum(1) / 1000)
         figures[f"{name}compression"] = rounded_list(uniform / of_task.mean(1))
+        # Fewer bits are more compression, so the ends change places.
         figures[f"{name}between"] = [
             [rounded(uniform / end) for end in reversed(ends)] for ends in intervals(of_task, words.documents, seed)
         ]
@@ -52,19 +47,9 @@ def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarr
 
 
 def bits_of_words(vectors: Tensor, targets: Tensor, classes: int, seed: int, train: Train = train_probes) -> np.ndarray:
-    """Return the bits of each label: -log2 of its probability by probes trained on the earlier portions.
+    """Return the bits of each label, float64 [tasks, S, W]: -log2 of its probability by probes of the earlier portions.
 
-    Labels of the first portion take log2 of ``classes`` bits.
-
-    Args:
-        vectors: float32 [S, W, H].
-        targets: int64 [W, tasks].
-        classes: number of classes of each task.
-        seed: seed of the order of the words.
-        train: trains the probes; see :func:`train_probes`.
-
-    Returns:
-        float64 [tasks, S, W], in the given order of the words.
+    Labels of the first portion take log2 of ``classes`` bits. ``vectors`` are [S, W, H], ``targets`` int64 [W, tasks].
     """
     layers, words, _ = vectors.shape
     tasks = targets.shape[1]
@@ -76,8 +61,8 @@ def bits_of_words(vectors: Tensor, targets: Tensor, classes: int, seed: int, tra
         weights, bias = train(sent[:, :start], labels[:start], classes, seed)
         logits = torch.baddbmm(bias, sent[:, start:end], weights).view(layers, end - start, tasks, classes)
         index = labels[None, start:end, :, None].expand(layers, -1, -1, -1)
-        found = -logits.log_softmax(-1).gather(3, index)[..., 0] / math.log(2)  # [S, portion, tasks]
-        bits[:, :, order[start:end].numpy()] = found.permute(2, 0, 1).numpy()
+        portion = -logits.log_softmax(-1).gather(3, index)[..., 0] / math.log(2)  # [S, portion, tasks]
+        bits[:, :, order[start:end].numpy()] = portion.permute(2, 0, 1).numpy()
     return bits
 
 

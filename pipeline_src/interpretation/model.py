@@ -1,4 +1,4 @@
-"""The model under study: its encoder, MLM head if any, tokenizer, and word vectors."""
+"""The probed model: its encoder, MLM head if any, tokenizer, word vectors and pseudo-log-likelihoods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import Progress
 from pipeline_src.models.adapter import ENCODER, MLM_HEAD
-from pipeline_src.models.attention import PackedBatch
+from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import Bert, BertConfig, BertForPretraining, HasAttentionProbs, initialise, make_encoder
 from pipeline_src.models.hub import filled, load_config, read_tensors
 from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenizer
@@ -27,23 +28,19 @@ from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
 TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts the next word
 
 
-@dataclass(frozen=True)
-class StudiedModel:
-    """A model in evaluation mode.
+class SkipMeasure(Exception):
+    """Raised if a model or a study lacks what a measure needs; the text completes "MEASURE left out: …"."""
 
-    Attributes:
-        encoder: returns the hidden states of every layer.
-        head: the MLM head, [P, H] -> [P, vocab_size]; None if the folder has none.
-        config: of the encoder.
-        tokenizer: of the folder.
-        batch_tokens: padded tokens in one forward pass.
-    """
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """A model in evaluation mode; ``head`` is the MLM head, [P, H] -> [P, vocab_size], None if the folder has none."""
 
     encoder: Bert
     head: nn.Module | None
     config: BertConfig
     tokenizer: Tokenizer
-    batch_tokens: int = 8_192
+    batch_tokens: int = 8_192  # padded, in one forward pass
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -75,12 +72,10 @@ class StudiedModel:
         return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
 
     def to(self, device: torch.device) -> Self:
-        """Move encoder and head."""
         return replace(self, encoder=self.encoder.to(device), head=None if self.head is None else self.head.to(device))
 
     @property
     def device(self) -> torch.device:
-        """Where the encoder is; packed texts go there."""
         return next(self.encoder.parameters()).device
 
     @cached_property
@@ -90,17 +85,14 @@ class StudiedModel:
 
     @cached_property
     def kind(self) -> Kind:
-        """The tokenizer's kind, which spells special tokens and subwords."""
         return kind_of(self.tokenizer)
 
     @cached_property
     def mask(self) -> int:
-        """Id of the mask token."""
         return self.kind.id_of(self.tokenizer, self.kind.mask)
 
     @cached_property
     def unknown(self) -> int:
-        """Id of the unknown token."""
         return self.kind.id_of(self.tokenizer, self.kind.unk)
 
     @property
@@ -124,6 +116,13 @@ class StudiedModel:
             return "the model has no head of masked words"
         return "the model reads left to right and fills no mask" if self.config.is_decoder else None
 
+    @property
+    def mlm_head(self) -> nn.Module:
+        """The MLM head; raises SkipMeasure if the model cannot fill a mask."""
+        if self.head is None or self.lacks:
+            raise SkipMeasure(self.lacks)
+        return self.head
+
     def ids(self, text: str) -> list[int]:
         """Encode a text without special tokens, truncated to ``max_tokens``."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids[: self.max_tokens]
@@ -134,8 +133,10 @@ class StudiedModel:
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
         ids, token_type_ids = self.template.apply_batch(flat, lengths[:, None])
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths + self.template.size)])
-        packed, types, starts = (torch.from_numpy(each).to(self.device) for each in (ids, token_type_ids, cu_seqlens))
-        return packed, types, PackedBatch.of(starts, len(ids), int(lengths.max()) + self.template.size)
+        input_ids, types, starts = (
+            torch.from_numpy(array).to(self.device) for array in (ids, token_type_ids, cu_seqlens)
+        )
+        return input_ids, types, PackedBatch.of(starts, len(ids), int(lengths.max()) + self.template.size)
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Yield indices of texts sorted by length, up to ``batch_tokens`` padded tokens in a batch."""
@@ -156,92 +157,70 @@ class StudiedModel:
 
     @torch.no_grad()
     def log_probabilities(self, texts: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return log-probabilities over the vocabulary, [positions, vocab_size] for each text.
+        """Return log-probabilities at some positions of each text, [positions, vocab_size] each.
 
-        Args:
-            texts: token ids without special tokens.
-            positions: of the tokens predicted in each text, special tokens not counted.
+        Texts are token ids; neither they nor the positions count special tokens.
         """
-        assert self.head is not None, "check `lacks` first"
-        found: dict[int, Tensor] = {}
+        head = self.mlm_head
+        results: dict[int, Tensor] = {}
         for batch in self.batches(texts):
             ids, token_type_ids, layout = self.pack([texts[number] for number in batch])
             hidden = self.encoder.decode(ids, token_type_ids, layout)
             starts = layout.first.tolist()
-            wanted = [
+            rows = [
                 start + self.num_leading + position
                 for start, number in zip(starts, batch, strict=True)
                 for position in positions[number]
             ]
-            logits = self.head(hidden[torch.tensor(wanted, dtype=torch.int64)])
+            logits = head(hidden[torch.tensor(rows, dtype=torch.int64)])
             log_probs = logits[:, : self.tokenizer.get_vocab_size()].log_softmax(-1)
-            found |= zip(batch, log_probs.split([len(positions[number]) for number in batch]), strict=True)
-        return [found[number] for number in range(len(texts))]
+            results |= zip(batch, log_probs.split([len(positions[number]) for number in batch]), strict=True)
+        return [results[number] for number in range(len(texts))]
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """Words in order, and the document they come from."""
+class Sentence(NamedTuple):
+    """Words in order, with the document and the source of text that they come from."""
 
     words: tuple[str, ...]
     document: str
+    source: str = ""
 
 
-@dataclass(frozen=True)
-class Subwords:
-    """Tokenized sentences.
-
-    Attributes:
-        ids: token ids of each sentence, without special tokens, truncated to the model's input length.
-        words: for each of these tokens the index of its word in the sentence.
-        left_out: number of words that were truncated or that the tokenizer drops.
-    """
+class Subwords(NamedTuple):
+    """Token ids of sentences without special tokens, and the index of each token's word in its sentence."""
 
     ids: list[list[int]]
     words: list[list[int]]
-    left_out: int
 
 
-@dataclass(frozen=True)
-class WordVectors:
-    """Vectors of W words.
-
-    Attributes:
-        vectors: float32 [L + 1, W, H], the embeddings first.
-        sentence: index of each word's sentence, int64 [W].
-        position: index of each word in its sentence, int64 [W].
-        left_out: see :class:`Subwords`.
-    """
+class WordVectors(NamedTuple):
+    """Vectors of W words: [L + 1, W, H], the embeddings first; sentence and position in it of each word, int64 [W]."""
 
     vectors: Tensor
     sentence: np.ndarray
     position: np.ndarray
-    left_out: int
 
 
-def tokenize_words(model: StudiedModel, sentences: Sequence[Sentence]) -> Subwords:
-    """Tokenize sentences with their words joined by spaces.
-
-    A token belongs to the word in which it ends, so any tokenizer works, including those that keep spaces.
-    """
+def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
+    """Tokenize sentences with their words joined by spaces, truncated to the longest input without splitting a word."""
     encodings = model.tokenizer.encode_batch(
         [" ".join(sentence.words) for sentence in sentences], add_special_tokens=False
     )
-    ids, words, left_out = [], [], 0
+    ids, words = [], []
     for sentence, encoding in zip(sentences, encodings, strict=True):
         ends = list(accumulate((len(word) + 1 for word in sentence.words), initial=-1))[1:]
+        # A token belongs to the word in which it ends: some tokenizers keep the space before a word as a part of it.
         numbers = [bisect_right(ends, max(start, end - 1)) for start, end in encoding.offsets]
         size = model.max_tokens
         while 0 < size < len(numbers) and numbers[size] == numbers[size - 1]:  # do not split a word
             size -= 1
         ids.append(encoding.ids[:size])
         words.append(numbers[:size])
-        left_out += len(sentence.words) - len(set(words[-1]))
-    return Subwords(ids, words, left_out)
+    return Subwords(ids, words)
 
 
 @torch.no_grad()
-def word_vectors(model: StudiedModel, sentences: Sequence[Sentence]) -> WordVectors:
+def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVectors:
     """Return the vector of every word in every layer: the mean of its subwords' hidden states."""
     subwords = tokenize_words(model, sentences)
     sentence: list[int] = []
@@ -276,4 +255,43 @@ def word_vectors(model: StudiedModel, sentences: Sequence[Sentence]) -> WordVect
     if vectors is None:
         vectors = torch.zeros(1, 0, model.config.hidden_size)
     vectors /= counts.clamp(min=1)[None, :, None]
-    return WordVectors(vectors, np.array(sentence, np.int64), np.array(position, np.int64), subwords.left_out)
+    return WordVectors(vectors, np.array(sentence, np.int64), np.array(position, np.int64))
+
+
+@torch.no_grad()  # not inference_mode: DeBERTa caches tensors that integrated gradients need later
+def pseudo_log_likelihoods(
+    model: ProbedModel, texts: Sequence[Sequence[int]], words: Sequence[Sequence[int]] | None = None
+) -> list[np.ndarray]:
+    """Return the log-probability (nats) of each token of each text while it is masked, float64 [L] each.
+
+    Each token is masked alone (Salazar et al. 2020). With ``words``, the index of each token's word, later subwords of
+    its word are masked too, since they would give it away (Kauf and Ivanova 2023).
+    """
+    head, vocab_size = model.mlm_head, model.tokenizer.get_vocab_size()
+    by_length: dict[int, list[int]] = {}
+    for number, text in enumerate(texts):
+        by_length.setdefault(len(text), []).append(number)
+    results = [np.zeros(len(text)) for text in texts]
+    with Progress("masking each token", sum(map(len, texts)), "tokens") as progress:
+        for length, numbers in sorted(by_length.items()):
+            tokens = np.array([texts[number] for number in numbers])  # [n, L]
+            word = np.array([words[number] if words else range(length) for number in numbers])
+            log_probs = np.zeros(tokens.shape)
+            # One sequence for each token, of which one position is read. A batch is some whole texts if one fits.
+            batch = max(1, model.batch_tokens // (length + model.template.size))
+            batch = batch // max(length, 1) * length or batch
+            for start in range(0, tokens.size, batch):
+                text_of, position = np.divmod(np.arange(start, min(start + batch, tokens.size)), length)
+                same_word = word[text_of] == word[text_of, position][:, None]
+                masked = np.where(same_word & (np.arange(length) >= position[:, None]), model.mask, tokens[text_of])
+                ids, token_type_ids, layout = model.pack(masked)
+                index = layout.first + model.num_leading + torch.from_numpy(position).to(model.device)
+                rows = QueryRows.of(index, torch.arange(len(index) + 1, device=model.device), 1)
+                logits = head(model.encoder.decode(ids, token_type_ids, layout, rows))[:, :vocab_size]
+                expected = torch.from_numpy(tokens[text_of, position]).to(model.device)
+                of_token = logits.log_softmax(-1).gather(1, expected[:, None])[:, 0]
+                log_probs[text_of, position] = of_token.double().cpu().numpy()
+                progress.advance(len(index))
+            for number, row in zip(numbers, log_probs, strict=True):
+                results[number] = row
+    return results

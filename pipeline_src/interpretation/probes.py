@@ -20,61 +20,46 @@ from torch.nn.functional import one_hot
 
 from pipeline_src.common.counter_rng import derive_seed, permuted, uniform
 from pipeline_src.interpretation.bootstrap import balanced, mean, rounded
-from pipeline_src.interpretation.model import Sentence, StudiedModel, word_vectors
+from pipeline_src.interpretation.model import ProbedModel, Sentence, word_vectors
 
-EPOCHS, BATCH, RATE = 10, 256, 0.01  # of Adam; with these a probe is as good as a converged regression (benchmarks)
-CONTROL_TYPES = 1000  # a control task over fewer types is memorised, so its accuracy is meaningless
+# Of Adam; with these a probe is as good as a converged regression (benchmarks/interpretation.py).
+NUM_EPOCHS, BATCH_SIZE, LEARNING_RATE = 10, 256, 0.01
+MIN_CONTROL_TYPES = 1000  # a control task over fewer types is memorised, so its accuracy is meaningless
 NO_LABEL = -1
 CAPITALS = ("small", "capital")
 
 
 @dataclass(frozen=True)
 class LabelledWords:
-    """Words with labels.
+    """W words with labels."""
 
-    Attributes:
-        vectors: float32 [L + 1, W, H].
-        labels: int64 [W].
-        types: lower-cased words, [W].
-        documents: document of each word, [W].
-    """
-
-    vectors: Tensor
-    labels: np.ndarray
-    types: Sequence[str]
+    vectors: Tensor  # float32 [L + 1, W, H]
+    labels: np.ndarray  # int64 [W]
+    types: Sequence[str]  # lower-cased words
     documents: Sequence[str]
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Results of the probes of one label set on W test words.
+    """Results of the probes of one label set on W test words."""
 
-    Attributes:
-        correct: by layer, bool [L + 1, W].
-        control: the same for the control task; None if there are too few types.
-        by_type: whether the most frequent label of a word's type is correct, bool [W].
-        figures: the part that is written to disk.
-    """
-
-    correct: np.ndarray
-    control: np.ndarray | None
-    by_type: np.ndarray
-    figures: dict[str, Any]
+    correct: np.ndarray  # bool [L + 1, W]
+    control: np.ndarray | None  # the same for the control task; None if there are too few types
+    by_type: np.ndarray  # whether the most frequent label of a word's type is correct, bool [W]
+    figures: dict[str, Any]  # as written to disk
 
 
-def labelled_words(
-    model: StudiedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]]
-) -> LabelledWords:
+def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]]) -> LabelledWords:
     """Return the vectors of all words whose label is not NO_LABEL."""
     words = word_vectors(model, sentences)
-    places = list(zip(words.sentence.tolist(), words.position.tolist(), strict=True))
-    of_word = np.array([labels[sentence][position] for sentence, position in places], np.int64)
-    kept = np.flatnonzero(of_word != NO_LABEL)
+    label = np.array([labels[s][p] for s, p in zip(words.sentence, words.position, strict=True)], np.int64)
+    selected = np.flatnonzero(label != NO_LABEL)
+    of_word = [(sentences[words.sentence[row]], words.position[row]) for row in selected]
     return LabelledWords(
-        words.vectors[:, kept],
-        of_word[kept],
-        [sentences[places[number][0]].words[places[number][1]].lower() for number in kept],
-        [sentences[places[number][0]].document for number in kept],
+        words.vectors[:, selected],
+        label[selected],
+        [sentence.words[position].lower() for sentence, position in of_word],
+        [sentence.document for sentence, _ in of_word],
     )
 
 
@@ -95,8 +80,8 @@ def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
 def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) -> ProbeResult:
     """Train probes on all layers and test them.
 
-    Each list of the figures has a value per layer: accuracy, balanced accuracy, accuracy on types that are not in the
-    training words ("unseen") or that have several labels there ("ambiguous"), accuracy on the control task.
+    Each list of the figures has a value per layer; ``unseen`` is the accuracy on types that are not in the training
+    words.
     """
     weights, bias = train_probes(train.vectors, probe_targets(train, train, classes, seed), classes, seed)
     targets = probe_targets(test, train, classes, seed).T.numpy()
@@ -104,63 +89,42 @@ def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) ->
     predicted = logits.view(*logits.shape[:2], len(targets), -1).argmax(-1).permute(2, 0, 1).numpy()
     all_correct = predicted == targets[:, None]  # [tasks, L + 1, W]
     correct, control = all_correct[0], all_correct[1] if len(all_correct) > 1 else None
-    majority, seen, ambiguous = type_majority(train.types, train.labels, test.types)
-    by_type = majority == test.labels
-    subsets = {
-        "unseen": np.array([name not in seen for name in test.types]),
-        "ambiguous": np.array([name in ambiguous for name in test.types]),
-    }
-    unseen = subsets["unseen"]
-    most_frequent = int(np.bincount(train.labels, minlength=classes).argmax())
+    by_type = type_majority(train.types, train.labels, test.types) == test.labels
+    seen = set(train.types)
+    unseen = np.array([name not in seen for name in test.types])
     figures: dict[str, Any] = {
         "classes": classes,
         "trained_on": len(train.labels),
         "tested_on": len(test.labels),
         "documents": len(set(test.documents)),
-        "types": len(set(train.types)),
-        "majority": mean(test.labels == most_frequent),
+        "types": len(seen),
         "type_majority": mean(by_type),
         "type_majority_balanced": balanced(by_type, test.labels),
-        **{f"{name}_share": mean(subset) for name, subset in subsets.items()},
+        "unseen_share": mean(unseen),
         "accuracy": [mean(row) for row in correct],
         "balanced": [balanced(row, test.labels) for row in correct],
-        **{name: [mean(row[subset]) for row in correct] for name, subset in subsets.items()},
+        "unseen": [mean(row[unseen]) for row in correct],
         "unseen_balanced": [balanced(row[unseen], test.labels[unseen]) for row in correct],
     }
     if control is not None:
         figures["control"] = [mean(row) for row in control]
-        figures["control_seen"] = [mean(row[~unseen]) for row in control]
         pairs = zip(figures["accuracy"], figures["control"], strict=True)
-        figures["selectivity"] = [rounded(ours - theirs) for ours, theirs in pairs]
+        figures["selectivity"] = [rounded(accuracy - of_control) for accuracy, of_control in pairs]
     return ProbeResult(correct, control, by_type, figures)
 
 
 def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed: int) -> Tensor:
-    """Return the labels and, if there are enough types, those of the control task, int64 [W, tasks].
-
-    Args:
-        words: the words to label.
-        train: the words that probes are trained on; control labels have the frequencies of their labels.
-        classes: number of labels.
-        seed: keys the control task.
-    """
+    """Return the labels of ``words`` and, if ``train`` has enough types, of the control task, int64 [W, tasks]."""
     columns = [words.labels]
-    if len(set(train.types)) >= CONTROL_TYPES:
+    if len(set(train.types)) >= MIN_CONTROL_TYPES:
         columns.append(control_labels(words.types, train.labels, classes, seed))
     return torch.from_numpy(np.stack(columns, 1))
 
 
 def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Return a random label for each word, the same for all words of a type (Hewitt and Liang 2019).
+    """Return a random label for each word, the same for all words of a type (Hewitt and Liang 2019), int64 [W].
 
-    Args:
-        types: of each word, [W].
-        labels: real labels, int64; the random ones are sampled by their frequencies.
-        classes: number of labels.
-        seed: a type's label depends only on it, the type and the frequencies.
-
-    Returns:
-        int64 [W].
+    It is sampled by the frequencies of the real ``labels``, and depends only on them, the seed and the type.
     """
     cumulative = np.bincount(labels, minlength=classes).cumsum()
     names = sorted(set(types))
@@ -170,25 +134,17 @@ def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed:
     return np.array([label_of[name] for name in types], np.int64)
 
 
-def type_majority(
-    types: Sequence[str], labels: np.ndarray, tested: Sequence[str]
-) -> tuple[np.ndarray, set[str], set[str]]:
-    """Predict each type's most frequent label; for an unseen type that of all words (Liu et al. 2019).
+def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str]) -> np.ndarray:
+    """Predict for each tested type its most frequent training label, int64; for an unseen type that of all words.
 
-    Args:
-        types, labels: of the training words.
-        tested: types of the words to label.
-
-    Returns:
-        int64 [tested]; the training types; those with more than one label.
+    Source: Liu et al. 2019.
     """
     counts: dict[str, Counter[int]] = {}
     for name, label in zip(types, labels.tolist(), strict=True):
         counts.setdefault(name, Counter())[label] += 1
     fallback = _most_frequent(Counter(labels.tolist()))
-    best = {name: _most_frequent(found) for name, found in counts.items()}
-    ambiguous = {name for name, found in counts.items() if len(found) > 1}
-    return np.array([best.get(name, fallback) for name in tested], np.int64), set(best), ambiguous
+    best = {name: _most_frequent(of_type) for name, of_type in counts.items()}
+    return np.array([best.get(name, fallback) for name in tested], np.int64)
 
 
 def _most_frequent(counts: Counter[int]) -> int:
@@ -196,16 +152,10 @@ def _most_frequent(counts: Counter[int]) -> int:
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Train a softmax regression for each layer and column of ``targets`` with Adam.
+    """Train a softmax regression for each layer of [S, W, H] and each column of ``targets``, int64 [W, tasks].
 
-    Args:
-        vectors: float32 [S, W, H]; standardised in each dimension before training.
-        targets: int64 [W, tasks].
-        classes: of each task.
-        seed: keys the batches and their order in each epoch.
-
-    Returns:
-        Weights [S, H, tasks x classes] and biases [S, 1, tasks x classes] for the original vectors.
+    Vectors are standardised in each dimension; the weights [S, H, tasks x classes] and biases [S, 1, tasks x classes]
+    that are returned are for the original vectors.
     """
     layers, words, width = vectors.shape
     tasks = targets.shape[1]
@@ -214,25 +164,30 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
     center = scaled.mean(1, keepdim=True)
     deviation = vector_norm(scaled.sub_(center), dim=1, keepdim=True).div_(words**0.5).clamp_(min=1e-6)
     scaled.div_(deviation)
-    wanted = one_hot(targets[order], classes).view(words, -1).T.float().contiguous()
+    one_hot_targets = one_hot(targets[order], classes).view(words, -1).T.float().contiguous()
     weight = torch.zeros(layers, tasks * classes, width)  # labels before words: the products are faster in this layout
-    counts = wanted.sum(1).view(tasks, classes) + 1
+    counts = one_hot_targets.sum(1).view(tasks, classes) + 1
     bias = (counts / counts.sum(1, keepdim=True)).log().view(1, -1, 1).repeat(layers, 1, 1)  # log label frequencies
     moments = [torch.zeros_like(part) for part in (weight, weight, bias, bias)]
-    batches = -(-words // BATCH)
+    batches = -(-words // BATCH_SIZE)
     step = 0
     with torch.no_grad():
-        for epoch in range(EPOCHS):
+        for epoch in range(NUM_EPOCHS):
             turns = permuted(derive_seed(seed, "probe", epoch), np.arange(batches), batches)
-            for start in (turns * BATCH).tolist():
-                batch = scaled[:, start : start + BATCH]
+            for start in (turns * BATCH_SIZE).tolist():
+                batch = scaled[:, start : start + BATCH_SIZE]
                 logits = torch.bmm(weight, batch.transpose(1, 2)).add_(bias)
                 predicted = logits.view(layers, tasks, classes, -1).softmax(2).view_as(logits)
-                grad_logits = predicted.sub_(wanted[:, start : start + BATCH]).div_(batch.shape[1])  # of cross-entropy
-                rate = RATE * (1 - step / (EPOCHS * batches))  # decay to 0 instead of averaging the last steps
+                grad_logits = predicted.sub_(one_hot_targets[:, start : start + BATCH_SIZE]).div_(
+                    batch.shape[1]
+                )  # of cross-entropy
+                rate = LEARNING_RATE * (
+                    1 - step / (NUM_EPOCHS * batches)
+                )  # decay to 0 instead of averaging the last steps
                 step += 1
                 _adam_step(weight, grad_logits @ batch, moments[0], moments[1], step, rate)
                 _adam_step(bias, grad_logits.sum(2, keepdim=True), moments[2], moments[3], step, rate)
+    # w · (x - center) / deviation + b, as weights and a bias of x.
     weight = weight.transpose(1, 2) / deviation.transpose(1, 2)
     return weight, bias.transpose(1, 2) - center @ weight
 

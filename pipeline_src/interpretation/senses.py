@@ -5,116 +5,126 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline_src.common.counter_rng import derive_seed, integers
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.interpretation.bootstrap import interval, intervals, rounded, rounded_list
-from pipeline_src.interpretation.data import MIN_OCCURRENCES, Skipped, Tagged, WordSenses
-from pipeline_src.interpretation.model import Sentence, StudiedModel, WordVectors, word_vectors
+from pipeline_src.interpretation.data import words_of
+from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, WordVectors, word_vectors
 
-MAX_OCCURRENCES = 30  # of a word in each sense
-NEIGHBOURS = 5
+TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
+MIN_SHARED_WORDS = 0.5  # fraction that must occur in the other text; for the project's English sentences 0.8 do
+MIN_OCCURRENCES = 6  # of a word in each source
+MAX_PER_SOURCE = 12  # occurrences of a word in each source
+MIN_DOCUMENTS = 2  # that a word occurs in, per source: neighbours never share a document
+NUM_WORDS = 5  # of two sources
+NUM_NEIGHBOURS = 5  # shown on the page
 EXCLUDED = -2.0  # replaces the cosine of two occurrences that must not be neighbours
 MIN_SENTENCES = 5  # that a word occurs in (Ethayarajh 2019)
-BASELINE_WORDS = 1000  # each from another sentence
+MAX_BASELINE_WORDS = 1000  # each from another sentence
+
+
+class WordSenses(NamedTuple):
+    """Sentences, and for some words their sense in the sentences with the given indices."""
+
+    sentences: list[Sentence]
+    senses: dict[str, dict[int, str]]
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """One word in several sentences, each with its sense.
+    """One word in several sentences, with the sense, sentence, document and row of the vectors of each occurrence."""
 
-    Attributes:
-        word: in lower case.
-        senses: of each occurrence.
-        sentence: index of each occurrence's sentence.
-        groups: sentence or document of each occurrence; nearest neighbours are from another one.
-        rows: of the vectors, one for each occurrence.
-    """
-
-    word: str
+    word: str  # in lower case
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
-    groups: tuple[object, ...]
+    documents: tuple[str, ...]
     rows: tuple[int, ...]
 
 
-def in_two_contexts(model: StudiedModel, control: StudiedModel, given: WordSenses, seed: int) -> dict[str, Any]:
+def two_contexts() -> WordSenses:
+    """Read ``two_contexts.yaml``; each sentence is a document."""
+    sentences: list[Sentence] = []
+    senses: dict[str, dict[int, str]] = defaultdict(dict)
+    for word, by_sense in parse_yaml(TWO_CONTEXTS.read_text(encoding="utf-8")).items():
+        for sense, texts in by_sense.items():
+            for text in texts:
+                senses[word][len(sentences)] = sense
+                sentences.append(Sentence(words_of(text), str(len(sentences))))
+    return WordSenses(sentences, dict(senses))
+
+
+def words_of_two_sources(texts: Sequence[Sentence]) -> WordSenses:
+    """Choose the rarest words that are frequent in two sources; the source serves as the sense.
+
+    This needs no annotation. The rarest words are chosen because their topic differs most between sources.
+    """
+    occurrences: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number, sentence in enumerate(texts):
+        for word in dict.fromkeys(word.lower() for word in sentence.words if word.isalpha()):
+            occurrences[word][sentence.source].append(number)
+    frequent = {}
+    for word, by_source in occurrences.items():
+        enough = {
+            source: numbers
+            for source, numbers in by_source.items()
+            if len(numbers) >= MIN_OCCURRENCES and len({texts[number].document for number in numbers}) >= MIN_DOCUMENTS
+        }
+        if len(enough) > 1:
+            frequent[word] = enough
+    if not frequent:
+        raise SkipMeasure("no word stands often enough in two sources of the text")
+    rarest = sorted(frequent, key=lambda word: (sum(map(len, frequent[word].values())), word))[:NUM_WORDS]
+    sentences: list[Sentence] = []
+    senses: dict[str, dict[int, str]] = {word: {} for word in rarest}
+    for word in rarest:
+        for source, numbers in sorted(frequent[word].items()):
+            for number in numbers[:: -(-len(numbers) // MAX_PER_SOURCE)]:
+                senses[word][len(sentences)] = source
+                sentences.append(texts[number])
+    return WordSenses(sentences, senses)
+
+
+def same_language(sentences: Sequence[Sentence], others: Sequence[Sentence]) -> bool:
+    """Return whether most words of ``sentences`` occur in ``others``."""
+    known = {word.lower() for sentence in others for word in sentence.words}
+    words = [word.lower() in known for sentence in sentences for word in sentence.words]
+    return sum(words) >= MIN_SHARED_WORDS * len(words)
+
+
+def in_two_contexts(model: ProbedModel, control: ProbedModel, given: WordSenses, seed: int) -> dict[str, Any]:
     """Test how often an occurrence's nearest neighbour in another document has the same sense.
 
     ``gain`` is the interval of the last layer's advantage over that of random weights, over all words. ``words`` also
-    holds the points and neighbours that the page shows.
+    holds the sentences and neighbours that the page shows.
     """
     sentences, senses = given
-    correct, words, names = [], {}, []
-    for each in (model, control):
-        vectors = word_vectors(each, sentences)
+    correct: list[np.ndarray] = []
+    words: dict[str, dict[str, Any]] = {}
+    for name, probed in (("accuracy", model), ("random", control)):
+        vectors = word_vectors(probed, sentences)
         parts = [_occurrences(vectors, sentences, word, numbers) for word, numbers in senses.items()]
         of_words = [_nearest_correct(vectors.vectors, part) for part in parts]
         correct.append(np.concatenate(of_words, 1))
-        if each is model:
-            words = {part.word: _picture(vectors.vectors, part, sentences) for part in parts}
-            names = [str(document) for part in parts for document in part.groups]
+        words = words or {part.word: _picture(vectors.vectors, part, sentences) for part in parts}
         for part, of_word in zip(parts, of_words, strict=True):
-            words[part.word]["accuracy" if each is model else "random"] = rounded_list(of_word.mean(1))
+            words[part.word][name] = rounded_list(of_word.mean(1))
+    documents = [document for part in parts for document in part.documents]  # the same: both have one tokenizer
     return {
         "words": words,
         "accuracy": rounded_list(correct[0].mean(1)),
         "random": rounded_list(correct[1].mean(1)),
-        "between": intervals(correct[0], names, seed),
-        "random_between": intervals(correct[1], names, seed),
-        "gain": interval(correct[0][-1], correct[1][-1], names, seed),
+        "between": intervals(correct[0], documents, seed),
+        "random_between": intervals(correct[1], documents, seed),
+        "gain": interval(correct[0][-1], correct[1][-1], documents, seed),
         "sentences": len(sentences),
     }
-
-
-def homographs(tagged: Tagged) -> dict[str, dict[tuple[int, int], str]]:
-    """Return words that occur MIN_OCCURRENCES times with at least two tags, each with {(sentence, position): tag}."""
-    found: dict[str, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for number, (sentence, tags) in enumerate(zip(tagged.sentences, tagged.tags, strict=True)):
-        for position, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
-            if word.isalpha():
-                found[word.lower()][tag].append((number, position))
-    kept = {}
-    for word, by_tag in sorted(found.items()):
-        frequent = {
-            tag: places[:MAX_OCCURRENCES] for tag, places in sorted(by_tag.items()) if len(places) >= MIN_OCCURRENCES
-        }
-        if len(frequent) > 1:
-            kept[word] = {place: tag for tag, places in frequent.items() for place in places}
-    return kept
-
-
-def homograph_accuracy(model: StudiedModel, tagged: Tagged) -> dict[str, Any] | None:
-    """Test how often a homograph's nearest neighbour in another sentence has the same tag, by layer.
-
-    Accuracy is averaged over tags, then over words. Returns None if the text has no homographs.
-
-    Raises:
-        Skipped: of each of them, at most one tag is left within the sentences as the model truncates them.
-    """
-    found = homographs(tagged)
-    numbers = sorted({sentence for places in found.values() for sentence, _ in places})
-    if not numbers:
-        return None
-    rank = {number: order for order, number in enumerate(numbers)}
-    words = word_vectors(model, [tagged.sentences[number] for number in numbers])
-    row = {key: place for place, key in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True))}
-    by_word = {}
-    for word, places in found.items():
-        kept = [(rank[s], row[rank[s], p], tag) for (s, p), tag in places.items() if (rank[s], p) in row]
-        if len({tag for *_, tag in kept}) < 2:
-            continue
-        sentences, rows, tags_of = zip(*kept, strict=True)
-        correct = _nearest_correct(words.vectors, Occurrences(word, tags_of, sentences, sentences, rows))
-        tags = np.array(tags_of)
-        by_word[word] = np.mean([correct[:, tags == tag].mean(1) for tag in sorted(set(tags_of))], 0)
-    if not by_word:
-        raise Skipped("every word with two tags stands beyond the model's longest input")
-    return {"words": list(by_word), "accuracy": rounded_list(np.mean(list(by_word.values()), 0))}
 
 
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
@@ -128,10 +138,10 @@ def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, s
 
 
 def _similarities(vectors: Tensor, part: Occurrences) -> Tensor:
-    """Cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED within a group."""
+    """Cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED within a document."""
     unit = torch.nn.functional.normalize(vectors[:, list(part.rows)], dim=-1)
-    groups = torch.from_numpy(np.unique([str(each) for each in part.groups], return_inverse=True)[1])
-    return (unit @ unit.transpose(1, 2)).masked_fill(groups[:, None] == groups[None], EXCLUDED)
+    document = torch.from_numpy(np.unique(part.documents, return_inverse=True)[1])
+    return (unit @ unit.transpose(1, 2)).masked_fill(document[:, None] == document[None], EXCLUDED)
 
 
 def _nearest_correct(vectors: Tensor, part: Occurrences) -> np.ndarray:
@@ -146,38 +156,15 @@ def _picture(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence]) 
     return {
         "senses": list(part.senses),
         "texts": [" ".join(sentences[number].words) for number in part.sentence],
-        "points": [[rounded_list(point) for point in layer] for layer in plane(vectors[:, list(part.rows)])],
-        "neighbours": similarities.topk(min(NEIGHBOURS, others)).indices.tolist(),
+        "neighbours": similarities.topk(min(NUM_NEIGHBOURS, others)).indices.tolist(),
     }
 
 
-def plane(vectors: Tensor) -> list[list[list[float]]]:
-    """Project each layer's vectors on their first two principal components, scaled to [-1, 1].
-
-    The largest weight of a component is positive, so that the same vectors give the same picture.
-
-    Args:
-        vectors: [L + 1, O, H].
-    """
-    layers = []
-    for layer in vectors.double():
-        left, size, right = torch.linalg.svd(layer - layer.mean(0), full_matrices=False)
-        sign = right.gather(1, right.abs().argmax(1, keepdim=True)).sign().T
-        points = (left * size * sign)[:, :2]
-        if points.shape[1] < 2:
-            points = torch.nn.functional.pad(points, (0, 2 - points.shape[1]))
-        layers.append((points / points.abs().max().clamp(min=1e-9)).tolist())
-    return layers
-
-
-def self_similarity(model: StudiedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
+def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
     """Compute the mean cosine of a word in different sentences minus that of any two words (Ethayarajh 2019).
 
     Only the fall from layer 0 is meaningful: random weights start as low as trained ones end, because their word and
     position embeddings are equally large. ``between`` is the interval of each layer, resampling words.
-
-    Raises:
-        Skipped: no word occurs in MIN_SENTENCES sentences.
     """
     words = word_vectors(model, sentences)
     by_type: dict[str, dict[int, int]] = defaultdict(dict)
@@ -187,11 +174,11 @@ def self_similarity(model: StudiedModel, sentences: Sequence[Sentence], seed: in
         by_sentence[sentence].append(row)
     frequent = [list(rows.values()) for rows in by_type.values() if len(rows) >= MIN_SENTENCES]
     if not frequent:
-        raise Skipped(f"no word stands in {MIN_SENTENCES} sentences")
-    numbers = np.array(sorted(by_sentence)[:BASELINE_WORDS])
+        raise SkipMeasure(f"no word stands in {MIN_SENTENCES} sentences")
+    numbers = np.array(sorted(by_sentence)[:MAX_BASELINE_WORDS])
     sizes = np.array([len(by_sentence[number]) for number in numbers])
     sampled = integers(derive_seed(seed, "any two words"), numbers, 0, sizes)
-    any_words = [by_sentence[number][place] for number, place in zip(numbers.tolist(), sampled.tolist(), strict=True)]
+    any_words = [by_sentence[number][row] for number, row in zip(numbers.tolist(), sampled.tolist(), strict=True)]
     adjusted, baseline = [], []
     for layer in words.vectors:
         unit = torch.nn.functional.normalize(layer, dim=-1)
@@ -208,6 +195,6 @@ def self_similarity(model: StudiedModel, sentences: Sequence[Sentence], seed: in
 
 
 def _mean_cosine(unit: Tensor) -> float:
-    """Mean over all pairs of different rows, which have length 1."""
+    """Mean over all pairs of different rows, which have length 1: the square of their sum has each pair twice."""
     count = len(unit)
     return (float(unit.sum(0).square().sum()) - count) / (count * (count - 1))

@@ -144,16 +144,6 @@ def _other_panels(parts: dict[str, Any]) -> list[str]:
             _curve(axes, cosines[side]["adjusted"], *style, cosines[side]["between"], factor=1)
         axes.set(title="A word from sentence to sentence", xlabel="layer", ylabel="adjusted cosine")
         panels.append(_with_layers(axes, "self-similarity", "Similarity of a word's vectors from sentence to sentence"))
-    if "structure" in parts["heads"]:
-        found = parts["heads"]["structure"]
-        axes = new_axes()
-        for side, style in SIDES.items():
-            _curve(axes, found[side], *style, found[f"{side}_between"])
-        axes.axhline(100 * found["neighbours"], color=GREY, linewidth=1.2, label="neighbours")
-        axes.set(title="Edges of dependency trees", xlabel="layer", ylabel="found by a linear map (percent)")
-        panels.append(
-            _with_layers(axes, "structure", "Share of the edges of dependency trees that a linear map finds, by layer")
-        )
     if "loss by masks" in parts["completion"]:
         found = parts["completion"]["loss by masks"]
         axes = new_axes()

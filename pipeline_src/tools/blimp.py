@@ -17,13 +17,13 @@ from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.config.machine import Precision
 from pipeline_src.download.catalogue import load_source, resolve
 from pipeline_src.download.fetch import obtain, place
-from pipeline_src.interpretation.minimal_pairs import judge_pair_set, read_pair_set
+from pipeline_src.interpretation.minimal_pairs import judge_sentence_pairs, read_pair_set
 from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.distributed import choose_precision
 
 NAME = "blimp"
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}  # few enough for a core's cache, a twentieth faster; many for a GPU
-FETCHED = Path("data") / NAME  # if the study has not downloaded it
+DOWNLOADED = Path("data") / NAME  # if the study has not downloaded it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,19 +51,19 @@ def main(arguments: argparse.Namespace) -> None:
     title = arguments.folder.name if arguments.folder else "BLiMP"
     use_bfloat16 = choose_precision(arguments.precision, device) == torch.bfloat16
     with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
-        found = judge_pair_set(model, None, pairs, title)
-    if not found:
+        figures = judge_sentence_pairs(model, None, pairs, title)
+    if not figures:
         raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model,
                             hint="the model's tokenizer reads both sentences of each alike")  # fmt: skip
-    width = max(len(row["title"]) for row in found.values())
+    width = max(len(row["title"]) for row in figures.values())
     print(f"{'':{width}}  accuracy  95 % interval    pairs")
-    for row in found.values():
+    for row in figures.values():
         low, high = (100 * end for end in row["between"])
         print(f"{row['title']:{width}}  {100 * row['accuracy']:6.1f} %  {low:5.1f} to {high:5.1f} {row['pairs']:8,}")
-    if left_out := sum(row["left_out"] for row in list(found.values())[:1]):
+    if left_out := sum(row["left_out"] for row in list(figures.values())[:1]):
         print(f"{left_out} pairs left out: the tokenizer reads both sentences alike, or one is too long")
     if arguments.output:
-        write_json(arguments.output, found)
+        write_json(arguments.output, figures)
 
 
 def _keep_memory() -> None:
@@ -78,11 +78,11 @@ def _keep_memory() -> None:
 
 def _blimp() -> Path:
     """Return the folder of BLiMP's files: the study's, else one that is filled now."""
-    for folder in (TASKS / NAME, FETCHED):
+    for folder in (TASKS / NAME, DOWNLOADED):
         if folder.is_dir():
             return folder
     source = resolve(NAME, load_source(TASK_SOURCES, NAME))
     obtained = obtain(NAME, source)
-    with atomic_directory(FETCHED) as folder:
+    with atomic_directory(DOWNLOADED) as folder:
         place(NAME, source, obtained, folder)
-    return FETCHED
+    return DOWNLOADED

@@ -17,7 +17,7 @@ from pipeline_src.common.paths import DEFAULT_MODEL, VOCABULARY
 from pipeline_src.common.progress import Progress
 from pipeline_src.config.study import load_study
 from pipeline_src.examples.token_store import SPLITS
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD
 from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.pretraining.data import open_examples
@@ -123,7 +123,7 @@ def revisions(model: Path) -> dict[str, Path]:
 
 def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
     """Copy a model into ``folder``, with what sentence-transformers reads, and a card that says how to load it."""
-    opened = StudiedModel.open(model)
+    opened = ProbedModel.open(model)
     config = opened.config
     if "encoder" not in config.names.classes:
         raise PipelineError(

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import DEFAULT_MODEL
 from pipeline_src.config.interpretation import MASK
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tools.inspect import open_masked_lm
 
@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> None:
             print(f"{100 * probability:8.2f} %  {token}")
 
 
-def fill_mask(model: StudiedModel, text: str, top: int) -> list[list[tuple[str, float]]]:
+def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, float]]]:
     """Return the ``top`` likeliest tokens and their probabilities at each [MASK]; the other masks stay unfilled."""
     marked = text.replace(MASK, model.kind.mask)  # the vocabulary may spell it otherwise
     ids = reading_masks(model.tokenizer).encode(marked, add_special_tokens=False).ids

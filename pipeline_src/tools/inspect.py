@@ -10,11 +10,11 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json
 from pipeline_src.common.paths import DEFAULT_MODEL
 from pipeline_src.config.study import load_study
-from pipeline_src.interpretation.attention_maps import shown_sentences
-from pipeline_src.interpretation.data import InterpretationContext, Skipped, words_of
+from pipeline_src.interpretation.data import InterpretationContext, words_of
 from pipeline_src.interpretation.heads import head_roles
 from pipeline_src.interpretation.interpret import write_measures
-from pipeline_src.interpretation.model import Sentence, StudiedModel
+from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure
+from pipeline_src.interpretation.sentences import shown_sentences
 from pipeline_src.report.interpretation import FILES, most_attended, render_interpretation
 
 
@@ -48,13 +48,13 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 def attention(arguments: argparse.Namespace) -> None:
     """Print for each head the word that each word attends to most, or write the page that shows all probabilities."""
-    model, sentences = StudiedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
+    model, sentences = ProbedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
     for sentence in sentences:
         if not sentence.words:
             raise PipelineError("a text without words", repr(sentence.document), hint="give a sentence")
     try:
         shown, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
-    except Skipped as skipped:
+    except SkipMeasure as skipped:
         hint = "give another model"
         raise PipelineError("no attention weights", skipped, where=arguments.model, hint=hint) from None
     config = model.config
@@ -78,9 +78,9 @@ def attention(arguments: argparse.Namespace) -> None:
         print()
 
 
-def open_masked_lm(folder: Path) -> StudiedModel:
+def open_masked_lm(folder: Path) -> ProbedModel:
     """Open a model that fills masks."""
-    model = StudiedModel.open(folder)
+    model = ProbedModel.open(folder)
     if model.lacks:
         hint = "give --model one that was pretrained here with pretrain.objective: mlm"
         raise PipelineError("the model does not predict masked words", model.lacks, where=folder, hint=hint)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertConfig, initialise, make_encoder
 from pipeline_src.models.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
@@ -60,7 +60,7 @@ def test_export_vectors_of_sentence_transformers_are_pooled_hidden_states(folder
     peer = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     made, texts = write(folder, *given), odd_texts(1000)
     expected = peer.SentenceTransformer(str(made), device="cpu").encode(texts)
-    model = StudiedModel.open(made)
+    model = ProbedModel.open(made)
     pool = POOLED[given[1] if given else "mean"]
     vectors = torch.stack([pool(model.hidden_states([model.ids(text)])[0][-1]) for text in texts])
     vectors = torch.nn.functional.normalize(vectors) if "--normalise" in given else vectors

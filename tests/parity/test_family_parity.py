@@ -16,7 +16,7 @@ from torch import Tensor, nn
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.interpretation.attention_maps import record_attention
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import (
     INITIAL_STD,
@@ -200,7 +200,7 @@ def test_folder_saved_by_transformers_fills_masks_here(pair, tmp_path):
     for name in TOKENIZER_FILES:
         shutil.copyfile(pair.folder / name, tmp_path / "theirs" / name)
     main(Namespace(source=tmp_path / "theirs", destination=tmp_path / "made", lowercase=True))
-    own, made = (StudiedModel.open(folder) for folder in (pair.folder, tmp_path / "made"))
+    own, made = (ProbedModel.open(folder) for folder in (pair.folder, tmp_path / "made"))
     assert fill_mask(made, "a [MASK] b", 3) == fill_mask(own, "a [MASK] b", 3)
 
 

@@ -26,7 +26,7 @@ from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.model import ModelParams
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.pretraining.import_model import main
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
@@ -224,7 +224,7 @@ def test_imported_model_fills_masks_has_their_states_and_is_fine_tuned(bare, tmp
         scores = theirs(**inputs).logits[0]
         states = theirs.base_model(**inputs).last_hidden_state[0]
     likely = scores[inputs["input_ids"][0] == tokenizer.mask_token_id][0].softmax(-1).topk(5)
-    ours = StudiedModel.open(Path("ours"))
+    ours = ProbedModel.open(Path("ours"))
     (found,) = fill_mask(ours, "The [MASK] sat.", 5)
     assert [token for token, _ in found] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
     assert [share for _, share in found] == pytest.approx(likely.values.tolist(), rel=1e-4)

@@ -8,9 +8,9 @@ import torch
 from transformers import BertForMaskedLM, BertModel
 
 from pipeline_src.interpretation.attention_maps import attention_maps
-from pipeline_src.interpretation.attribution import NODES, integrated_gradients
-from pipeline_src.interpretation.minimal_pairs import SentencePair, judge_pair_set
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.minimal_pairs import SentencePair, judge_sentence_pairs
+from pipeline_src.interpretation.model import ProbedModel, pseudo_log_likelihoods
+from pipeline_src.interpretation.sentences import NUM_NODES, integrated_gradients
 from pipeline_src.models.hub import save_tensors
 from tests.unit.interpretation.conftest import make_model
 
@@ -30,7 +30,7 @@ def test_attention_maps_equal_transformers(tmp_path):
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
 
-def masked_lms(folder: Path) -> tuple[StudiedModel, BertForMaskedLM]:
+def masked_lms(folder: Path) -> tuple[ProbedModel, BertForMaskedLM]:
     """A small model, and the same as transformers loads it."""
     model = make_model()
     assert model.head is not None
@@ -40,7 +40,21 @@ def masked_lms(folder: Path) -> tuple[StudiedModel, BertForMaskedLM]:
     return model, BertForMaskedLM.from_pretrained(folder).eval()
 
 
-def test_judge_pair_set_equals_loop_over_transformers(tmp_path):
+def test_pseudo_log_likelihoods_equal_loop_over_transformers(tmp_path):
+    model, peer = masked_lms(tmp_path)
+    text = model.ids("c d e .")
+    (found,) = pseudo_log_likelihoods(model, [text])
+    ids = model.pack([text])[0]
+    theirs = []
+    for place in range(1, len(ids) - 1):
+        hidden = ids.clone()
+        hidden[place] = model.mask
+        with torch.no_grad():
+            theirs.append(float(peer(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]]))
+    np.testing.assert_allclose(found, theirs, atol=1e-4)
+
+
+def test_judge_sentence_pairs_equals_loop_over_transformers(tmp_path):
     model, peer = masked_lms(tmp_path)
     random = np.random.default_rng(1)
     sides = [[" ".join(random.choice([*"abcdefghij"], random.integers(1, 9))) for _ in range(500)] for _ in "ab"]
@@ -57,7 +71,7 @@ def test_judge_pair_set_equals_loop_over_transformers(tmp_path):
         return sum(float(log_probs[row, place, ids[place]]) for row, place in enumerate(places))
 
     theirs = np.mean([likelihood(pair.good) > likelihood(pair.bad) for pair in pairs if pair.good != pair.bad])
-    assert judge_pair_set(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(theirs, 4)
+    assert judge_sentence_pairs(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(theirs, 4)
 
 
 def test_integrated_gradients_equal_captum():
@@ -74,6 +88,6 @@ def test_integrated_gradients_equal_captum():
         return torch.cat([model.head(each).log_softmax(-1)[:, token] for each in hidden])
 
     peer = attr.LayerIntegratedGradients(score, model.encoder.embeddings.word_embeddings)
-    way = {"n_steps": NODES, "method": "gausslegendre", "internal_batch_size": len(packed)}
+    way = {"n_steps": NUM_NODES, "method": "gausslegendre", "internal_batch_size": len(packed)}
     theirs = peer.attribute(packed[None], start[None], **way).squeeze(0).sum(-1)
     torch.testing.assert_close(found, theirs.to(found.dtype), rtol=1e-5, atol=1e-6)

@@ -48,7 +48,7 @@ from pipeline_src.corpus.books.readers import ROW_READERS, find_books, read_book
 from pipeline_src.download import https
 from pipeline_src.download.archive import unpack
 from pipeline_src.examples.build_examples import run as plan_examples
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import load_config, read_tensors, save_model
 from pipeline_src.pretraining import import_model
@@ -292,7 +292,7 @@ def _model_folders(draw: Draw, folder: Path) -> None:
         source = folder / "imported"
         with contextlib.redirect_stdout(io.StringIO()):
             import_model.main(argparse.Namespace(source=folder / "model", destination=source, lowercase=None))
-    fill_mask(StudiedModel.open(source), "the [MASK] sat.", 3)
+    fill_mask(ProbedModel.open(source), "the [MASK] sat.", 3)
 
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGURG]

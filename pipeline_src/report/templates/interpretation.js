@@ -1,7 +1,6 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = ["var(--model)", "var(--other)", "var(--third)", "var(--fourth)"];
-const SHAPES = ["circle", "square"];
 const SVG = "http://www.w3.org/2000/svg";
 
 const folded = (text) =>
@@ -226,52 +225,33 @@ function wordPart() {
   if (!place) return;
   const names = data.names;
   const state = { word: 0, layer: data.model.layers, chosen: 0 };
-  const plot = element("svg", { class: "plot", viewBox: "-1.15 -1.15 2.3 2.3", role: "group" });
-  const told = element("p", { class: "said", role: "status" });
+  const said = element("p", { class: "said", role: "status" });
   const sides = element("div", { class: "sides" });
-  const key = element("div", { class: "controls" });
-  function list(heading, word, layer) {
-    const rows = word.neighbours[layer][state.chosen].map((at) =>
-      element("li", {}, keyOf(senses(word).indexOf(word.senses[at])), ` ${word.texts[at]} (${word.senses[at]})`));
-    return element("div", {}, element("h3", {}, heading), element("ol", {}, ...rows));
+  const uses = element("div", { class: "controls" });
+  const word = () => data.words[names[state.word]];
+  const named = (at) => `${word().texts[at]} (${word().senses[at]})`;
+  function keyOf(at) {
+    const sense = [...new Set(word().senses)].indexOf(word().senses[at]);
+    return element("span", { class: "key", style: `background: ${COLOURS[sense % COLOURS.length]}; border-radius: ${sense % 2 ? "0" : "50%"}` });
   }
-  const senses = (word) => [...new Set(word.senses)];
-  const keyOf = (sense) => element("span", { class: "key", style: `background: ${COLOURS[sense % COLOURS.length]}; border-radius: ${SHAPES[sense % 2] === "circle" ? "50%" : "0"}` });
-  const colour = (word, at) => COLOURS[senses(word).indexOf(word.senses[at]) % COLOURS.length];
+  function list(layer) {
+    const rows = word().neighbours[layer][state.chosen].map((at) => element("li", {}, keyOf(at), ` ${named(at)}`));
+    return element("div", {}, element("h3", {}, `Nearest in layer ${layer}`), element("ol", {}, ...rows));
+  }
   function draw() {
-    const word = data.words[names[state.word]];
-    plot.setAttribute("aria-label", `Occurrences of ${names[state.word]} in layer ${state.layer}`);
-    const again = document.activeElement?.classList?.contains("point");
-    plot.replaceChildren(...word.texts.map((text, at) => {
-      const [x, y] = word.points[state.layer][at];
-      const common = {
-        class: at === state.chosen ? "point chosen" : "point", fill: colour(word, at), tabindex: 0, role: "button",
-        "vector-effect": "non-scaling-stroke", "aria-label": `${text} (${word.senses[at]})`,
-        "aria-pressed": String(at === state.chosen),
-        onclick: () => { state.chosen = at; draw(); },
-        onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); state.chosen = at; draw(); } },
-      };
-      const shape = SHAPES[senses(word).indexOf(word.senses[at]) % 2] === "circle"
-        ? element("circle", { cx: x, cy: -y, r: 0.05, ...common })
-        : element("rect", { x: x - 0.045, y: -y - 0.045, width: 0.09, height: 0.09, ...common });
-      shape.append(element("title", {}, text));
-      return shape;
-    }));
-    if (again) plot.querySelector(".chosen")?.focus();
-    key.replaceChildren(...senses(word).map((sense, at) =>
-      element("span", {}, keyOf(at), ` ${sense}`)));
-    told.textContent = `Layer ${state.layer}: the nearest neighbour has the same sense in ${percent(word.accuracy[state.layer])} of cases; with random weights in ${percent(word.random[state.layer])}.`;
-    sides.replaceChildren(
-      element("p", { class: "written" }, `Chosen: ${word.texts[state.chosen]} (${word.senses[state.chosen]})`),
-      list(`Nearest in layer ${state.layer}`, word, state.layer), list("Nearest in layer 0", word, 0));
+    const { accuracy, random } = word();
+    said.textContent = `Layer ${state.layer}: the nearest neighbour has the same sense in ${percent(accuracy[state.layer])} of cases; with random weights in ${percent(random[state.layer])}.`;
+    sides.replaceChildren(list(state.layer), list(0));
+  }
+  function change(at) {
+    Object.assign(state, { word: at, chosen: 0 });
+    uses.replaceChildren(choice("Sentence", word().texts.map((_, use) => named(use)), (use) => { state.chosen = use; draw(); }));
+    draw();
   }
   const layer = slider("Layer", data.model.layers, (at) => { state.layer = at; draw(); });
   layer.set(state.layer, data.model.layers);
-  place.append(
-    element("div", { class: "controls" },
-      choice("Word", names, (at) => { Object.assign(state, { word: at, chosen: 0 }); draw(); }), layer),
-    key, plot, told, sides);
-  draw();
+  place.append(element("div", { class: "controls" }, choice("Word", names, change), layer), uses, said, sides);
+  change(0);
 }
 
 function layersPart() {

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.interpretation.data import Tree
-from pipeline_src.interpretation.model import Sentence, StudiedModel
+from pipeline_src.interpretation.heads import Tree
+from pipeline_src.interpretation.model import ProbedModel, Sentence
 from pipeline_src.interpretation.probes import LabelledWords
 from pipeline_src.models.bert import BertForPretraining, load_architecture
 from pipeline_src.models.hub import save_model
@@ -19,12 +19,11 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, sa
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "is", "are", "."]
 SENTENCES = [Sentence(("a", "bab", "c", "."), "one"), Sentence(("d", "e"), "two"), Sentence(("jab", "f", "g"), "two")]
 HE_SAW = Tree(
-    Sentence(("He", "saw", "the", "town", "."), "1"), (1, -1, 3, 1, 1), ("nsubj", "root", "det", "obj", "punct"),
-    ("PRON", "VERB", "DET", "NOUN", "PUNCT"),
-)  # fmt: skip
+    Sentence(("He", "saw", "the", "town", "."), "1"), (1, -1, 3, 1, 1), ("nsubj", "root", "det", "obj", "punct")
+)
 
 
-def make_model(architecture: str = "bert", **changes) -> StudiedModel:
+def make_model(architecture: str = "bert", **changes) -> ProbedModel:
     """A model of two layers and two heads whose every parameter is random."""
     settings = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32} | changes
     config = load_architecture(architecture).config(len(ENTRIES), max_position_embeddings=40, **settings)
@@ -33,10 +32,22 @@ def make_model(architecture: str = "bert", **changes) -> StudiedModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.4, generator=generator)
-    return StudiedModel(model.bert, model.cls["predictions"], config, build_tokenizer(ENTRIES, lowercase=True))
+    return ProbedModel(model.bert, model.cls["predictions"], config, build_tokenizer(ENTRIES, lowercase=True))
 
 
-def save(folder: Path, model: StudiedModel) -> Path:
+def unigram_model(**probabilities: float) -> ProbedModel:
+    """A model that predicts the same probabilities at every mask; tokens that are not named share the rest."""
+    model = make_model()
+    assert model.head is not None
+    rest = (1 - sum(probabilities.values())) / (len(ENTRIES) - len(probabilities))
+    with torch.no_grad():
+        model.head.transform["LayerNorm"].weight.zero_()  # nothing of the text reaches the decoder
+        model.head.transform["LayerNorm"].bias.zero_()
+        model.head.decoder.bias.copy_(torch.tensor([probabilities.get(entry, rest) for entry in ENTRIES]).log())
+    return model
+
+
+def save(folder: Path, model: ProbedModel) -> Path:
     """Write a model folder as pretraining leaves it."""
     assert model.head is not None
     tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
@@ -66,7 +77,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def model() -> StudiedModel:
+def model() -> ProbedModel:
     return make_model()
 
 

@@ -1,33 +1,52 @@
-"""Attention probabilities, and the words that show them."""
+"""Attention probabilities, by token and by word."""
 
 from __future__ import annotations
 
-import numpy as np
+import pytest
 import torch
 
-from pipeline_src.interpretation.attention_maps import attention_maps, merge_tokens, shown_sentences
-from tests.unit.interpretation.conftest import SENTENCES, make_model
+from pipeline_src.interpretation.attention_maps import attention_maps, merge_tokens, unit_of_tokens
+from pipeline_src.interpretation.model import SkipMeasure
+from pipeline_src.models.bert import Block, Encoder, SelfAttention
+from tests.unit.interpretation.conftest import make_model
 
 TEXTS = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
 
 
-def test_a_causal_model_looks_at_nothing_that_follows():
+def test_attention_maps_causal_model_has_no_weight_on_later_tokens():
     for _, maps in attention_maps(make_model(is_decoder=True), TEXTS):
         assert not maps.triu(1).any()
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
 
-def test_maps_of_words_keep_all_weight():
+def test_merge_tokens_sums_over_attended_and_averages_over_attending():
     maps = torch.rand(2, 3, 5, 5).softmax(-1)
     words = merge_tokens(maps, [0, 1, 1, 2, 3])
     torch.testing.assert_close(words.sum(-1), torch.ones(2, 3, 4))
     torch.testing.assert_close(words[..., 1, 1], maps[..., 1:3, 1:3].sum(-1).mean(-1))
 
 
-def test_shown_weights_are_bytes_of_words(model):
-    import base64
+def test_merge_tokens_two_subwords_as_worked_by_hand():
+    maps = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.2, 0.4]])
+    torch.testing.assert_close(merge_tokens(maps, [0, 1, 1]), torch.tensor([[0.5, 0.5], [0.3, 0.7]]))
 
-    shown = shown_sentences(model, SENTENCES)
-    assert shown[0]["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and shown[0]["marks"] == [1, 1]
-    weights = np.frombuffer(base64.b64decode(shown[0]["weights"]), np.uint8).reshape(2, 2, 6, 6)
-    assert abs(weights.sum(-1, dtype=int) - 255).max() <= 3
+
+def test_unit_of_tokens_numbers_special_tokens_and_words_in_order(model):
+    assert unit_of_tokens(model, [0, 2, 2, 3]) == [0, 1, 2, 2, 3, 4]  # [CLS], three words, [SEP]
+
+
+def test_attention_maps_forward_overridden_without_probabilities_is_skipped():
+    class Otherwise(SelfAttention):
+        def forward(self, *given):
+            return super().forward(*given)
+
+    class OtherBlock(Block):
+        Attention = Otherwise
+
+    class OtherEncoder(Encoder):
+        Block = OtherBlock
+
+    other = make_model()
+    other.encoder.encoder = OtherEncoder(other.config)
+    with pytest.raises(SkipMeasure):
+        list(attention_maps(other, TEXTS))

@@ -1,63 +1,83 @@
-"""Masked positions: ranks, minimal pairs, completions."""
+"""Masks filled one by one or together, and the loss with more of them."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline_src.config.interpretation import InterpretationParams
-from pipeline_src.interpretation.data import Skipped
 from pipeline_src.interpretation.generation import WAYS, complete, completions, fill_masks, loss_by_masks
-from pipeline_src.interpretation.minimal_pairs import WordPair, judge
-from tests.unit.interpretation.conftest import make_model
+from pipeline_src.interpretation.model import SkipMeasure
+from tests.unit.interpretation.conftest import make_model, unigram_model
 
 
 @pytest.mark.parametrize("how", list(WAYS))
-def test_each_way_fills_every_mask_with_a_word_and_is_the_same_again(model, how):
-    frames = complete(model, [5, 6], 3, how, 1)
-    assert frames == complete(model, [5, 6], 3, how, 1) and len(frames[-1]) == 3
-    special = {model.mask, *(mark for run in model.template.special_ids for mark in run)}
-    assert not special & set(frames[-1])
+def test_complete_fills_every_mask_with_a_word(model, how):
+    steps = complete(model, [5, 6], 3, how)
+    assert len(steps) == (1 if how == "at once" else 3) and len(steps[-1]) == 3
+    assert [step.count(model.mask) for step in steps] == list(range(len(steps)))[::-1]
+    assert not {model.mask, *(mark for run in model.template.special_ids for mark in run)} & set(steps[-1])
 
 
-def test_models_that_fill_no_masks_are_passed_over_with_the_reason():
-    headless, causal = replace(make_model(), head=None), make_model(is_decoder=True)
-    for model, reason in ((headless, "no head"), (causal, "left to right")):
-        with pytest.raises(Skipped, match=reason):
-            completions(model, ["a"], 2, 1)
-        with pytest.raises(Skipped, match=reason):
-            loss_by_masks(model, [[5] * 30], np.ones(20), 1)
-        with pytest.raises(Skipped, match=reason):
-            fill_masks(model, [("a [MASK]", "b")])
+def test_ways_choose_the_masks_of_the_next_step():
+    masked, best = [0, 2, 3], torch.tensor([-2.0, -0.1, -0.5, -1.0])  # position 1 is filled
+    assert {name: way(masked, best) for name, way in WAYS.items()} == {
+        "at once": [0, 2, 3], "left to right": [0], "surest first": [2],
+    }  # fmt: skip
 
 
-def test_a_words_rank_at_a_mask_counts_the_likelier_tokens(model):
-    one, two = fill_masks(model, [("a [MASK] c", "b"), ("[MASK] a", "b c")])
-    ids = [model.ids("a")[0], model.mask, model.ids("c")[0]]
-    (scores,) = model.log_probabilities([ids], [[1]])
+def test_completions_repeated_is_the_share_of_copies():
+    ways = completions(unigram_model(b=0.5), ["a"], 4)[0]["ways"]
+    assert ways["at once"] == {"texts": ["b b b b"], "repeated": 0.75}
+    assert ways["left to right"]["texts"] == ["b", "b b", "b b b", "b b b b"]
+
+
+@pytest.mark.parametrize("change", ["no head", "causal"])
+def test_completion_model_that_fills_no_masks_is_skipped(change):
+    model = replace(make_model(), head=None) if change == "no head" else make_model(is_decoder=True)
+    with pytest.raises(SkipMeasure):
+        completions(model, ["a"], 2)
+    with pytest.raises(SkipMeasure):
+        loss_by_masks(model, [[5] * 30], np.ones(20), 1)
+    with pytest.raises(SkipMeasure):
+        fill_masks(model, [("a [MASK]", "b")])
+
+
+def test_fill_masks_rank_and_probabilities_as_worked_by_hand():
+    model = unigram_model(a=0.5, b=0.25, c=0.125)
+    rows = fill_masks(model, [("a [MASK] .", "b"), ("[MASK] a", "b c"), ("a [MASK] .", "Москва")])
+    assert rows[0] == {
+        "text": "a [MASK] .", "answer": "b", "rank": 2, "likeliest": [["a", 0.5], ["b", 0.25], ["c", 0.125]],
+    }  # fmt: skip
+    assert rows[1]["rank"] is rows[2]["rank"] is None  # two tokens; unknown
+
+
+def test_fill_masks_reads_the_masks_position(model):
+    (row,) = fill_masks(model, [("a [MASK] c", "b")])
+    (scores,) = model.log_probabilities([[model.ids("a")[0], model.mask, model.ids("c")[0]]], [[1]])
     in_order = [model.tokenizer.id_to_token(token) for token in scores[0].argsort(descending=True).tolist()]
-    assert in_order[one["rank"] - 1] == "b" and [token for token, _ in one["likeliest"]] == in_order[:3]
-    assert one["likeliest"][0][1] == pytest.approx(float(scores[0].max().exp()), abs=1e-3)
-    assert two["rank"] is None and two["text"] == "[MASK] a"  # its word is two tokens
+    assert in_order[row["rank"] - 1] == "b" and [token for token, _ in row["likeliest"]] == in_order[:3]
 
 
-def test_a_text_to_fill_has_one_mask():
+def test_masks_of_params_have_one_mask_each():
     for text in ("none", "[MASK] and [MASK]"):
         with pytest.raises(ValueError, match="not once"):
             InterpretationParams(masks=((text, "a"),))
 
 
-def test_loss_by_masks_judges_the_same_token_each_time(model):
-    texts = [[5 + number % 10 for number in range(start, start + 30)] for start in range(4)]
-    found = loss_by_masks(model, texts, np.ones(len(model.tokenizer.get_vocab()), np.int64), 1)
-    assert found["texts"] == 4 and len(found["kept"]) == len(found["cut"]) == 5
-    assert found["unigram"] == pytest.approx(np.log(model.tokenizer.get_vocab_size()), abs=1e-3)
-    with pytest.raises(Skipped, match="long enough"):
-        loss_by_masks(model, [[5]], np.ones(20), 1)
+def test_loss_by_masks_unigram_model_as_worked_by_hand():
+    model = unigram_model(a=0.25)
+    a = model.ids("a")[0]
+    counts = np.zeros(model.tokenizer.get_vocab_size(), np.int64)
+    counts[a] = len(counts)  # with one added to each count: (n + 1) of 2 n
+    result = loss_by_masks(model, [[a] * 30] * 3, counts, 1)
+    assert result["texts"] == 3 and result["kept"] == result["cut"] == [round(np.log(4), 4)] * len(result["masks"])
+    assert result["unigram"] == round(np.log(2 * len(counts) / (len(counts) + 1)), 4)
 
 
-def test_an_unknown_word_has_no_rank_and_makes_no_pair():
-    model = make_model()
-    assert fill_masks(model, [("a [MASK] .", "Москва")])[0]["rank"] is None
-    pairs = [WordPair(("a", "X", "b"), 1, "Москва", "Волга", False, str(number)) for number in range(4)]
-    assert judge(model, model, pairs, 1) is None
+def test_loss_by_masks_short_texts_are_skipped(model):
+    with pytest.raises(SkipMeasure):
+        loss_by_masks(model, [[5] * 23], np.ones(20), 1)

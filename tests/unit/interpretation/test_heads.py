@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from pipeline_src.interpretation.data import Skipped, Tree
-from pipeline_src.interpretation.heads import best_head, head_roles, hits_of_heads, relations
+from pipeline_src.corpus.documents import in_validation_split
+from pipeline_src.interpretation.heads import (
+    OFFSETS,
+    Tree,
+    best_head,
+    head_roles,
+    hits_of_heads,
+    hits_of_offsets,
+    read_trees,
+    relations,
+)
 from pipeline_src.interpretation.model import Sentence
-from pipeline_src.models.bert import Block, Encoder, SelfAttention
-from tests.unit.interpretation.conftest import SENTENCES, make_model
+from pipeline_src.tasks.spec import load_spec
+from tests.unit.interpretation.conftest import HE_SAW, SENTENCES, make_model
 
 
 def planted(shift: int, size: int = 64):
@@ -33,11 +39,21 @@ def planted(shift: int, size: int = 64):
 
 
 @pytest.mark.parametrize(("shift", "role"), [(1, "next"), (-1, "previous"), (0, "self")])
-def test_planted_roles_come_out(shift, role):
+def test_head_roles_planted_head_has_its_role(shift, role):
     assert head_roles(planted(shift), SENTENCES)["roles"] == [[role]]
 
 
-def test_planted_marks_and_broad_heads_come_out():
+def test_head_roles_uniform_attention_has_shares_as_worked_by_hand():
+    model = planted(0)
+    with torch.no_grad():
+        model.encoder.encoder.layer[0].attention["self"].query.weight.zero_()
+    shares = head_roles(model, [Sentence(("a", "b"), "")])["shares"]  # [CLS] a b [SEP], a quarter each
+    assert {name: of_role[0][0] for name, of_role in shares.items()} == {
+        "next": 0.25, "previous": 0.25, "self": 0.25, "first mark": 0.25, "last mark": 0.25, "broad": 1.0,
+    }  # fmt: skip
+
+
+def test_head_roles_planted_heads_are_broad_or_on_the_first_special_token():
     to_first = planted(0)
     attention = to_first.encoder.encoder.layer[0].attention["self"]
     with torch.no_grad():
@@ -50,12 +66,12 @@ def test_planted_marks_and_broad_heads_come_out():
 def trees(count: int = 60) -> list[Tree]:
     """Sentences in which the object stands two words behind its verb."""
     return [
-        Tree(Sentence(("a", "c", "d", "e"), str(number)), (1, -1, 3, 1), ("nsubj", "root", "det", "obj"), ("X",) * 4)
+        Tree(Sentence(("a", "c", "d", "e"), str(number)), (1, -1, 3, 1), ("nsubj", "root", "det", "obj"))
         for number in range(count)
     ]
 
 
-def test_a_planted_head_finds_its_relation_on_documents_it_was_not_chosen_on():
+def test_relations_planted_head_is_best_on_held_out_documents():
     model, control = planted(-2), planted(0)
     rows = {row["relation"]: row for row in relations(model, control, trees(), 1, min_words=5)}
     assert rows["obj"]["found"] == 1.0 and rows["obj"]["direction"] == "dependent to head"
@@ -63,40 +79,66 @@ def test_a_planted_head_finds_its_relation_on_documents_it_was_not_chosen_on():
     assert set(rows) == {"all", "obj", "nsubj", "det"} and "punct" not in rows
 
 
-def test_the_choice_of_a_head_reads_the_first_half_alone(model, rng):
+def test_best_head_depends_on_the_first_half_only(model, rng):
     given = trees(20)
     half = [number % 2 for number in range(20)]
     found = hits_of_heads(model, given, half)["obj"]
-    other = [replace(tree, heads=tuple(rng.permutation(tree.heads).tolist())) if which else tree
+    other = [tree._replace(heads=tuple(rng.permutation(tree.heads).tolist())) if which else tree
              for tree, which in zip(given, half, strict=True)]  # fmt: skip
     permuted = hits_of_heads(model, other, half)["obj"]
     assert np.array_equal(found[0], permuted[0]) and best_head(found) == best_head(permuted)
     assert not np.array_equal(found[1], permuted[1])
 
 
-def test_another_kind_of_attention_is_passed_over_with_its_reason(model):
-    class Otherwise(SelfAttention):
-        def forward(self, *given):
-            return super().forward(*given)
-
-    class OtherBlock(Block):
-        Attention = Otherwise
-
-    class OtherEncoder(Encoder):
-        Block = OtherBlock
-
-    other = make_model()
-    other.encoder.encoder = OtherEncoder(other.config)
-    assert isinstance(other.encoder.encoder, nn.Module)
-    with pytest.raises(Skipped, match="does not say what it gives"):
-        head_roles(other, SENTENCES)
-
-
-def test_sentences_that_the_models_places_cut_count_for_no_one():
+def test_relations_truncated_sentences_are_left_out():
     def tree(size: int, document: str) -> Tree:
         words, heads_of = tuple("abcdefghij"[number % 10] for number in range(size)), (-1, *range(size - 1))
-        return Tree(Sentence(words, document), heads_of, ("root", *["dep"] * (size - 1)), ("X",) * size)
+        return Tree(Sentence(words, document), heads_of, ("root", *["dep"] * (size - 1)))
 
     model = make_model()
     whole, cut = ([tree(size, f"{size} {number}") for number in range(60)] for size in (6, 60))
     assert relations(model, model, whole + cut, 1) == relations(model, model, whole, 1)
+
+
+def test_relations_head_that_attends_to_its_dependents_has_the_other_direction():
+    rows = {row["relation"]: row for row in relations(planted(2), planted(0), trees(), 1, min_words=5)}
+    assert rows["obj"]["direction"] == "head to dependent" and rows["obj"]["found"] == 1.0
+
+
+def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
+    held_out = {tree.sentence.document for tree in trees() if in_validation_split(tree.sentence.document, 1, 0.5)}
+    given = [
+        tree._replace(heads=(1, -1, 3, 2)) if tree.sentence.document in held_out else tree for tree in trees()
+    ]  # the object's head is one word before it there
+    rows = {row["relation"]: row for row in relations(planted(-2), planted(0), given, 1, min_words=5)}
+    assert rows["obj"]["words"] == len(held_out) and rows["obj"]["direction"] == "dependent to head"
+    assert (rows["obj"]["offset"], rows["obj"]["found"], rows["obj"]["found_by_offset"]) == (-2, 0.0, 0.0)
+
+
+def test_hits_of_offsets_one_tree_as_worked_by_hand():
+    hits = hits_of_offsets([HE_SAW, HE_SAW], [0, 1])  # no punctuation, no root
+    at = {
+        relation: dict(zip(OFFSETS, of_first_half, strict=True)) for relation, (_, (of_first_half, _)) in hits.items()
+    }
+    assert at["nsubj"] == {offset: int(offset == 1) for offset in OFFSETS}  # saw is one word after He
+    assert at["obj"] == {offset: int(offset == -2) for offset in OFFSETS}
+    assert at["all"] == {-3: 0, -2: 1, -1: 0, 1: 2, 2: 0, 3: 0} and hits["all"][0] == [3, 3]
+
+
+CONLLU = """# newdoc id = one
+# text = He saw the town.
+1\tHe\the\tPRON\tPRP\t_\t2\tnsubj\t_\t_
+2\tsaw\tsee\tVERB\tVBD\t_\t0\troot\t_\t_
+3\tthe\tthe\tDET\tDT\t_\t4\tdet\t_\t_
+4\ttown\ttown\tNOUN\tNN\t_\t2\tobj:x\t_\t_
+5\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_
+
+1\tbroken\t_\tX\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+def test_read_trees_invalid_tree_is_left_out(tmp_path):
+    path = tmp_path / "dev.conllu"
+    path.write_text(CONLLU)
+    assert read_trees(load_spec("pos"), path) == [HE_SAW]

@@ -14,7 +14,7 @@ from pipeline_src.interpretation.mdl_probe import bits_of_words, count_labels, o
 from pipeline_src.interpretation.probes import LabelledWords
 
 
-def test_the_code_of_four_words_is_as_worked_by_hand():
+def test_bits_of_words_four_words_as_worked_by_hand():
     # sent one, one, two at a time: half of four words is two
     sent = permuted(derive_seed(7, "online code"), np.arange(4), 4)
     targets = torch.zeros(4, 2, dtype=torch.long)
@@ -25,7 +25,7 @@ def test_the_code_of_four_words_is_as_worked_by_hand():
     assert bits[1, 0, sent] == pytest.approx([1, log2(3), 1, 1], abs=1e-6)
 
 
-def test_portions_are_those_of_the_paper():
+def test_bits_of_words_portions_are_those_of_the_paper():
     seen = []
 
     def train(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,7 @@ def test_portions_are_those_of_the_paper():
     assert seen == [16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000]
 
 
-def test_labels_that_a_layer_tells_take_fewer_bits_than_random_ones(material):
+def test_online_code_compresses_labels_that_the_vectors_hold(material):
     train, _ = material
     bits, figures = online_code(train, 4, 1)
     assert figures["uniform"] == 4.8  # 2,400 words at 2 bits
@@ -49,7 +49,7 @@ def test_labels_that_a_layer_tells_take_fewer_bits_than_random_ones(material):
     assert online_code(train, 4, 1)[1] == figures
 
 
-def test_few_types_have_no_control_task(material):
+def test_online_code_few_types_have_no_control_task(material):
     train, _ = material
     few = LabelledWords(train.vectors, train.labels, ["x"] * len(train.labels), train.documents)
     assert online_code(few, 4, 1)[1].keys() == {
@@ -57,7 +57,7 @@ def test_few_types_have_no_control_task(material):
     } | {"uniform"}
 
 
-def test_vectors_that_tell_nothing_cost_little_more_than_frequencies(rng):
+def test_online_code_random_vectors_cost_little_more_than_frequencies(rng):
     labels = (rng.random(4000) < 0.1).astype(np.int64)
     vectors = torch.from_numpy(rng.normal(size=(1, 4000, 4)).astype(np.float32))
     words = LabelledWords(vectors, labels, ["x"] * 4000, [str(number // 100) for number in range(4000)])

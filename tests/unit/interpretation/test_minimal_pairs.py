@@ -7,31 +7,30 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.download.catalogue import load_source
-from pipeline_src.interpretation.data import Tree
 from pipeline_src.interpretation.minimal_pairs import (
+    SentencePair,
     WordPair,
-    judge,
-    judge_pair_set,
-    masked_likelihoods,
+    judge_sentence_pairs,
+    judge_word_pairs,
     preference,
     read_pair_set,
     template_pairs,
-    treebank_pairs,
 )
-from pipeline_src.interpretation.model import Sentence
+from pipeline_src.interpretation.model import SkipMeasure
+from tests.unit.interpretation.conftest import unigram_model
 
 
-def test_ties_are_a_half():
+def test_preference_tie_is_a_half():
     assert [preference(*pair) for pair in ((1, 1), (1, 0), (0, 1))] == [0.5, 1.0, 0.0]
 
 
-def test_templates_are_right_in_both_numbers_equally_often():
+def test_template_pairs_each_form_is_correct_equally_often():
     for _, pairs in template_pairs().values():
         assert len(pairs) % 2 == 0 and sum(pair.plural for pair in pairs) * 2 == len(pairs)
         assert all(pair.words[pair.position] == pair.good != pair.bad for pair in pairs)
@@ -39,22 +38,44 @@ def test_templates_are_right_in_both_numbers_equally_often():
     assert across.words == ("The", "man", "near", "the", "women", "is", "not", "here", ".")
 
 
-def test_pairs_of_one_token_are_judged_and_the_others_counted(model):
-    pairs = [
-        WordPair(("a", "is", "b"), 1, "is", "are", False, "a"),
-        WordPair(("c", "are", "b"), 1, "are", "is", True, "c"),
+def word_pairs(*forms: tuple[str, str, bool]) -> list[WordPair]:
+    return [
+        WordPair(("a", good, "b"), 1, good, bad, plural, str(number))
+        for number, (good, bad, plural) in enumerate(forms)
     ]
-    found = judge(model, model, [*pairs, WordPair(("a", "aa", "b"), 1, "aa", "b", False, "a")], 1)
-    assert (found["pairs"], found["left_out"], found["commoner"]) == (2, 1, 0.5)
-    assert found["balanced"] == found["accuracy"] == found["random"] and found["gain"] == [0, 0]
-    assert judge(model, model, [], 1) is None
 
 
-def test_verbs_of_a_treebank_whose_subject_is_one_noun():
-    words = ("The", "men", "are", "old")
-    tree = Tree(Sentence(words, "d"), (1, 3, 3, -1), ("det", "nsubj", "cop", "root"), ("DET", "NOUN", "AUX", "ADJ"))
-    pronoun = replace(tree, tags=("DET", "PRON", "AUX", "ADJ"))
-    assert treebank_pairs([tree, pronoun]) == [WordPair(words, 2, "are", "is", True, "d")]
+def test_judge_word_pairs_figures_as_worked_by_hand():
+    prefers_is = unigram_model(**{"is": 0.5, "are": 0.25})
+    forms = [("is", "are", False)] * 3 + [("are", "is", True), ("aa", "b", False), ("Москва", "Волга", False)]
+    figures = judge_word_pairs(prefers_is, unigram_model(**{"is": 0.25, "are": 0.5}), word_pairs(*forms), "title", 1)
+    assert (figures["pairs"], figures["left_out"]) == (4, 2)  # two tokens, unknown
+    assert (figures["singular"], figures["plural"], figures["accuracy"]) == (1.0, 0.0, 0.75)
+    assert (figures["balanced"], figures["random"], figures["commoner"]) == (0.5, 0.5, 0.75)
+    only_singular = word_pairs(*[("is", "are", False)] * 3)
+    figures = judge_word_pairs(prefers_is, unigram_model(**{"is": 0.25, "are": 0.5}), only_singular, "title", 1)
+    assert (figures["balanced"], figures["random"], figures["gain"], figures["plural"]) == (1.0, 0.0, [1.0, 1.0], None)
+
+
+def test_judge_word_pairs_none_of_one_token_is_skipped(model):
+    with pytest.raises(SkipMeasure):
+        judge_word_pairs(model, model, word_pairs(("Москва", "Волга", False)), "title", 1)
+
+
+def test_judge_sentence_pairs_likelier_sentence_wins_as_worked_by_hand():
+    prefers_a, prefers_b = unigram_model(a=0.5, b=0.25), unigram_model(a=0.25, b=0.5)
+    pairs = [
+        SentencePair("a c", "b c", "x", "1"),
+        SentencePair("a b", "b b", "x", "1"),
+        SentencePair("b", "a", "y", "2"),
+    ]
+    pairs.append(SentencePair("a c", "c a", "y", "2"))  # equally likely: a half
+    figures = judge_sentence_pairs(prefers_a, prefers_b, pairs, "own")
+    assert {name: (row["accuracy"], row["random"]) for name, row in figures.items()} == {
+        "own all": (0.625, 0.375), "own x": (1.0, 0.0), "own y": (0.25, 0.75),
+    }  # fmt: skip
+    half = 1.96 * np.std([0.0, 0.5]) / 2**0.5
+    assert figures["own y"]["between"] == pytest.approx([0.25 - half, 0.25 + half], abs=1e-4)
 
 
 ROW = {"field": "syntax", "one_prefix_method": True, "pairID": "0"}
@@ -80,52 +101,32 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_some_pairs_of_every_paradigm_are_judged_by_phenomenon(folder, model):
+def test_judge_sentence_pairs_figures_are_by_phenomenon(folder, model):
     pairs = read_pair_set(folder, 1, 30)
     assert Counter(pair.paradigm for pair in pairs) == {"agreement_1": 30, "agreement_2": 2, "order": 2}
     assert pairs == read_pair_set(folder, 1, 30) != read_pair_set(folder, 2, 30)
     assert len(read_pair_set(folder, 1)) == 104
     control = model.with_random_weights(1)
-    found = judge_pair_set(model, control, pairs, "own")
+    found = judge_sentence_pairs(model, control, pairs, "own")
     counts = {name: (row["pairs"], row["left_out"]) for name, row in found.items()}
     assert counts == {"own all": (32, 2), "own agreement": (31, 1), "own word_order": (1, 1)}
     row = found["own agreement"]
     assert row["title"] == "own: agreement"
     assert row["between"][0] <= row["accuracy"] <= row["between"][1] and row["gain"][0] <= row["gain"][1]
-    assert judge_pair_set(model, model, pairs, "own")["own all"]["gain"] == [0.0, 0.0]
+    assert judge_sentence_pairs(model, model, pairs, "own")["own all"]["gain"] == [0.0, 0.0]
     turned = [replace(pair, good=pair.bad, bad=pair.good) for pair in pairs]
-    again = judge_pair_set(model, control, turned, "own")["own agreement"]
+    again = judge_sentence_pairs(model, control, turned, "own")["own agreement"]
     assert again["accuracy"] == pytest.approx(1 - row["accuracy"], abs=1e-4)
 
 
-def test_each_token_is_masked_alone_whatever_the_lengths(model):
-    texts = [model.ids(text) for text in ("a is b", "c", "a b c d is here .", "b is a")]
-    small = replace(model, batch_tokens=1)
-    found = masked_likelihoods(model, texts)
-    assert found == pytest.approx(masked_likelihoods(small, texts), abs=1e-4)
-    for text, score in zip(texts, found, strict=True):
-        masked = [[model.mask if at == place else token for at, token in enumerate(text)] for place in range(len(text))]
-        found = model.log_probabilities(masked, [[place] for place in range(len(text))])
-        assert score == pytest.approx(sum(float(row[0, t]) for row, t in zip(found, text, strict=True)), abs=1e-4)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels run on a GPU alone, and there is none")
-def test_a_gpu_scores_as_the_cpu_does(model):
-    texts = [model.ids(text) for text in ("a is b", "c", "a b c d is here .")]
-    expected = masked_likelihoods(model, texts)
-    on_gpu = model.to(torch.device("cuda"))
-    assert on_gpu.device.type == "cuda"
-    assert masked_likelihoods(on_gpu, texts) == pytest.approx(expected, rel=3e-2)  # attention in bfloat16 there
-
-
-def test_broken_files_are_one_sentence(tmp_path):
-    with pytest.raises(PipelineError, match=r"(?s)no minimal pairs here.*download_tasks"):
+def test_read_pair_set_missing_file_or_value_is_an_error(tmp_path):
+    with pytest.raises(PipelineError, match="no minimal pairs here"):
         read_pair_set(tmp_path, 1)
     (tmp_path / "one.jsonl").write_text('{"sentence_good": "a"}\n', encoding="utf-8")
     with pytest.raises(PipelineError, match=r"(?s)a pair lacks a value: sentence_bad.*one.jsonl:1"):
         read_pair_set(tmp_path, 1)
 
 
-def test_blimp_is_in_the_catalogue_whole():
+def test_blimp_of_the_catalogue_has_67_sets():
     (file,) = load_source(TASK_SOURCES, "blimp").files
     assert len(file.unpack) == 67 and all(member == f"data/{path}" for path, member in file.unpack.items())

@@ -1,17 +1,27 @@
 """One word in two senses, and how alike its vectors are."""
 
-from dataclasses import replace
+from __future__ import annotations
 
+from itertools import combinations
+
+import numpy as np
 import pytest
 import torch
 
-from pipeline_src.interpretation.data import Skipped, Tagged, two_contexts
-from pipeline_src.interpretation.model import Sentence
-from pipeline_src.interpretation.senses import homograph_accuracy, homographs, in_two_contexts, plane, self_similarity
+from pipeline_src.interpretation.model import Sentence, SkipMeasure, word_vectors
+from pipeline_src.interpretation.senses import (
+    MAX_PER_SOURCE,
+    WordSenses,
+    in_two_contexts,
+    same_language,
+    self_similarity,
+    two_contexts,
+    words_of_two_sources,
+)
 from tests.unit.interpretation.conftest import SENTENCES
 
 
-def test_every_sentence_of_the_file_holds_its_word_once_and_senses_are_even():
+def test_two_contexts_sentences_have_their_word_once_and_senses_are_even():
     sentences, senses = two_contexts()
     for word, by_sentence in senses.items():
         assert len(by_sentence) == 16 and sorted(map(list(by_sentence.values()).count, set(by_sentence.values()))) == [
@@ -22,52 +32,79 @@ def test_every_sentence_of_the_file_holds_its_word_once_and_senses_are_even():
             assert sum(each.lower() == word for each in sentences[number].words) == 1, (word, sentences[number])
 
 
-def test_two_contexts_have_figures_for_each_layer_and_word(model):
+def test_in_two_contexts_same_model_twice_has_no_gain(model):
     found = in_two_contexts(model, model, two_contexts(), 1)
     assert (
         len(found["accuracy"]) == len(found["between"]) == 3
         and found["accuracy"] == found["random"]
         and found["gain"] == [0, 0]
     )
-    (word,) = {len(word["points"]) for word in found["words"].values()}
-    assert word == 3
     for word in found["words"].values():
         assert all(at not in row for layer in word["neighbours"] for at, row in enumerate(layer))
 
 
-def test_a_neighbour_stands_next_to_it_or_it_is_told_by_what_does(model):
-    pairs = [Sentence(("a", other), f"{other}{number}") for number in range(8) for other in "be"]
-    tagged = Tagged(pairs, [("NOUN" if pair.words[1] == "b" else "VERB", "X") for pair in pairs])
-    assert list(homographs(tagged)) == ["a"]
-    accuracy = homograph_accuracy(model, tagged)["accuracy"]
-    assert accuracy[1] == accuracy[2] == 1.0  # sentences of one sense are the same
-    assert homograph_accuracy(model, Tagged(SENTENCES, [("X",) * len(each.words) for each in SENTENCES])) is None
-
-
-def test_a_word_beyond_the_models_positions_has_no_senses(model):
-    short = replace(model, config=replace(model.config, max_position_embeddings=8))
-
-    def tagged(fillers: int, word: str) -> Tagged:
-        sentences = [Sentence(("c",) * fillers + (word, "be"[number % 2]), f"{word}{number}") for number in range(16)]
-        return Tagged(sentences, [("X",) * fillers + (("NOUN", "VERB")[n % 2], "X") for n in range(16)])
-
-    near, far = tagged(0, "a"), tagged(9, "d")
-    with pytest.raises(Skipped, match="beyond the model's longest input"):
-        homograph_accuracy(short, far)
-    both = Tagged([*near.sentences, *far.sentences], [*near.tags, *far.tags])
-    assert homograph_accuracy(short, both)["words"] == ["a"]
-
-
-def test_the_plane_has_fixed_signs_and_lies_in_the_unit_square():
-    vectors = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(1))
-    first, again = plane(vectors), plane(vectors.clone())
-    assert first == again and max(abs(value) for layer in first for point in layer for value in point) <= 1.0
-
-
-def test_a_word_that_is_the_same_everywhere_is_alike_at_layer_0(model):
+def test_self_similarity_same_context_is_1_minus_the_baseline(model):
     same = [Sentence((word, "b"), word) for word in "acdefg"]
     found = self_similarity(model, same, 1)
     assert found["words"] == 1
     assert found["adjusted"][0] == pytest.approx(1 - found["baseline"][0], abs=2e-4)
-    with pytest.raises(Skipped, match="no word"):
+    with pytest.raises(SkipMeasure):
         self_similarity(model, SENTENCES, 1)
+
+
+@pytest.mark.parametrize(("sense_of", "expected"), [(lambda other, _: other, 1.0), (lambda _, number: number, 0.0)])
+def test_in_two_contexts_nearest_use_is_the_one_in_the_same_words(model, sense_of, expected):
+    """Two sentences of ``a`` have the same words: with the sense of these all neighbours are right, else none."""
+    pairs = [(other, number) for other in "be" for number in "12"]
+    sentences = [Sentence(("a", other), f"{other}{number}") for other, number in pairs]
+    given = WordSenses(sentences, {"a": {at: sense_of(*pair) for at, pair in enumerate(pairs)}})
+    result = in_two_contexts(model, model, given, 1)
+    assert result["accuracy"][1:] == result["words"]["a"]["accuracy"][1:] == [expected] * 2
+    assert [first for first, *_ in result["words"]["a"]["neighbours"][-1]] == [1, 0, 3, 2]
+
+
+def test_self_similarity_is_the_mean_cosine_of_all_pairs_minus_the_baseline(model):
+    sentences = [Sentence(("a", other), other) for other in "bcdefg"]
+    result = self_similarity(model, sentences, 1)
+    for layer, vectors in enumerate(word_vectors(model, sentences).vectors):
+        cosines = [torch.cosine_similarity(x, y, 0) for x, y in combinations(vectors[::2], 2)]  # every other word is a
+        expected = float(np.mean(cosines)) - result["baseline"][layer]
+        assert result["adjusted"][layer] == pytest.approx(expected, abs=2e-4)
+    assert result["fall"] == pytest.approx(result["adjusted"][0] - min(result["adjusted"]), abs=2e-4)
+
+
+def two_sources() -> list[Sentence]:
+    """``bab`` is frequent in both sources, ``jab`` in one document of the second, ``a`` the most frequent."""
+    texts = []
+    for source, letter in (("books", "c"), ("wikipedia", "d")):
+        for number in range(40):
+            name = f"{source}{0 if source == 'wikipedia' and number < 20 else number % 4}"
+            word = "bab" if number >= 20 else "jab"
+            texts.append(Sentence((word if number % 2 else "e", letter, "a", "."), name, source))
+    return texts
+
+
+def test_words_of_two_sources_are_the_rarest_in_several_documents_of_each(model):
+    sentences, senses = words_of_two_sources(two_sources())
+    assert list(senses) == ["bab", "e", "a"]  # not `jab`: one document
+    for word, by_sentence in senses.items():
+        assert all(word in sentences[number].words for number in by_sentence)
+        counts = [list(by_sentence.values()).count(source) for source in ("books", "wikipedia")]
+        assert min(counts) >= 6 and max(counts) <= MAX_PER_SOURCE
+    with pytest.raises(SkipMeasure):
+        words_of_two_sources(sentences[:3])
+
+
+def test_in_two_contexts_neighbours_are_of_another_document(model):
+    given = words_of_two_sources(two_sources())
+    found = in_two_contexts(model, model, given, 1)
+    documents = [given.sentences[number].document for number in given.senses["bab"]]
+    for layer in found["words"]["bab"]["neighbours"]:
+        for own, others in enumerate(layer):
+            assert others and all(documents[other] != documents[own] for other in others)
+
+
+def test_same_language_german_text_is_not():
+    sentences, _ = two_contexts()
+    assert same_language(sentences, sentences[::2])
+    assert not same_language(sentences, [Sentence(("Der", "Mann", "ist", "nicht", "hier", ".") * 2, "de")])

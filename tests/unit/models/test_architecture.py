@@ -20,7 +20,7 @@ from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.finetuning.heads import BertForTask
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import (
     Bert,
     BertConfig,
@@ -81,7 +81,7 @@ def test_load_weights_documented_architecture_is_restored(pretrained):
     ids, starts = torch.tensor([2, 9, 3]), torch.tensor([0, 3])
     one, other = (model.bert.eval()(ids, segments, starts)[0] for segments in (ids * 0, ids * 0 + 1))
     assert torch.equal(one, other), "it has no segments"
-    (candidates,) = fill_mask(StudiedModel.open(pretrained), "bal [MASK]", 3)
+    (candidates,) = fill_mask(ProbedModel.open(pretrained), "bal [MASK]", 3)
     assert len(candidates) == 3
 
 

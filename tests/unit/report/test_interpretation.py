@@ -54,13 +54,16 @@ def write_interpretation(folder) -> None:
     weights = base64.b64encode(bytes([0, 255, 0, 10, 20, 225, 255, 0, 0] * 2)).decode()
     word = {
         "senses": ["managing", "on foot"], "texts": ["He is running a </script> firm .", "He is running home ."],
-        "points": [[[1, 0], [-1, 0]]] * 2, "neighbours": [[[1], [0]]] * 2, "accuracy": [0.4, 0.9], "random": [0.5, 0.5],
+        "neighbours": [[[1], [0]]] * 2, "accuracy": [0.4, 0.9], "random": [0.5, 0.5],
     }  # fmt: skip
     pair = {"title": "subject and verb", "pairs": 192, "balanced": 0.51, "singular": 0.9, "plural": 0.12}
     pair |= {"random": 0.52, "commoner": 0.5, "gain": [-0.05, 0.03], "between": [0.44, 0.58]}
     relation = {"relation": "obj", "words": 612, "layer": 3, "head": 1, "found": 0.742, "found_by_offset": 0.402}
     relation |= {"offset": -2, "found_by_random": 0.06}
-    ways = {"at once": {"texts": ["the , ,"], "repeated": 0.625}, "gibbs": {"texts": ["a", "b"], "repeated": 0.0}}
+    ways = {
+        "at once": {"texts": ["the , ,"], "repeated": 0.625},
+        "surest first": {"texts": ["a", "b"], "repeated": 0.0},
+    }
     hidden = {"at": 1, "probability": 0.25, "gain": 1.5, "adds": [0.0, 0.0, 1.5]}
     files = {
         "probes": {
@@ -85,10 +88,6 @@ def write_interpretation(folder) -> None:
         "heads": {
             "roles": {"roles": [["next", None]], "sentences": 300},
             "relations": [relation],
-            "structure": {
-                "model": [0.4, 0.6], "random": [0.4, 0.4], "neighbours": 0.43,
-                "model_between": around([0.4, 0.6]), "random_between": around([0.4, 0.4]),
-            },
         },
         "pairs": {"agreement": pair},
         "completion": {
@@ -101,7 +100,7 @@ def write_interpretation(folder) -> None:
         },
         "checkpoints": {"checkpoints": [{"step": step, "two contexts": [0.4, 0.5]} for step in (100, 200)]},
         "contents": {
-            "model": {"title": "BERT", "layers": 1, "width": 128, "heads": 2}, "skipped": {"treebank": "no trees"},
+            "model": {"title": "BERT", "layers": 1, "width": 128, "heads": 2}, "skipped": {"relations": "no trees"},
         },
     }  # fmt: skip
     for name, value in files.items():
@@ -119,7 +118,7 @@ def test_section_has_a_panel_for_each_measure(looked_into, pictures, monkeypatch
     monkeypatch.setattr(interpretation, "svg", svg)
     report.run()
     page = (looked_into / "report.html").read_text(encoding="utf-8")
-    assert page.count('<svg role="img"') == 7 + 9 and "<script" not in page
+    assert page.count('<svg role="img"') == 7 + 8 and "<script" not in page
     assert not Page(page).open
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
@@ -143,7 +142,7 @@ def test_section_says_when_a_model_is_no_better_than_its_controls(looked_into):
     assert f'<td class="wide">{interpretation.WORSE}</td>' in page_of_worse and interpretation.WORSE not in page
     assert rows["rte, best layer"] == interpretation.ONLY_TYPES
     assert rows["whether a word was capitalised, best layer"] == rows["subject and verb"] == interpretation.NO_BETTER
-    assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "treebank: no trees" in page
+    assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "relations: no trees" in page
 
 
 def test_section_shows_online_codes(looked_into):
@@ -169,7 +168,7 @@ def test_interpretation_page_data_cannot_end_its_script(looked_into):
     ids = re.findall(r'\bid="([^"]*)"', page.partition("<script>")[0])
     assert len(ids) == len(set(ids))
     assert "1 layer of 128, 2 heads each." in page
-    for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "treebank: no trees"):
+    for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "relations: no trees"):
         assert row in page
     assert data["names"] == ["running", "art (by source)"] and data["words"].keys() == set(data["names"])
     tags = next(each for each in data["measures"] if each["title"] == "Parts of speech")

@@ -8,7 +8,7 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.tools import export
 
 LAYOUT = {"modules.json", "sentence_bert_config.json", "1_Pooling", "README.md"}
@@ -36,7 +36,7 @@ def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, t
         _, front, body = (made / "README.md").read_text(encoding="utf-8").split("---\n", 2)
         assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
         assert ("the first of its tokens' vectors, divided by its length" in body) == (parts == 3)
-    StudiedModel.open(made)  # the folder is still one of this project
+    ProbedModel.open(made)  # the folder is still one of this project
 
 
 def test_export_hub_writes_a_folder_for_each_kept_model(folder, call, tmp_path, capsys):

@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.tools import fill_mask as tool
 from pipeline_src.tools.fill_mask import fill_mask
 
 
 def fill(folder, text, top):
-    return fill_mask(StudiedModel.open(folder), text, top)
+    return fill_mask(ProbedModel.open(folder), text, top)
 
 
 def test_fill_mask_two_masks_gives_the_candidates_of_transformers(folder):
@@ -85,4 +85,4 @@ def test_fill_mask_tokenizer_of_another_model_is_rejected(folder):
     raw = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(raw | {"vocab_size": 5}))
     with pytest.raises(PipelineError, match="the tokenizer has more entries than the model: .*13, of 5 ids"):
-        StudiedModel.open(folder)
+        ProbedModel.open(folder)

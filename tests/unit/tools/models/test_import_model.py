@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning.heads import BertForTask
-from pipeline_src.interpretation.model import StudiedModel
+from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
 from pipeline_src.pretraining import import_model
@@ -36,7 +36,7 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
     assert load_tokenizer(tmp_path / "made").encode("The CATS").tokens == ["[CLS]", "the", "cat", "##s", "[SEP]"]
     assert json.loads((tmp_path / "made/config.json").read_text())["architectures"] == ["BertForPreTraining"]
     assert "license: other" in (tmp_path / "made/README.md").read_text()
-    assert len(fill_mask(StudiedModel.open(tmp_path / "made"), "the [MASK]", 3)[0]) == 3
+    assert len(fill_mask(ProbedModel.open(tmp_path / "made"), "the [MASK]", 3)[0]) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Sentences for the page: attention between their words, and what each adds to the prediction of a masked one."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_src.interpretation.attention_maps import attention_maps, merge_tokens, unit_of_tokens
+from pipeline_src.interpretation.bootstrap import rounded, rounded_list
+from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, tokenize_words
+
+NUM_SHOWN = 4  # on the page
+MIN_WORDS, MAX_WORDS = 6, 12  # of a sentence that fits on a screen
+NUM_NODES = 64  # of Gauss-Legendre quadrature; attributions then sum to the difference within 1e-6, with 32 within 2e-4
+
+
+def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Choose short sentences that end in punctuation, each from another document, with the fewest subwords per word."""
+    short = [
+        sentence
+        for sentence in sentences
+        if MIN_WORDS <= len(sentence.words) <= MAX_WORDS and not sentence.words[-1].isalnum()
+    ]
+    subwords = zip(short, tokenize_words(model, short).ids if short else [], strict=True)
+    chosen: dict[str, Sentence] = {}
+    for sentence, ids in sorted(subwords, key=lambda pair: len(pair[1]) / len(pair[0].words)):
+        if model.unknown not in ids:
+            chosen.setdefault(sentence.document, sentence)
+    if not chosen:
+        raise SkipMeasure("no sentence of the validation text is short and spelt by the vocabulary")
+    return list(chosen.values())[:NUM_SHOWN]
+
+
+def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
+    """Return each sentence's words, the special tokens around them, and the attention between them, for the page.
+
+    ``weights`` is base64 of layers x heads x words x words bytes, 255 for a probability of 1. ``hidden`` has the masked
+    word, and how much each other word adds to the log-probability of predicting it.
+    """
+    subwords = tokenize_words(model, sentences)
+    numbers = [number for number, ids in enumerate(subwords.ids) if ids]
+    shown: dict[int, dict[str, Any]] = {}
+    leading, trailing = ([str(model.tokenizer.id_to_token(mark)) for mark in run] for run in model.template.special_ids)
+    for order, maps in attention_maps(model, [subwords.ids[number] for number in numbers]):
+        number = numbers[order]
+        words = subwords.words[number]
+        weights = merge_tokens(maps, unit_of_tokens(model, words))
+        shown[number] = {
+            "words": [*leading, *(sentences[number].words[word] for word in dict.fromkeys(words)), *trailing],
+            "marks": [len(leading), len(trailing)],
+            "weights": base64.b64encode((weights * 255).round().byte().numpy().tobytes()).decode("ascii"),
+        }
+        if not model.lacks and (explained := _explain(model, subwords.ids[number], words)):
+            shown[number]["hidden"] = explained
+    return [shown[number] for number in sorted(shown)]
+
+
+def _explain(model: ProbedModel, ids: Sequence[int], words: Sequence[int]) -> dict[str, Any] | None:
+    """Mask the last word of one token and letters only: how much each word adds to its log-probability (nats).
+
+    Special tokens count as words. Returns None if there is no such word.
+    """
+    tokens = [model.kind.spelt(str(model.tokenizer.id_to_token(number))) for number in ids]
+    single = [at for at, word in enumerate(words) if words.count(word) == 1 and tokens[at].isalpha()]
+    if not single:
+        return None
+    position = single[-1]
+    masked = [*ids[:position], model.mask, *ids[position + 1 :]]
+    attributions, gain = integrated_gradients(model, masked, position, ids[position])
+    units = unit_of_tokens(model, words)
+    by_word = torch.zeros(max(units) + 1).index_add_(0, torch.tensor(units), attributions)
+    (log_probs,) = model.log_probabilities([masked], [[position]])
+    return {
+        "at": units[model.num_leading + position],
+        "probability": rounded(log_probs[0, ids[position]].exp()),
+        "gain": rounded(gain),
+        "adds": rounded_list(by_word.tolist()),
+    }
+
+
+def integrated_gradients(model: ProbedModel, ids: Sequence[int], position: int, token: int) -> tuple[Tensor, float]:
+    """Attribute the log-probability of ``token`` at a masked position to all tokens (Sundararajan et al. 2017).
+
+    The baseline is the text with every token but the special ones masked. ``ids`` and ``position`` do not count special
+    tokens; the attributions do, and sum to the second value, the difference between text and baseline.
+    """
+    head = model.mlm_head
+    packed, token_type_ids, layout = model.pack([ids])
+    baseline = packed.clone()
+    baseline[model.num_leading : model.num_leading + len(ids)] = model.mask
+    embedding = model.encoder.embeddings.word_embeddings
+    start, end = (embedding(input_ids).detach() for input_ids in (baseline, packed))
+    total = torch.zeros_like(end)
+
+    def at(fraction: float) -> tuple[Tensor, Tensor]:
+        point = (start + fraction * (end - start)).requires_grad_()
+        hook = embedding.register_forward_hook(lambda *_: point)  # the encoder looks its embeddings up itself
+        try:
+            with torch.enable_grad():
+                hidden = model.encoder.decode(packed, token_type_ids, layout)
+                logits = head(hidden[[model.num_leading + position]])
+                return point, logits[0, : model.tokenizer.get_vocab_size()].log_softmax(-1)[token]
+        finally:
+            hook.remove()
+
+    # Nodes and weights are of the interval from -1 to 1, twice as long as the path.
+    for node, weight in zip(*np.polynomial.legendre.leggauss(NUM_NODES), strict=True):
+        point, log_prob = at((node + 1) / 2)
+        (grad,) = torch.autograd.grad(log_prob, point)
+        total += weight / 2 * grad
+    return ((end - start) * total).sum(-1).detach(), float((at(1.0)[1] - at(0.0)[1]).detach())
