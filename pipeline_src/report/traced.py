@@ -135,11 +135,6 @@ def scientific(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def energy(joules: float) -> str:
-    """Format in kJ, or in kWh if it is large."""
-    return f"{joules / 1e3:,.1f} kJ" if joules < 3.6e5 else f"{joules / 3.6e6:,.2f} kWh"
-
-
 def fold_repeats(text: str) -> str:
     """Shorten repetitions in a model's text: ``be , , , , ,`` becomes ``be [, ×5]``."""
 
@@ -174,7 +169,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "duration": duration,
     "megabytes": lambda value: f"{value / 1e6:,.0f}",
     "tera": lambda value: f"{value / 1e12:,.4g}",
-    "energy": energy,
     "text": str,
     "folded": fold_repeats,
     "no_backticks": lambda value: value.replace("`", ""),

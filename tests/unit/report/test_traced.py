@@ -80,7 +80,7 @@ def add_costs(results) -> None:
             "microbatch_tokens": 16384,
             "activation_checkpointing": False,
         }
-        measured = {"flops": flops, **took, **machine, "joules": 5e5, "machine": settings}
+        measured = {"flops": flops, **took, **machine, "machine": settings}
         write_json(logs / "pretrain" / f"{phase}.cost.json", measured)
         run = {"seconds": 12.5, "cpu_seconds": 11.0, "max_rss_mb": 812.4, "started": "2026-01-01T00:00:00+00:00"}
         write_json(logs / "pretrain" / f"{phase}.run.json", run)
@@ -149,7 +149,6 @@ def test_formulas():
     assert FORMULAS["price"](2.0, 3600, 2, 1800, 4) == 8.0
     assert FORMULAS["normalised computation by phase"](2, 256, [9, 1], [128, 512]) == 2 * 256 * (9 * 128 + 512)
     assert FORMATS["scientific"](6.4e9) == "6.400e9" and FORMATS["scientific"](0.5) == "5.000e-1"
-    assert FORMATS["energy"](2e4) == "20.0 kJ" and FORMATS["energy"](5e5) == "0.14 kWh"
     assert FORMATS["folded"]("went to be, , , , , , and") == "went to be, [, ×5] and"
     assert FORMATS["folded"]("in the the end, 1000000") == "in the the end, 1[0 ×6]"
     assert FORMATS["clipped"]("word " * 200).endswith("word …") and len(FORMATS["clipped"]("word " * 200)) <= 422
