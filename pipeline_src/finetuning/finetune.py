@@ -71,7 +71,7 @@ from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings,
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.trainer import (
-    Component,
+    Callback,
     CurveLogger,
     LossTerm,
     Objective,
@@ -354,7 +354,7 @@ class TaskObjective(Objective[TaskBatch]):
         return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
 
 
-class EpochScore(Component):
+class EpochScore(Callback):
     """Scores the model after every epoch, by which the checkpointer knows the best one.
 
     Args:
@@ -370,8 +370,8 @@ class EpochScore(Component):
         self.score_model, self.model = score_model, model
 
     def after_step(self, trainer: Trainer[Any]) -> None:
-        trainer.figures = {self.ERROR: 100.0 - self.score_model(self.model)}
-        trainer.state.row().update(trainer.figures)
+        trainer.metrics = {self.ERROR: 100.0 - self.score_model(self.model)}
+        trainer.state.row().update(trainer.metrics)
         self.model.train()
 
 
@@ -525,7 +525,7 @@ class TaskTrainer:
         decays: bool,
         what: str,
         checkpointer: Checkpointer | None,
-        more: Sequence[Component] = (),
+        more: Sequence[Callback] = (),
     ) -> Trainer[TaskBatch]:
         """Train the objective at a constant rate, or with linear warm-up and decay."""
         per_epoch = self.steps_per_epoch(point)
@@ -539,10 +539,10 @@ class TaskTrainer:
         trainer = make_trainer(
             objective, recipe, self.distributed, name=f"{what} {self.spec.name}", last=steps, seed=self.seed,
             requests=checkpointer.requests if checkpointer else None,
-            components=[CurveLogger([per_epoch], steps), *more],
+            callbacks=[CurveLogger([per_epoch], steps), *more],
         )  # fmt: skip
         if checkpointer is not None:
-            trainer.components.append(checkpointer)
+            trainer.callbacks.append(checkpointer)
             if checkpointer.find():
                 checkpointer.restore(trainer)
         tokens, done = self.machine.finetune.microbatch_tokens, trainer.state.step

@@ -23,7 +23,7 @@ from pipeline_src.config.pretrain import Masking, PretrainParams
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import kind_of
-from pipeline_src.training.trainer import Component, Trainer
+from pipeline_src.training.trainer import Callback, Trainer
 
 ATLAS = Path(__file__).with_name("atlas.tsv")
 
@@ -120,7 +120,7 @@ class Run:
         settings: what is trained.
         tokens: positions read so far: steps x sequences of a batch x the length of a full one.
         step, warmup_steps: steps taken, and those in which the learning rate rises.
-        figures: of the validation set, see :func:`pipeline_src.pretraining.validation.masked_lm_metrics`.
+        metrics: of the validation set, see :func:`pipeline_src.pretraining.validation.masked_lm_metrics`.
         rows: the training curve so far; empty if it was not recorded.
         corpus: the training text; None if unknown.
         masking: how training masks.
@@ -129,7 +129,7 @@ class Run:
 
     settings: RunSettings
     tokens: float
-    figures: Mapping[str, float]
+    metrics: Mapping[str, float]
     step: int = 0
     warmup_steps: int = 0
     rows: Sequence[Mapping[str, float]] = ()
@@ -140,14 +140,14 @@ class Run:
     @property
     def gap(self) -> float:
         """Nats below the unigram baseline at [MASK]."""
-        return self.figures["gap"]
+        return self.metrics["gap"]
 
     @property
     def settled(self) -> bool:
         """True after enough steps at the full learning rate, and with enough predicted tokens, to judge losses."""
         return (
             self.step >= max(self.warmup_steps, STEPS_ENOUGH)
-            and self.figures.get("predictions", 0) >= PREDICTIONS_ENOUGH
+            and self.metrics.get("predictions", 0) >= PREDICTIONS_ENOUGH
         )
 
     @property
@@ -160,14 +160,14 @@ class Run:
         masked = objective_spec(self.settings.objective).corruption == "masked"
         if not masked or min(self.masking.keep_ratio, self.masking.random_ratio) < SEEN_ENOUGH:
             return None
-        mask_loss = self.figures.get("mask_loss", math.nan)
-        visible_loss = (self.figures.get("mlm_loss", math.nan) - (1 - VISIBLE) * mask_loss) / VISIBLE
+        mask_loss = self.metrics.get("mask_loss", math.nan)
+        visible_loss = (self.metrics.get("mlm_loss", math.nan) - (1 - VISIBLE) * mask_loss) / VISIBLE
         return not mask_loss - visible_loss < COPIED
 
     @property
     def waited(self) -> bool:
         """True if it has known word counts for half of its steps, so that more should follow."""
-        entropy = self.figures["unigram_loss"] if self.corpus is None else self.corpus.entropy
+        entropy = self.metrics["unigram_loss"] if self.corpus is None else self.corpus.entropy
         counted = [row["step"] for row in self.rows if row.get("mlm_loss", math.inf) < entropy + COUNTED]
         return bool(counted) and self.step - counted[0] >= self.step / 2
 
@@ -201,7 +201,7 @@ def read_atlas(path: Path = ATLAS) -> pd.DataFrame:
     return pd.read_csv(path, sep="\t")
 
 
-class LossMonitor(Component):
+class LossMonitor(Callback):
     """Compares a training with measured ones after each validation, and logs the result.
 
     Args:
@@ -234,11 +234,11 @@ class LossMonitor(Component):
         self.diagnose(trainer)
 
     def diagnose(self, trainer: Trainer[Any]) -> Diagnosis | None:
-        """Log and return how the loss compares, from ``trainer.figures``; None if there is no loss at [MASK].
+        """Log and return how the loss compares, from ``trainer.metrics``; None if there is no loss at [MASK].
 
         Only the main process diagnoses.
         """
-        if "gap" not in trainer.figures or not trainer.distributed.is_main:
+        if "gap" not in trainer.metrics or not trainer.distributed.is_main:
             return None
         params, step = self._params, trainer.state.step
         in_phase1 = min(step, params.steps.phase1)
@@ -246,7 +246,7 @@ class LossMonitor(Component):
         run = Run(
             settings=self._settings,
             tokens=params.train_batch_size * positions,
-            figures=trainer.figures,
+            metrics=trainer.metrics,
             step=step,
             warmup_steps=params.warmup_steps,
             rows=trainer.state.curve,
@@ -268,7 +268,7 @@ def diagnose(run: Run, atlas: pd.DataFrame) -> Diagnosis | None:
         run: the training.
         atlas: from :func:`read_atlas`.
     """
-    if not math.isfinite(run.figures.get("gap", math.nan)):
+    if not math.isfinite(run.metrics.get("gap", math.nan)):
         return None
     place = place_of(run.gap)
     expected = None if run.goes_on else expected_gap(run.settings, run.tokens, atlas)
@@ -376,7 +376,7 @@ def _visible_labels(run: Run, atlas: pd.DataFrame) -> str | None:
     losses = run.train_losses()
     if not len(losses) or run.gap >= LEFT or (run.corpus and run.tokens > REREAD * run.corpus.tokens):
         return None
-    here, validation = losses[-ROWS:].mean(), run.figures["mlm_loss"]
+    here, validation = losses[-ROWS:].mean(), run.metrics["mlm_loss"]
     if here > FELL_TO * validation:
         return None
     return (
@@ -411,7 +411,7 @@ def _rate_near_zero(run: Run, atlas: pd.DataFrame) -> str | None:
     if not run.settled or len(losses) < 2 * ROWS or run.gap >= COUNTING:
         return None
     first, last = losses[:ROWS].mean(), losses[-ROWS:].mean()
-    if first - last > FELL * (first - run.figures["unigram_loss"]):
+    if first - last > FELL * (first - run.metrics["unigram_loss"]):
         return None
     return f"the training loss fell from {first:.2f} to {last:.2f} only, in {run.step:,} steps and past the warm-up"
 

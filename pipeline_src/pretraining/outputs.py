@@ -29,13 +29,13 @@ from pipeline_src.training.checkpoint import (
 )
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.optimizers import MOMENTS
-from pipeline_src.training.trainer import Component, Trainer
+from pipeline_src.training.trainer import Callback, Trainer
 
 TRAINING_STATE = "training_state"
 CARD_COSTS = ("steps", "sequences", "tokens", "flops")
 
 
-class KeptModels(Component):
+class KeptModels(Callback):
     """Saves the models of ``pretrain.keep_checkpoint_steps``, until the end of the phase.
 
     Args:
@@ -75,7 +75,7 @@ def save_models(
     objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
     models = objective.saved_models()
     weights = {name: gathered_weights(saved.module, is_main) for name, saved in models.items()}
-    moments = stored_tensors(objective.stored(), trainer.optimizer, MOMENTS, keep=is_main)
+    moments = stored_tensors(objective.checkpoint_parameters(), trainer.optimizer, MOMENTS, keep=is_main)
     if not is_main:
         return {}
     with atomic_directory(folder) as unfinished:
@@ -93,9 +93,9 @@ def save_models(
 
 def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameters: int, huggingface_class: str) -> str:
     """Return the card of a model with this number of ``parameters``; empty if the trainer counts no compute."""
-    if trainer.compute is None:
+    if trainer.compute_tracker is None:
         return ""
-    objective, costs = trainer.objective, trainer.compute.deterministic()
+    objective, costs = trainer.objective, trainer.compute_tracker.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
     shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
     card = pretrained_card(
@@ -109,7 +109,7 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
             **phase.pretrain.model_dump(exclude=None if phase.pretrain.goes_on else {"init_from"}),
             **phase.objective_params.model_dump(),
         },
-        {"training text": last_losses(trainer), "validation text": trainer.figures},
+        {"training text": last_losses(trainer), "validation text": trainer.metrics},
         {name: costs[name] for name in CARD_COSTS},
         read_mix(manifest, shares),
         phase.pretrain.goes_on,
@@ -134,9 +134,9 @@ def write_outputs(
 ) -> None:
     """Write models, curve, results and cost of a finished phase. All processes must call this.
 
-    ``trainer.figures`` are those of the final model.
+    ``trainer.metrics`` are those of the final model.
     """
-    assert trainer.compute is not None
+    assert trainer.compute_tracker is not None
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept)
     if not trainer.distributed.is_main:
         return
@@ -150,12 +150,12 @@ def write_outputs(
         "steps_before": phase.first,
         "batch": phase.pretrain.train_batch_size,
         "mask_prob": phase.mask_prob,
-        "parameters": trainer.compute.parameters,
+        "parameters": trainer.compute_tracker.parameters,
         "config": objective.config.as_dict(),
         "pairs": examples.pairs,
-        "cost": trainer.compute.deterministic(),
+        "cost": trainer.compute_tracker.deterministic(),
         "train": last_losses(trainer),
-        "validation": trainer.figures,
+        "validation": trainer.metrics,
         "shown_examples": shown_examples(examples, tokenizer, phase.seed),
         "ledger": {
             "identity": checkpointer.identity,
@@ -168,12 +168,12 @@ def write_outputs(
     if state.samples:
         results["fill_mask"] = state.samples
     if by_source:
-        final = [{"step": phase.last, **validator.row(trainer.figures)}] if phase.last > phase.first else []
+        final = [{"step": phase.last, **validator.row(trainer.metrics)}] if phase.last > phase.first else []
         losses = source_losses([*state.curve, *final], by_source)
         results["going_on" if phase.pretrain.goes_on else "by_source"] = losses
     write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results)
     settings = phase.machine_settings(trainer.distributed.device.type)
-    write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute.measured() | {"machine": settings})
+    write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute_tracker.measured() | {"machine": settings})
 
 
 def source_losses(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:

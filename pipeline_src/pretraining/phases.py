@@ -98,7 +98,7 @@ class Phase:
         return derive_seed(self.seed, purpose, PHASE_KEYS[self.name])
 
 
-class Span(NamedTuple):
+class StepRange(NamedTuple):
     """A part of a phase: the steps from ``first`` to ``last``, counted over both phases.
 
     Attributes:
@@ -111,7 +111,7 @@ class Span(NamedTuple):
     last: int
 
 
-def settings_of(phase: Phase, config: BertConfig) -> RunSettings:
+def run_settings(phase: Phase, config: BertConfig) -> RunSettings:
     """Return the settings by which a training is compared with measured ones."""
     return RunSettings(
         architecture=phase.model.architecture,

@@ -31,7 +31,7 @@ from pipeline_src.pretraining.capacity import Capacity
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples
 from pipeline_src.pretraining.diagnosis import LossMonitor
 from pipeline_src.pretraining.outputs import TRAINING_STATE, KeptModels, write_outputs
-from pipeline_src.pretraining.phases import FIRST_PHASE, PHASES, Phase, Span, settings_of
+from pipeline_src.pretraining.phases import FIRST_PHASE, PHASES, Phase, StepRange, run_settings
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet, Validator
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
@@ -42,7 +42,7 @@ from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.throughput import ComputeTracker
-from pipeline_src.training.trainer import Component, CurveLogger, Trainer, make_trainer
+from pipeline_src.training.trainer import Callback, CurveLogger, Trainer, make_trainer
 
 CODE = "pipeline_src.pretraining.pretrain"  # the module whose code decides the result
 DATA = {  # small files that hold, or are, the checksums of the training data
@@ -85,7 +85,7 @@ def fit(
     stop_request: StopRequest,
     *,
     examples: PretrainingExamples | None = None,
-    components: Sequence[Component] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> None:
     """Train a phase to its last step and write its outputs. All processes must call this.
 
@@ -94,7 +94,7 @@ def fit(
         distributed: the processes that train.
         stop_request: made when a signal has requested a stop.
         examples: to train on; None opens those that the study built.
-        components: more components of the trainer, called last.
+        callbacks: more callbacks of the trainer, called last.
 
     Raises:
         Interrupted: see :func:`run`.
@@ -106,16 +106,16 @@ def fit(
 
     checkpointer = open_checkpointer(phase, distributed, stop_request)
     trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, checkpointer=checkpointer)
-    objective, compute = trainer.objective, trainer.compute
+    objective, compute = trainer.objective, trainer.compute_tracker
     assert compute is not None
     by_source = params.goes_on or "sources" in read_json(EXAMPLES / "manifest.json", dict)[phase.name]
     validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store, distributed, by_source)
     validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
-    monitor = LossMonitor(settings_of(phase, objective.config), params, lengths, validation, last)
+    monitor = LossMonitor(run_settings(phase, objective.config), params, lengths, validation, last)
     curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
     kept = KeptModels(phase, checkpointer)
     # in this order: those after the validator read its figures, and the monitor the row that the logger adds
-    trainer.components = [validator, curve, monitor, kept, checkpointer, *components]
+    trainer.callbacks = [validator, curve, monitor, kept, checkpointer, *callbacks]
     if params.goes_on and trainer.state.step == phase.first:  # what the start model knows before step 1
         compute.start()
         with compute.aside():
@@ -155,7 +155,7 @@ def make_phase_trainer(
     pairs: str,
     distributed: Distributed,
     *,
-    span: Span | None = None,
+    step_range: StepRange | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Trainer[TensorBatch]:
     """Return a trainer of a phase: from a checkpoint, a saved model or initial weights.
@@ -163,10 +163,10 @@ def make_phase_trainer(
     Args:
         phase, tokenizer, distributed: see :func:`fit`.
         pairs: label of the examples' pairs.
-        span: steps to take; None takes all of the phase.
+        step_range: steps to take; None takes all of the phase.
         checkpointer: finds and restores the newest checkpoint; None never continues from one.
     """
-    start, first, last = span or Span(phase.start, phase.first, phase.last)
+    start, first, last = step_range or StepRange(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:
         raise PipelineError(
             "more processes than sequences in a batch", f"{distributed.world_size} processes",
@@ -183,12 +183,12 @@ def make_phase_trainer(
     trainer = make_trainer(
         objective, phase.optimizer, distributed, name=f"pretraining, {phase.name}", first=first, last=last,
         seed=phase.key("dropout"), requests=checkpointer.requests if checkpointer else None,
-        compute=track_compute(phase, objective, distributed) if checkpointer else None,
+        compute_tracker=track_compute(phase, objective, distributed) if checkpointer else None,
     )  # fmt: skip
     if checkpointer is not None and is_resumed:
         checkpointer.restore(trainer)
     elif start is not None:
-        taken = load_state(start / TRAINING_STATE, objective.stored(), trainer.optimizer)
+        taken = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
         if taken != first:
             raise PipelineError(
                 "the first phase took another number of steps", f"{taken}, not {first}",
@@ -241,8 +241,12 @@ def accelerate(phase: Phase, trainer: Trainer[Any], length: int, has_capacity: b
         length: tokens of a full sequence.
         has_capacity: whether microbatches have a fixed capacity.
     """
-    assert trainer.compute is not None
-    machine, processes, peak = phase.machine.pretrain, trainer.distributed.world_size, trainer.compute.peak.flops
+    assert trainer.compute_tracker is not None
+    machine, processes, peak = (
+        phase.machine.pretrain,
+        trainer.distributed.world_size,
+        trainer.compute_tracker.peak.flops,
+    )
     flops = max_flops_per_step(phase, trainer.objective, length)
     is_captured = choose_capture(machine.capture, flops / processes, peak, trainer, has_capacity)
     if trainer.distributed.device.type != "cuda":

@@ -1,4 +1,4 @@
-"""Component that measures the model on held-out text, and the metrics of masked and causal language modelling."""
+"""Callback that measures the model on held-out text, and the metrics of masked and causal language modelling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline_src.pretraining.fill_mask_samples import FillMaskSamples
 from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.objective import Metric, PretrainingObjective
-from pipeline_src.training.trainer import Component, Trainer
+from pipeline_src.training.trainer import Callback, Trainer
 
 MASK_PROB = 0.15  # the paper's rate for every study, so that they compare
 SEED = 0
@@ -60,24 +60,24 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         ``nsp_accuracy`` and ``nsp_majority``, the share of the larger class. If the batch knows its sources,
         ``mlm_loss_<source>``. ``examples`` and ``predictions`` are numbers.
     """
-    part, unseen = batch.tensors, batch.unseen
-    tokens, pairs = model(part.ids, part.segments, part.cu_seqlens, part.predicted, part.max_seqlen)
-    losses, correct = losses_and_correct(tokens, part.labels)
+    tensors, unseen = batch.tensors, batch.unseen
+    tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
+    losses, correct = losses_and_correct(tokens, tensors.labels)
     metrics = {
         "mlm_loss": Metric(losses.sum(), len(losses)),
         "mlm_perplexity": Metric(losses.sum(), len(losses), _perplexity),
         "mlm_accuracy": Metric(correct.sum(), len(losses)),
-        "examples": Metric(part.workload.sequences, 0, _total),
+        "examples": Metric(tensors.workload.sequences, 0, _total),
         "predictions": Metric(len(losses), 0, _total),
     }
     if unseen.any():  # of a few predicted tokens, all may be visible
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
         metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
     if batch.has_pairs and pairs is not None:
-        pair_losses, pairs_correct = losses_and_correct(pairs, part.pair_label)
+        pair_losses, pairs_correct = losses_and_correct(pairs, tensors.pair_label)
         metrics["nsp_loss"] = Metric(pair_losses.sum(), len(pair_losses))
         metrics["nsp_accuracy"] = Metric(pairs_correct.sum(), len(pair_losses))
-        metrics["nsp_majority"] = Metric(float(part.pair_label.sum()), len(pair_losses), _majority)
+        metrics["nsp_majority"] = Metric(float(tensors.pair_label.sum()), len(pair_losses), _majority)
     for number, name in enumerate(batch.source_names):
         of_source = batch.sources == number
         if of_source.any():
@@ -146,7 +146,7 @@ class ValidationSet:
         by_source: measure the text of each source, such as ``wikipedia``, too.
 
     Attributes:
-        by_source: names of the figures by source.
+        by_source: names of the metrics by source.
     """
 
     def __init__(
@@ -224,28 +224,28 @@ def measure_examples(
         prepared = ValidationBatch(tensors, examples.has_pairs, unseen, losses, sources, examples.sources)
         # not inference_mode: weights gathered in it could not be trained afterwards
         with torch.no_grad(), distributed.autocast():
-            metrics = objective.validation_metrics(prepared)
+            measured = objective.validation_metrics(prepared)
         if is_counted:
-            _add(sums, metrics)
+            _add(sums, measured)
     objective.train(training)
     reshard(objective)
     totals: dict[str, Metric] = {}
     for share in distributed.gather(sums):
         _add(totals, share)
-    figures = {name: finish(total, count) for name, (total, count, finish) in totals.items()}
-    if "unigram_loss" in figures:
-        figures["gap"] = figures["unigram_loss"] - figures["mask_loss"]
-    log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-    return figures
+    metrics = {name: compute(total, count) for name, (total, count, compute) in totals.items()}
+    if "unigram_loss" in metrics:
+        metrics["gap"] = metrics["unigram_loss"] - metrics["mask_loss"]
+    log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
+    return metrics
 
 
 def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
-    for name, (total, count, finish) in metrics.items():
+    for name, (total, count, compute) in metrics.items():
         before = sums.get(name, Metric(0, 0))
-        sums[name] = Metric(before.total + total, before.count + count, finish)
+        sums[name] = Metric(before.total + total, before.count + count, compute)
 
 
-class Validator(Component):
+class Validator(Callback):
     """Measures the validation set, for the curve and for the choice of the best checkpoint.
 
     Args:
@@ -261,16 +261,16 @@ class Validator(Component):
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         self.measure(trainer)
-        trainer.state.row().update(self.row(trainer.figures))
+        trainer.state.row().update(self.row(trainer.metrics))
 
     def measure(self, trainer: Trainer[Any]) -> None:
-        """Measure the model into ``trainer.figures``, and predict the words of the fill-mask samples."""
+        """Measure the model into ``trainer.metrics``, and predict the words of the fill-mask samples."""
         objective = trainer.objective
         assert isinstance(objective, PretrainingObjective)
-        trainer.figures = self.validation.measure(objective)
+        trainer.metrics = self.validation.measure(objective)
         samples = self.validation.fill_mask_samples
         trainer.state.samples += samples.fill(objective, trainer.state.step, trainer.distributed)
 
-    def row(self, figures: Mapping[str, float]) -> dict[str, float]:
+    def row(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Return the columns of the curve."""
-        return {f"validation_{name}": figures[name] for name in self.columns if name in figures}
+        return {f"validation_{name}": metrics[name] for name in self.columns if name in metrics}

@@ -31,7 +31,7 @@ from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.examples.token_store import read_sample_index
 from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
-from pipeline_src.pretraining.phases import PHASES, Phase, Span
+from pipeline_src.pretraining.phases import PHASES, Phase, StepRange
 from pipeline_src.pretraining.pretrain import (
     checkpoint_identity,
     make_phase_trainer,
@@ -256,8 +256,8 @@ def replay(folder: Path, phase: Phase, start: Path | None, first: int, last: int
     """Train from a saved model, or the initial weights, to step ``last``, as ``fit`` did, and save the model."""
     tokenizer = load_tokenizer(VOCABULARY)
     examples = open_training_examples(phase, tokenizer)
-    span = Span(start, first, last)
-    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, span=span)
+    step_range = StepRange(start, first, last)
+    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, step_range=step_range)
     capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
     trainer.run(phase_batches(phase, examples, first, last, distributed, capacity))
     save_models(folder, phase, trainer)

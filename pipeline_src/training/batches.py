@@ -110,7 +110,7 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
         return
     if device.type == "mps":
         for batch in prefetch(batches):
-            yield [to_device(part, device) for part in batch]
+            yield [to_device(microbatch, device) for microbatch in batch]
         return
     copying = torch.cuda.Stream(device)
 
@@ -118,14 +118,14 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
         torch.cuda.set_device(device)  # a new thread starts on GPU 0, and would allocate memory there
         for batch in batches:
             with torch.cuda.stream(copying):
-                sent = [to_device(part, device) for part in batch]
+                sent = [to_device(microbatch, device) for microbatch in batch]
             yield sent, copying.record_event()
 
     for batch, copied in prefetch(send()):
         computing = torch.cuda.current_stream(device)
         computing.wait_event(copied)
-        for part in batch:
-            for tensor in batch_tensors(part).values():
+        for microbatch in batch:
+            for tensor in batch_tensors(microbatch).values():
                 tensor.record_stream(computing)  # its memory is reused only when this stream is done with it
         yield batch
 

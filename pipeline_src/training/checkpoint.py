@@ -37,7 +37,7 @@ from pipeline_src.models.hub import CARD, write_tensors
 from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor, is_dtensor
 from pipeline_src.training.optimizers import MOMENTS, step_count
 from pipeline_src.training.stop import StopRequest
-from pipeline_src.training.trainer import Component, Objective, Requests, Trainer, TrainState
+from pipeline_src.training.trainer import Callback, Objective, Requests, Trainer, TrainState
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
@@ -238,7 +238,7 @@ class Overdue:
         return time.monotonic() - self.saved_at >= self._pause
 
 
-class Checkpointer(Component):
+class Checkpointer(Callback):
     """Saves checkpoints of one training, and continues from the newest.
 
     It saves when it is overdue or a stop is requested, after every ``every`` steps, and after the last step.
@@ -287,10 +287,12 @@ class Checkpointer(Component):
         """Write a checkpoint, and remove those that are neither among the newest nor the best."""
         CHECKS.before_saving()
         state, step = trainer.state, trainer.state.step
-        loss = trainer.figures.get(self.best_by or "", math.nan)
+        loss = trainer.metrics.get(self.best_by or "", math.nan)
         if loss < (self._best[1] if self._best else math.inf):
             self._best = step, loss
-        tensors = stored_tensors(trainer.objective.stored(), trainer.optimizer, KINDS, keep=self.distributed.is_main)
+        tensors = stored_tensors(
+            trainer.objective.checkpoint_parameters(), trainer.optimizer, KINDS, keep=self.distributed.is_main
+        )
         if self.distributed.is_main:
             with atomic_directory(self._path(step)) as folder:
                 write_tensors(folder / TENSORS, tensors)
@@ -299,7 +301,7 @@ class Checkpointer(Component):
                     "machine": self.machine,
                     "mixed": self.mixed,
                     "state": asdict(state) | {"sums": {name: float(value) for name, value in state.sums.items()}},
-                    "compute": trainer.compute.state() if trainer.compute else {},
+                    "compute": trainer.compute_tracker.state() if trainer.compute_tracker else {},
                     "best": self._best,
                     "checksum": checksum(folder / TENSORS),
                 }
@@ -328,8 +330,8 @@ class Checkpointer(Component):
         """Load weights, moments and the trainer's state from the checkpoint that :meth:`find` has found."""
         assert self._found is not None
         step, content = self._found
-        path, stored = self._path(step), trainer.objective.stored()
-        restore_tensors(path / TENSORS, stored, trainer.optimizer, KINDS, step, f"delete {path}")
+        path, parameters = self._path(step), trainer.objective.checkpoint_parameters()
+        restore_tensors(path / TENSORS, parameters, trainer.optimizer, KINDS, step, f"delete {path}")
         self.mixed = content["mixed"] or content["machine"] != self.machine
         if content["machine"] != self.machine:
             changed = difference(content["machine"], self.machine)
@@ -337,8 +339,8 @@ class Checkpointer(Component):
         best = content["best"]  # damaged checkpoints were skipped, and may have replaced an earlier best one
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
-        if trainer.compute is not None:
-            trainer.compute.load_state(content["compute"])
+        if trainer.compute_tracker is not None:
+            trainer.compute_tracker.load_state(content["compute"])
         log.info("going on from the checkpoint of step %d", step)
 
     def restore_best(self, objective: Objective[Any]) -> int:
@@ -352,7 +354,7 @@ class Checkpointer(Component):
                 hint=f"delete {self.folder}, and start again: this training is repeated",
             ) from None  # fmt: skip
         with safe_open(self._path(step) / TENSORS, "pt") as stored, torch.no_grad():
-            for name, parameter in objective.stored().items():
+            for name, parameter in objective.checkpoint_parameters().items():
                 parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
         return step
 

@@ -140,12 +140,12 @@ class CopiedWeights:
         self.copies: Bfloat16Weights | None = None
         trainer.stepper = self
 
-    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
+    def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         if self.copies is None:
-            self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(part))
+            self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(microbatch))
         with self.copies.in_use():
-            return self.trainer.backward(part, counts, is_last, is_own)
+            return self.trainer.backward(microbatch, counts, is_last, is_own)
 
     def update(self) -> Tensor:
         """Update the weights and their copies; see :meth:`Trainer.update`."""
@@ -154,9 +154,9 @@ class CopiedWeights:
         self.copies.refresh()
         return norm
 
-    def _losses(self, part: Any) -> list[Tensor]:
+    def _losses(self, microbatch: Any) -> list[Tensor]:
         with self.trainer.distributed.autocast():
-            return [term.loss for term in self.trainer.objective(part).values()]
+            return [term.loss for term in self.trainer.objective(microbatch).values()]
 
 
 class CapturedSteps:
@@ -182,7 +182,7 @@ class CapturedSteps:
         self._norm: Outputs = {}
         trainer.keeps_gradients, trainer.stepper = True, self
 
-    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
+    def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         trainer = self.trainer
         for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds otherwise
@@ -190,15 +190,15 @@ class CapturedSteps:
                 self._counts[name] = torch.empty((), device=trainer.distributed.device)
             self._counts[name].fill_(count)
         if trainer.state.step < self._eager_until:
-            return self._inner.backward(part, self._counts, is_last, is_own)
+            return self._inner.backward(microbatch, self._counts, is_last, is_own)
         if self._replay_backward is None:
             try:
-                self._capture(part)
+                self._capture(microbatch)
             except RuntimeError as error:
-                return self._give_up(error, part)
+                return self._give_up(error, microbatch)
         assert self._replay_backward is not None
-        self._check(part)
-        torch._foreach_copy_(list(batch_tensors(self._batch).values()), list(batch_tensors(part).values()))
+        self._check(microbatch)
+        torch._foreach_copy_(list(batch_tensors(self._batch).values()), list(batch_tensors(microbatch).values()))
         self._replay_backward()
         return self._values
 
@@ -209,8 +209,9 @@ class CapturedSteps:
         self._replay_update()
         return self._norm["grad_norm"]
 
-    def _capture(self, part: Any) -> None:
-        self._batch = replace(part, **{name: tensor.clone() for name, tensor in batch_tensors(part).items()})
+    def _capture(self, microbatch: Any) -> None:
+        copies = {name: tensor.clone() for name, tensor in batch_tensors(microbatch).items()}
+        self._batch = replace(microbatch, **copies)
         backward, values = self.capture(
             lambda: self._inner.backward(self._batch, self._counts, is_last=True, is_own=True)
         )
@@ -218,23 +219,23 @@ class CapturedSteps:
         self._replay_backward, self._values, self._replay_update, self._norm = backward, values, update, norm
         log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
 
-    def _check(self, part: Any) -> None:
+    def _check(self, microbatch: Any) -> None:
         """Compare a microbatch with what the graph has been captured with: shapes, and values that are no tensors."""
         for name, captured in vars(self._batch).items():
-            value = getattr(part, name)
+            value = getattr(microbatch, name)
             if isinstance(value, Tensor):
                 value, captured = value.shape, captured.shape
             if name not in NOT_READ and value != captured:
                 raise ValueError(f"a captured step takes microbatches of equal shapes: {name} {value}, not {captured}")
 
-    def _give_up(self, error: RuntimeError, part: Any) -> Outputs:
+    def _give_up(self, error: RuntimeError, microbatch: Any) -> Outputs:
         trainer = self.trainer
         log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
         trainer.stepper = None if self._inner is trainer else self._inner
         self._eager_until = math.inf  # for the other microbatches of this step
         trainer.optimizer.zero_grad(set_to_none=False)
         torch.manual_seed(trainer.dropout_seed)
-        return self._inner.backward(part, self._counts, is_last=True, is_own=True)
+        return self._inner.backward(microbatch, self._counts, is_last=True, is_own=True)
 
 
 def _first_line(error: Exception) -> str:

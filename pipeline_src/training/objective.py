@@ -45,11 +45,11 @@ def ratio(total: Any, count: Any) -> float:
 
 
 class Metric(NamedTuple):
-    """A validation metric as two sums over batches, numbers or arrays, of which ``finish`` computes the value."""
+    """A validation metric as two sums over batches, numbers or arrays, of which ``compute`` returns the value."""
 
     total: Any
     count: Any
-    finish: Callable[[Any, Any], float] = ratio
+    compute: Callable[[Any, Any], float] = ratio
 
 
 class PretrainingObjective(Objective[B]):

@@ -146,5 +146,7 @@ def test_a_folder_of_theirs_goes_on_here(tmp_path):
             parameter.zero_()
     for subfolder, saved in again.saved_models().items():
         load_weights(saved.module, tmp_path / "theirs" / subfolder)
-    for (name, one), (_, two) in zip(objective.stored().items(), again.stored().items(), strict=True):
+    for (name, one), (_, two) in zip(
+        objective.checkpoint_parameters().items(), again.checkpoint_parameters().items(), strict=True
+    ):
         assert torch.equal(one, two), name

@@ -45,7 +45,7 @@ def test_a_student_of_its_teachers_weights_has_nothing_to_learn_of_it():
     assert all(value > 1e-3 for value in before.values()) and all(value < 1e-6 for value in after.values())
     sum(term.loss for term in objective(batch).values()).backward()
     assert all(parameter.grad is None for parameter in objective.teacher.parameters())
-    assert not any(name.startswith("teacher") for name in objective.stored())
+    assert not any(name.startswith("teacher") for name in objective.checkpoint_parameters())
 
 
 @pytest.mark.parametrize(

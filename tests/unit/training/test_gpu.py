@@ -53,7 +53,7 @@ def trainer_of(precision: torch.dtype = torch.float32, optimizer: str = "adamw")
     objective.init_weights(torch.Generator().manual_seed(0))
     config = OptimizerConfig(1e-3, STEPS, warmup_steps=2, optimizer=optimizer)
     trainer = make_trainer(objective, config, Distributed(0, 1, CPU, precision), name="test", last=STEPS, seed=3)
-    trainer.components = [CurveLogger([2], STEPS)]
+    trainer.callbacks = [CurveLogger([2], STEPS)]
     return trainer
 
 
