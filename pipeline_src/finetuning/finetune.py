@@ -252,7 +252,7 @@ def run_grid(
         checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request, point)
         if grid.has(point):
             log.info("%s: trained before, kept in %s", shown, grid.folder)
-            checkpointer.finish(keep_best=False)  # if it was killed before it could
+            checkpointer.finish()  # if it was killed before it could
             continue
         start = imitate_layers(grid, trainer, identity, stop_request)
         score_model = partial(main_score, trainer, data, first)
@@ -264,7 +264,7 @@ def run_grid(
         save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
         save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
         grid.keep(point, loss, scores, metrics[0], predictions, save_best, epoch)
-        checkpointer.finish(keep_best=False)
+        checkpointer.finish()
 
 
 def run_part(
@@ -333,7 +333,7 @@ def imitate_layers(
         CHECKS.before_saving()
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
-        checkpointer.finish(keep_best=False)
+        checkpointer.finish()
     return path
 
 

@@ -11,12 +11,11 @@ import pandas as pd
 from tokenizers import Tokenizer
 
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
-from pipeline_src.common.paths import EXAMPLES, PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.common.paths import PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources, write_card
 from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
-from pipeline_src.pretraining.diagnosis import Diagnosis
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.validation import Validator
 from pipeline_src.training.checkpoint import (
@@ -97,7 +96,7 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
         return ""
     objective, costs = trainer.objective, trainer.compute_tracker.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
-    shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
+    shares = phase.examples_manifest[phase.name].get("sources")
     card = pretrained_card(
         config,
         parameters,
@@ -130,7 +129,7 @@ def write_outputs(
     kept: KeptModels,
     examples: PretrainingExamples,
     tokenizer: Tokenizer,
-    diagnosis: Diagnosis | None,
+    loss_status: Mapping[str, str | None] | None,
 ) -> None:
     """Write models, curve, results and cost of a finished phase. All processes must call this.
 
@@ -163,8 +162,8 @@ def write_outputs(
             "files": files,
         },
     }
-    if diagnosis is not None:
-        results["diagnosis"] = diagnosis.as_dict()
+    if loss_status is not None:
+        results["diagnosis"] = loss_status
     if state.samples:
         results["fill_mask"] = state.samples
     if by_source:

@@ -250,7 +250,8 @@ class Checkpointer(Callback):
         distributed: the processes that train. All of them save and restore; the main one writes.
         stop_request: made by a signal.
         every, last: numbers of steps; None never saves for their sake.
-        best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is kept.
+        best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is not removed.
+        keep_best: :meth:`finish` moves the best checkpoint to ``ROOT/<phase>/best``.
 
     Attributes:
         requests: for the trainer.
@@ -268,11 +269,12 @@ class Checkpointer(Callback):
         every: int | None = None,
         last: int | None = None,
         best_by: str | None = None,
+        keep_best: bool = False,
     ) -> None:
         self.distributed, self._overdue = distributed, Overdue()
         self.requests = Requests(stop_request, self._overdue)
         super().__init__([every], at=() if last is None else (last,))
-        self.best_by = best_by
+        self.best_by, self.keep_best = best_by, keep_best
         self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
         self.machine, self.mixed = json.loads(json.dumps(machine)), False
         self.folder = self.phase / hash_values(self.identity)
@@ -358,12 +360,10 @@ class Checkpointer(Callback):
                 parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
         return step
 
-    def finish(self, keep_best: bool = True) -> None:
-        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``, if
-        it is to be kept.
-        """
+    def finish(self) -> None:
+        """Remove this training's checkpoints once its outputs are written, except for the best one if it is kept."""
         CHECKS.before_finishing()
-        if keep_best and self._best is not None and self._path(self._best[0]).exists():
+        if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
             shutil.rmtree(self.phase / "best", ignore_errors=True)
             os.replace(self._path(self._best[0]), self.phase / "best")
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -129,7 +129,9 @@ def train_phase(
         return
     torch.set_num_threads(1)
     with catch_stop_requests() as stop_request, init_distributed(shared.get("precision", "auto")) as distributed:
-        pretrain.fit(Phase(phase, **blocks), distributed, stop_request, callbacks=[AfterStep(after_step)])
+        training = pretrain.PhaseTraining(Phase(phase, **blocks), distributed, stop_request)
+        training.trainer.callbacks.append(AfterStep(after_step))
+        training.run()
 
 
 def train_short() -> None:
