@@ -301,4 +301,4 @@ def phase_capacity(
         return None
     sequences, kind = -(-phase.pretrain.train_batch_size // distributed.world_size), kind_of(tokenizer)
     tokens, pad_id = phase.machine.pretrain.max_tokens(distributed.device.type), kind.id_of(tokenizer, kind.pad)
-    return Capacity.of(sequences, phase.length, tokens, examples.corruption, pad_id)
+    return Capacity.of(sequences, phase.length, tokens, examples.collator, pad_id)

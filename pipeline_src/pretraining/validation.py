@@ -28,7 +28,7 @@ from pipeline_src.training.trainer import Callback, Trainer
 MASK_PROB = 0.15  # the paper's rate for every study, so that they compare
 SEED = 0
 MAX_NATS = 700.0  # largest loss whose perplexity is finite; that of a diverged model may be larger
-TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; each prediction takes logits over the vocabulary
+MAX_BATCH_TOKENS, MAX_BATCH_PREDICTIONS = 16_384, 4_096  # each prediction takes logits over the vocabulary
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ def _total(total: float, count: float) -> int:
 
 
 def shared_batches(
-    examples: PretrainingExamples, distributed: Distributed, max_predictions: int = PREDICTIONS_PER_BATCH
+    examples: PretrainingExamples, distributed: Distributed, max_predictions: int = MAX_BATCH_PREDICTIONS
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
     """Yield this process's batches, each with a flag that it counts.
 
     All processes take the same number of batches, so some repeat one at their end, which does not count.
     """
     max_seqlen = examples.lengths().max(keepdims=True)
-    per_example = int(examples.corruption.num_predictions(max_seqlen)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), max_predictions // max(1, per_example)))
+    per_example = int(examples.collator.num_predictions(max_seqlen)[0])
+    size = max(1, min(MAX_BATCH_TOKENS // int(max_seqlen[0]), max_predictions // max(1, per_example)))
     total = -(-len(examples) // size)
     for number in range(
         distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size
@@ -162,7 +162,7 @@ class ValidationSet:
         self.examples = open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective)
         self.store, self.tokenizer = store, tokenizer
         if by_source:
-            self.examples.know_sources(source_documents("validation"))
+            self.examples.assign_sources(source_documents("validation"))
         self.by_source = [f"mlm_loss_{name}" for name in self.examples.sources]
 
     @cached_property
@@ -195,7 +195,7 @@ def measure_examples(
     examples: PretrainingExamples,
     unigram_losses: np.ndarray | None,
     distributed: Distributed,
-    max_predictions: int = PREDICTIONS_PER_BATCH,
+    max_predictions: int = MAX_BATCH_PREDICTIONS,
 ) -> dict[str, float]:
     """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
 
@@ -214,7 +214,7 @@ def measure_examples(
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
     for batch, is_counted in shared_batches(examples, distributed, max_predictions):
-        unseen = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
+        unseen = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
         losses = np.zeros(len(batch.labels)) if unigram_losses is None else unigram_losses[batch.labels]
         sources = np.empty(0, np.int64)
         if examples.sources:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 T = TypeVar("T")
 B = TypeVar("B")
-POLL = 0.1  # seconds between a waiting thread's checks that the other one still runs
+POLL_SECONDS = 0.1  # seconds between a waiting thread's checks that the other one still runs
 
 
 def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
@@ -66,7 +66,7 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
     def put(item: T | None, error: BaseException | None) -> None:
         while not done.is_set():
             try:
-                return waiting.put((item, error), timeout=POLL)
+                return waiting.put((item, error), timeout=POLL_SECONDS)
             except Full:
                 continue
 
@@ -85,7 +85,7 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
     try:
         while True:
             try:
-                item, error = waiting.get(timeout=POLL)
+                item, error = waiting.get(timeout=POLL_SECONDS)
             except Empty:
                 continue
             if isinstance(error, StopIteration):

@@ -50,7 +50,7 @@ NAME = re.compile(r"step-[0-9]{8,}")
 KEPT = "steps"  # folder, in a saved model, of those that were kept on the way
 OWN_SUM = "checksum_of_the_rest"  # of state.json itself
 IN_USE = ".in-use"  # in the folder of a training's checkpoints; locked while it runs
-KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept as well
+NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
 Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
 
 
@@ -309,7 +309,7 @@ class Checkpointer(Callback):
                 }
                 write_json(folder / STATE, content | {OWN_SUM: _own_sum(content)})
             steps = _steps(self.folder)
-            for old in {*steps[:-KEEP]} - {self._best[0] if self._best else 0}:
+            for old in {*steps[:-NUM_KEPT]} - {self._best[0] if self._best else 0}:
                 shutil.rmtree(self._path(old))
         self.distributed.wait_for_all()
         self._overdue.saved_at = time.monotonic()

@@ -24,8 +24,8 @@ from pipeline_src.training.optimizers import is_capturable
 from pipeline_src.training.trainer import Stepper, Trainer
 from pipeline_src.training.weight_copies import Bfloat16Weights
 
-COMPILE_BREAK_EVEN = 300  # seconds of training, of which compiling saves a fifth or more; it takes about 60
-UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches without the compiler
+COMPILE_BREAK_EVEN_SECONDS = 300  # seconds of training, of which compiling saves a fifth or more; it takes about 60
+MAX_UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches without the compiler
 LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
 EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
 
@@ -54,8 +54,8 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
                 hint="install gcc or clang, name one in $CC, or set compile: auto",
             )  # fmt: skip
         return setting
-    seconds = flops_left / (UTILISATION * peak)
-    if seconds < COMPILE_BREAK_EVEN:
+    seconds = flops_left / (MAX_UTILISATION * peak)
+    if seconds < COMPILE_BREAK_EVEN_SECONDS:
         log.info("not compiled: some %.0f seconds of training are left, too few to earn the compiler's back", seconds)
         return False
     if not has_compiler:
@@ -96,7 +96,7 @@ def choose_capture(
         )  # fmt: skip
     if setting != "auto":
         return bool(setting)
-    return not reason and flops_per_step / (UTILISATION * peak) < LAUNCH_SECONDS
+    return not reason and flops_per_step / (MAX_UTILISATION * peak) < LAUNCH_SECONDS
 
 
 def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:

@@ -22,7 +22,14 @@ from pipeline_src.common.progress import Progress
 from pipeline_src.models.flops import Workload
 from pipeline_src.training.batches import transfer
 from pipeline_src.training.distributed import FULL_SHARD, Distributed, full_tensor, gradient_sync, sharding_of
-from pipeline_src.training.optimizers import BETAS, CLIP, EPSILON, linear_schedule, make_optimizer, set_learning_rate
+from pipeline_src.training.optimizers import (
+    BETAS,
+    DEFAULT_MAX_GRAD_NORM,
+    EPSILON,
+    linear_schedule,
+    make_optimizer,
+    set_learning_rate,
+)
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.throughput import ComputeTracker
 
@@ -210,7 +217,7 @@ class Trainer(Generic[B]):
         first: int = 0,
         last: int,
         seed: int,
-        max_grad_norm: float | None = CLIP,
+        max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM,
         callbacks: Sequence[Callback] = (),
         requests: Requests | None = None,
         compute_tracker: ComputeTracker | None = None,
@@ -426,7 +433,7 @@ class OptimizerConfig:
     epsilon: float = EPSILON
     muon_learning_rate: float | None = None
     muon_weight_decay: float | None = None
-    max_grad_norm: float | None = CLIP
+    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM
 
 
 def make_trainer(

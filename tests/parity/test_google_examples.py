@@ -33,7 +33,7 @@ from pipeline_src.examples.pairs import (
 )
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.pretraining.data import PretrainingExamples
-from pipeline_src.pretraining.masking import MaskedLM
+from pipeline_src.pretraining.masking import MLMCollator
 from tests.frames import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
@@ -265,7 +265,9 @@ def test_driven_by_the_same_draws_every_mask_is_at_the_same_place(whole_word, ma
     rng = np.random.default_rng(3)
     inner, special = rng.random(ENTRIES) < 0.3, np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
-    masked_lm = MaskedLM(mask_prob, Masking(unit="whole_word" if whole_word else "token"), MASK, special, inner, seed=9)
+    masked_lm = MLMCollator(
+        mask_prob, Masking(unit="whole_word" if whole_word else "token"), MASK, special, inner, seed=9
+    )
     examples = []
     for _ in range(150):
         size = int(rng.integers(5, 129))
@@ -316,6 +318,6 @@ def test_a_loaded_batch_is_what_the_plan_says(tmp_path):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 12, rules, [1]))
     special = np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
-    masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
+    masked_lm = MLMCollator(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=9)
     examples = PretrainingExamples(tmp_path / "index.npy", store, masked_lm, bert_templates(CLS, SEP), "nsp")
     assert (np.diff(examples.batch(np.arange(len(examples))).cu_seqlens) == examples.lengths()).all()

@@ -14,7 +14,7 @@ from pipeline_src.models.bert import BertConfig
 from pipeline_src.objectives.mlm import BertObjective
 from pipeline_src.pretraining.data import PretrainingExamples
 from pipeline_src.pretraining.fill_mask_samples import NUM_SAMPLES, TOP_K, FillMaskSamples
-from pipeline_src.pretraining.masking import LeftToRight, MaskedLM
+from pipeline_src.pretraining.masking import CLMCollator, MLMCollator
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.distributed import single_process
@@ -39,9 +39,9 @@ def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExampl
     write_json(folder / "manifest.json", {"splits": {"validation": writer.close()}})
     store = TokenStore(folder, "validation")
     np.save(folder / "index.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, "nsp", 3), [1]))
-    masked = MaskedLM(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
+    masked = MLMCollator(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
     frames = bert_templates(CLS, SEP)
-    both = (PretrainingExamples(folder / "index.npy", store, how, frames, "nsp") for how in (masked, LeftToRight(SEP)))
+    both = (PretrainingExamples(folder / "index.npy", store, how, frames, "nsp") for how in (masked, CLMCollator(SEP)))
     return *both, load_tokenizer(folder)
 
 

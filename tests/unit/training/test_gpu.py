@@ -16,7 +16,7 @@ from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import (
     EAGER_STEPS,
     LAUNCH_SECONDS,
-    UTILISATION,
+    MAX_UTILISATION,
     CapturedSteps,
     CopiedWeights,
     Outputs,
@@ -125,7 +125,7 @@ def test_auto_captures_only_where_launching_takes_longer_than_computing():
         choose_capture(True, 0.0, PEAK, trainer, True)
     trainer.distributed = Distributed(0, 1, torch.device("cuda"))
     trainer.optimizer.defaults["capturable"] = True
-    limit = LAUNCH_SECONDS * UTILISATION * PEAK
+    limit = LAUNCH_SECONDS * MAX_UTILISATION * PEAK
     assert choose_capture("auto", 0.9 * limit, PEAK, trainer, True) and not choose_capture(
         "auto", 1.1 * limit, PEAK, trainer, True
     )
