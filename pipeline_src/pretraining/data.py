@@ -123,13 +123,11 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class DataShard:
-    """The part of every batch that a process gets.
+    """The part of every batch that a process gets, in microbatches.
 
     Attributes:
         tokens: most tokens of a microbatch; a longer sequence is one by itself. None makes one microbatch.
-        rank, processes: this process's number, and how many share a batch.
-        sequences: most sequences of a microbatch, which are then of near-equal numbers; ``tokens`` is ignored. None
-            splits by tokens.
+        sequences: most sequences of a microbatch, which are then of near-equal numbers. None splits by tokens.
     """
 
     tokens: int | None = None
@@ -150,9 +148,6 @@ class PretrainingExamples:
 
     Args:
         sample_index: ``data/examples/<phase>/<split>.npy``.
-        store: the split's tokens.
-        collator: chooses and masks the tokens to predict.
-        templates: where the tokenizer puts special tokens.
         pairs: ``examples.pair_objective`` of params.yaml.
         seed: keys the random numbers of batches.
         vocab_size: upper bound for the ids, checked as they are read; None if they are known to be valid.
@@ -184,11 +179,7 @@ class PretrainingExamples:
         return len(self.sample_index)
 
     def assign_sources(self, documents: Mapping[str, int]) -> None:
-        """Find the source of each example.
-
-        Args:
-            documents: source -> its number of documents, in the order of the store.
-        """
+        """Find the source of each example, from the number of documents of each source in the order of the store."""
         self.sources = tuple(name for name, count in documents.items() if count)
         ends = self.store.sentences[self.store.documents[np.cumsum([documents[name] for name in self.sources])]]
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
@@ -260,14 +251,7 @@ class PretrainingExamples:
 def open_examples(
     phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, objective: str
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split, whose sample index the stage ``build_examples`` wrote.
-
-    Args:
-        phase, split: which.
-        tokenizer: has the vocabulary of their tokens.
-        mask_prob, masking, seed: how to mask, if the objective masks.
-        objective: ``pretrain.objective``.
-    """
+    """Open the examples of one phase and split, whose sample index the stage ``build_examples`` wrote."""
     collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
@@ -295,13 +279,7 @@ class ReadablePiece:
 
 
 def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int) -> list[list[ReadablePiece]]:
-    """Return the subwords of each segment of a batch's first example, without special tokens.
-
-    Args:
-        batch: of one example or more.
-        tokenizer: has its vocabulary.
-        label_shift: of the collator.
-    """
+    """Return the subwords of each segment of a batch's first example, without special tokens."""
     kind, marks = kind_of(tokenizer), read_templates(tokenizer).special_ids
     pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
     labels = dict(zip((batch.predicted + label_shift).tolist(), batch.labels.tolist(), strict=True))

@@ -213,16 +213,11 @@ class Maskable:
 
 
 def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
-    """Mask single tokens in random order until enough are masked (google-research/bert).
+    """Return the mask, bool [tokens], of single tokens in random order (google-research/bert).
 
     Args:
-        maskable: the tokens to choose from.
         number: of tokens to mask in each sequence, int64 [sequences]; the other functions of UNITS overwrite it.
-        examples: number of each sequence's example, which keys the random numbers, int64 [sequences].
-        key: keys them too.
-
-    Returns:
-        The mask, bool [tokens].
+        examples: number of each sequence's example, which keys the random numbers as ``key`` does, int64 [sequences].
     """
     turns = shuffle(maskable.first, examples, key)
     taken = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])

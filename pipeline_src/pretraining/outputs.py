@@ -35,12 +35,7 @@ CARD_COSTS = ("steps", "sequences", "tokens", "flops")
 
 
 class KeptModels(Callback):
-    """Saves the models of ``pretrain.keep_checkpoint_steps``, until the end of the phase.
-
-    Args:
-        phase: its parameters.
-        checkpointer: its folder keeps the models.
-    """
+    """Saves the models of ``pretrain.keep_checkpoint_steps`` with the checkpoints, until the end of the phase."""
 
     def __init__(self, phase: Phase, checkpointer: Checkpointer) -> None:
         self.steps = [step for step in phase.pretrain.keep_checkpoint_steps if phase.first < step <= phase.last]
@@ -62,14 +57,8 @@ def save_models(
 ) -> dict[str, dict[str, Any]]:
     """Write the models that the objective saves, with tokenizer, card and training state. All processes must call this.
 
-    Args:
-        folder: gets its name when it is complete.
-        phase: its parameters.
-        trainer: at the step to be saved.
-        kept: models to copy into the folder.
-
     Returns:
-        Bytes and sha256 of the saved files, by step and path; empty but on the main process.
+        Bytes and sha256 of the saved files, by step and path, with those of ``kept``; empty but on the main process.
     """
     objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
     models = objective.saved_models()

@@ -25,14 +25,7 @@ FIRST_PHASE = PRETRAINED / "phase1"
 
 @dataclass(frozen=True)
 class Phase:
-    """The parameters of one phase; steps are counted over both phases.
-
-    Attributes:
-        name: ``phase1`` or ``phase2``.
-        seed, mask_prob, model, pretrain: values and sections of params.yaml.
-        machine: settings that do not decide the result.
-        objectives: the section of params.yaml with the parameters of every objective.
-    """
+    """The parameters of one phase, values and sections of params.yaml; steps are counted over both phases."""
 
     name: str
     seed: int
@@ -116,14 +109,9 @@ class Phase:
 
 
 class StepRange(NamedTuple):
-    """A part of a phase: the steps from ``first`` to ``last``, counted over both phases.
+    """A part of a phase: the steps from ``first`` to ``last``, counted over both phases."""
 
-    Attributes:
-        start: folder of the model to start from, with its training state; None for initial weights.
-        first, last: steps taken before and after.
-    """
-
-    start: Path | None
+    start: Path | None  # folder of the model to start from, with its training state; None for initial weights
     first: int
     last: int
 

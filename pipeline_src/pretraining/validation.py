@@ -138,11 +138,8 @@ class ValidationSet:
     """The validation examples of a phase.
 
     Args:
-        phase: its name.
-        tokenizer: has the vocabulary.
-        objective: name of the objective, which decides what is predicted.
+        objective: its name.
         store: the training text, whose tokens are counted at the first measurement.
-        distributed: the processes that measure together.
         by_source: measure the text of each source, such as ``wikipedia``, too.
 
     Attributes:
@@ -201,15 +198,8 @@ def measure_examples(
 
     Each process measures a part of the batches, and sums are exchanged, so the number of processes changes no metric.
 
-    Args:
-        objective: keeps its mode, training or evaluation.
-        examples: of the validation split.
-        unigram_losses: see :func:`unigram_cross_entropy`; None if no tokens are predicted.
-        distributed: the processes that measure.
-        max_predictions: of a batch; changes metrics by rounding only.
-
-    Returns:
-        By name; ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``.
+    ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``. ``unigram_losses`` are those of
+    :func:`unigram_cross_entropy`, None if no tokens are predicted.
     """
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
@@ -246,13 +236,9 @@ def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
 
 
 class Validator(Callback):
-    """Measures the validation set, for the curve and for the choice of the best checkpoint.
+    """Measures the validation set, except after the last step, for the curve and the choice of the best checkpoint.
 
-    Args:
-        validation: the set.
-        columns: metrics that stand in the curve as ``validation_<metric>``, besides those of each source.
-        every: steps between measurements; None measures only on request.
-        last: the last step, which is not measured for the curve.
+    The ``columns`` are metrics that the curve has as ``validation_<metric>``, besides those of each source.
     """
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:

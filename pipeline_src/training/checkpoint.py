@@ -141,12 +141,9 @@ def restore_tensors(
 
 
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
-    """Write the moments and the number of steps to ``folder``, for the next phase.
+    """Write the moments, from :func:`stored_tensors`, and the number of steps to ``folder``, for the next phase.
 
     ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
-
-    Args:
-        moments: from :func:`stored_tensors`, of the kinds MOMENTS.
     """
     folder.mkdir()
     write_tensors(folder / OPTIMIZER_TENSORS, moments)
@@ -201,11 +198,7 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions that only affect rounding; under others the same training continues.
-
-    Args:
-        settings: from machine.yaml.
-    """
+    """Return the conditions, with ``settings`` of machine.yaml, that only affect rounding."""
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     # builds for CUDA have the same kernels for a CPU
@@ -222,12 +215,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 class Overdue:
-    """A request to save: this process saved its last checkpoint longer than ``$PIPELINE_CHECKPOINT_MINUTES`` ago.
-
-    Attributes:
-        is_agreed: whether all processes save after the current step; set by the trainer.
-        saved_at: time of the last checkpoint, by ``time.monotonic``.
-    """
+    """A request to save: this process saved its last checkpoint longer than ``$PIPELINE_CHECKPOINT_MINUTES`` ago."""
 
     def __init__(self) -> None:
         self.is_agreed = False
@@ -248,7 +236,6 @@ class Checkpointer(Callback):
         identity: parameters, data and code that determine the result; JSON values, nested by key.
         machine: see :func:`environment`; a difference is logged, not refused.
         distributed: the processes that train. All of them save and restore; the main one writes.
-        stop_request: made by a signal.
         every, last: numbers of steps; None never saves for their sake.
         best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is not removed.
         keep_best: :meth:`finish` moves the best checkpoint to ``ROOT/<phase>/best``.
@@ -433,11 +420,7 @@ class CorruptCheckpointError(Exception):
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    """Content of a checkpoint's ``state.json``.
-
-    Raises:
-        CorruptCheckpointError: it cannot be read, or is not as it was written.
-    """
+    """Content of a checkpoint's ``state.json``; raises CorruptCheckpointError if it is not as it was written."""
     try:
         content = read_json(path / STATE)
     except (PipelineError, OSError) as error:

@@ -41,10 +41,7 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
     With ``auto`` it is compiled if the rest of the phase would take the GPUs over five minutes at a quarter of their
     peak, and Triton, which makes the kernels, finds the C compiler that it needs.
 
-    Args:
-        setting: ``compile`` of machine.yaml.
-        flops_left: of the phase, by formula.
-        peak: FLOP/s of all GPUs together.
+    ``peak`` is of all GPUs together.
     """
     has_compiler = bool(os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc"))
     if setting != "auto":
@@ -73,12 +70,7 @@ def choose_capture(
     With ``auto`` they are captured if the GPU would take less time for a step, at a quarter of its peak, than the host
     takes to launch it.
 
-    Args:
-        setting: ``pretrain.capture`` of machine.yaml.
-        flops_per_step: by formula, on this process.
-        peak: FLOP/s of the GPU.
-        trainer: of the phase.
-        has_capacity: whether its microbatches have a fixed capacity.
+    ``flops_per_step`` and ``peak`` are of this process and its GPU.
     """
     reason = ""
     if trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):

@@ -133,9 +133,7 @@ class Stack:
     Parameters, their ``grad`` and their momentum in the optimizer's state become views of these tensors, so a backward
     pass adds to them, and copying weights or moments in place restores them.
 
-    Args:
-        matrices: [rows, columns] each, unsharded, of one dtype and device.
-        state: of their optimizer, without moments.
+    The matrices are unsharded and of one dtype and device.
     """
 
     def __init__(self, matrices: list[nn.Parameter], state: MutableMapping[Tensor, Any]) -> None:
@@ -187,11 +185,8 @@ def move_stacked(
 
     Needs memory for about three more copies of ``parameters``; of BERT-large's 100 million elements a shape, 1.2 GB.
 
-    Args:
-        parameters, momentum: [N, rows, columns], changed in place.
-        gradients: [N, rows, columns].
-        rate: learning rate; a tensor [] on the same device lets one captured or compiled graph serve all steps.
-        weight_decay: per unit of the learning rate.
+    All are [N, rows, columns]; parameters and momentum change in place. A rate that is a tensor [] on the same device
+    lets one captured or compiled graph serve all steps.
     """
     momentum.lerp_(gradients, 1 - MUON_BETA)
     update = gradients.lerp(momentum, MUON_BETA)  # Nesterov's
@@ -448,9 +443,6 @@ def make_optimizer(
 
     The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
     :func:`set_learning_rate`, and Muon moves its matrices to other memory.
-
-    Args:
-        options: other arguments of the optimizer.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []

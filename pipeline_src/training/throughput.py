@@ -119,41 +119,25 @@ class CountsFlops(Protocol):
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
-    """Return parameters x steps x tokens per batch, a measure of training that is independent of hardware.
+    """Return parameters x steps x token slots of a batch, a measure of training that is independent of hardware.
 
     Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M), from 1 M steps and the
     "128,000 tokens/batch" of appendix A.2: all steps count at length 512, including the 900,000 at length 128.
-
-    Args:
-        parameters: of the model.
-        steps: of the optimizer.
-        tokens_per_batch: token slots of a batch, sequences x maximum length.
     """
     return parameters * steps * tokens_per_batch
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Compute of a phase so far. Steps and work depend only on parameters and data, the others on the machine.
-
-    Attributes:
-        steps: optimizer steps.
-        work: of all of them.
-        seconds: wall time in the loop, over all sessions of a run that was stopped and resumed.
-        training_seconds: the same without validation, saving, and the steps in which torch compiled.
-        capacity: FLOPs of the hardware at its peak in ``training_seconds``.
-        peak_memory: bytes.
-        compile_steps, compile_seconds: steps in which torch compiled, and how long they took.
-        compile_work: of their batches.
-    """
+    """Compute of a phase so far. Steps and work depend only on parameters and data, the others on the machine."""
 
     steps: int = 0
     work: Workload = Workload()
-    seconds: float = 0.0
-    training_seconds: float = 0.0
-    capacity: float = 0.0
-    peak_memory: int = 0
-    compile_steps: int = 0
+    seconds: float = 0.0  # wall time in the loop, over all sessions of a run that was stopped and resumed
+    training_seconds: float = 0.0  # without validation, saving, and the steps in which torch compiled
+    capacity: float = 0.0  # FLOPs of the hardware at its peak in ``training_seconds``
+    peak_memory: int = 0  # bytes
+    compile_steps: int = 0  # steps in which torch compiled
     compile_seconds: float = 0.0
     compile_work: Workload = Workload()
 
@@ -186,11 +170,8 @@ class ComputeTracker:
     Args:
         sizes: counts the FLOPs of the training.
         device: of this process; its peak in ``precision`` counts ``processes`` times.
-        precision: of matrix products.
-        parameters: number of the model's parameters.
         tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
         processes: number of processes that train together; :meth:`add` takes counts over all of them.
-        peak, clock: of the device and this machine, unless given.
     """
 
     def __init__(

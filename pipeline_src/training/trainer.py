@@ -44,12 +44,7 @@ class LossTerm(NamedTuple):
 
 
 class MicroBatch(Protocol):
-    """Sequences that go through the model at once: a dataclass of tensors.
-
-    Attributes:
-        examples: numbers of the examples, to name them in errors, int64 [sequences].
-        workload: counts of its sequences, tokens and predictions.
-    """
+    """Sequences that go through the model at once: a dataclass of tensors, with the examples' numbers for errors."""
 
     @property
     def examples(self) -> np.ndarray: ...  # noqa: D102
@@ -90,21 +85,13 @@ class Objective(nn.Module, ABC, Generic[B]):
 
 @dataclass
 class TrainState:
-    """State that, together with weights and moments, lets training continue as if it had never stopped.
+    """State that, together with weights and moments, lets training continue as if it had never stopped."""
 
-    Attributes:
-        step: steps taken.
-        curve: rows by ascending ``step``.
-        sums: sums of losses, accuracies and gradient norms since the last row of means.
-        summed_steps: steps since that row.
-        samples: samples of the model's output during training, JSON values.
-    """
-
-    step: int = 0
-    curve: list[dict[str, float]] = field(default_factory=list)
-    sums: dict[str, Any] = field(default_factory=dict)
-    summed_steps: int = 0
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    step: int = 0  # steps taken
+    curve: list[dict[str, float]] = field(default_factory=list)  # rows by ascending ``step``
+    sums: dict[str, Any] = field(default_factory=dict)  # of losses, accuracies, gradient norms since the last row
+    summed_steps: int = 0  # since that row
+    samples: list[dict[str, Any]] = field(default_factory=list)  # of the model's output, JSON values
 
     def row(self) -> dict[str, float]:
         """Return the curve's row of the current step, which is added if it does not exist."""
@@ -114,16 +101,12 @@ class TrainState:
 
 
 class Request(Protocol):
-    """A request of one process that all processes act on after the same step.
+    """A request of one process, made if ``bool(request)``, that all processes act on after the same step.
 
-    ``bool(request)`` is whether this process makes it.
-
-    Attributes:
-        is_agreed: whether all processes act on it after the current step. Several processes exchange requests before
-            the step; one made during a step is acted on after the next.
+    Several processes exchange requests before a step; one made during a step is acted on after the next.
     """
 
-    is_agreed: bool
+    is_agreed: bool  # all processes act on it after the current step
 
     def __bool__(self) -> bool: ...
 
@@ -146,10 +129,7 @@ class Stepper(Protocol):
 
 
 class Callback(ABC):
-    """A part of training that acts after some steps, such as validation or saving.
-
-    It decides after which steps it acts and which columns of the curve it fills; what it needs after a restart it keeps
-    in the trainer's state.
+    """Acts after some steps, such as validation or saving; what it needs after a restart is in the trainer's state.
 
     Args:
         every: acts after each multiple of any of these numbers of steps; None is ignored.
@@ -181,23 +161,17 @@ class Trainer(Generic[B]):
     processes, so that the number of microbatches and of processes changes only rounding.
 
     Args:
-        objective: in its initial state; :meth:`load_state` continues from another.
-        optimizer: of the objective's parameters.
         schedule: learning rate by step, from 0.
-        distributed: the processes that train.
         name: shown on the progress bar and in errors.
         first, last: steps taken before and after training.
         seed: keys the dropout of every step and process.
-        max_grad_norm: gradients are clipped to this norm; None does not clip.
         callbacks: called after each step in this order, if due.
         requests: to stop and to save; exchanged with the other processes in every step. After a step that agreed to
             stop, training ends.
         compute_tracker: counts the work of every step; callbacks' time does not count as training.
 
     Attributes:
-        state: see :class:`TrainState`.
         metrics: of the validation set, if a callback measured it after this step; else empty.
-        progress: the progress bar, while training runs.
         stepper: takes the place of this trainer's :meth:`backward` and :meth:`update`; None for themselves.
         dropout_seed: seed of the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
@@ -317,7 +291,7 @@ class Trainer(Generic[B]):
 
         Args:
             counts: number of losses of each term in the batch, on all processes.
-            is_last: whether it is the step's last, after which gradients are averaged over the processes.
+            is_last: whether gradients are averaged over the processes afterwards.
             is_own: False multiplies the loss by 0: the pass only takes part in FSDP's gathers.
         """
         is_distributed = self.distributed.world_size > 1
@@ -387,10 +361,7 @@ class RowWriter(Protocol):
 class CurveLogger(Callback):
     """Adds means over the steps since its last row to the curve, and shows the loss on the progress bar.
 
-    Args:
-        every: numbers of steps between rows; a row is added after each multiple of any of them, and at the end.
-        last: the last step.
-        writer: also given each row, with rates such as tokens per second.
+    ``writer`` is also given each row, with rates such as tokens per second.
     """
 
     def __init__(self, every: Sequence[int | None], last: int, writer: RowWriter | None = None) -> None:
@@ -412,18 +383,9 @@ class CurveLogger(Callback):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How the weights are updated.
+    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in :mod:`.optimizers`."""
 
-    Attributes:
-        learning_rate: peak of the schedule.
-        total_steps: length of the schedule.
-        warmup_steps, decay_steps: see :func:`pipeline_src.training.optimizers.linear_schedule`.
-        weight_decay, optimizer, betas, epsilon, muon_learning_rate, muon_weight_decay: see
-            :func:`pipeline_src.training.optimizers.make_optimizer`.
-        max_grad_norm: gradients are clipped to this norm; None does not clip.
-    """
-
-    learning_rate: float
+    learning_rate: float  # peak of the schedule
     total_steps: int
     warmup_steps: int = 0
     decay_steps: int | None = None
@@ -433,7 +395,7 @@ class OptimizerConfig:
     epsilon: float = EPSILON
     muon_learning_rate: float | None = None
     muon_weight_decay: float | None = None
-    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM
+    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM  # None does not clip
 
 
 def make_trainer(
