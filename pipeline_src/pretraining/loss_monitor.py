@@ -1,7 +1,6 @@
 """Is my loss normal? Compare a training with measured ones, and name the likely cause of a high loss.
 
-``reference_runs.tsv`` holds gaps, nats below the unigram baseline at [MASK], by size, tokens, vocabulary and mask rate
-(``docs/lab/normal-loss.md`` explains it). Nothing here changes what is trained.
+``reference_runs.tsv`` holds gaps, nats below the unigram baseline at [MASK]; ``docs/lab/normal-loss.md`` explains them.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ class LossMonitor(Callback):
         more = step, params.warmup_steps, losses, self._corpus, params.goes_on
         run = Run(self._settings, tokens, trainer.metrics, *more)
         self.status = check_loss(run, pd.read_csv(REFERENCE_RUNS, sep="\t"))
-        show = log.warning if self.status["cause"] else log.info
-        show("is this normal? %s", self.status["sentence"])
+        (log.warning if self.status["cause"] else log.info)("is this normal? %s", self.status["sentence"])
 
 
 def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
@@ -117,7 +115,7 @@ def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
 
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
-    """Return the gaps of comparable runs after as many tokens; those with the same recipe, if there are any."""
+    """Return the gaps of comparable runs after as many tokens, of those with the same recipe if there are any."""
     comparable = runs["fault"].isna() & (runs["objective"] == settings["objective"])
     for name, limit in MAX_RATIOS.items():
         comparable &= (runs[name] / settings[name]).between(1 / limit, limit)
@@ -146,8 +144,8 @@ def find_cause(run: Run) -> tuple[str | None, str]:
     first, last = np.mean(run.losses[:NUM_ROWS]), np.mean(run.losses[-NUM_ROWS:])
     may_know_text = corpus is not None and run.tokens > MAX_EPOCHS * corpus.tokens  # by heart
     if gap < max(STAGES) and last <= VISIBLE_LOSS_RATIO * validation_loss and not may_know_text:
-        losses = f"the training loss is {last:.2f} and that of the validation set, masked as in the paper, "
-        return "masks that show the words", f"{losses}{validation_loss:.2f} (pretrain.masking)"
+        losses = f"the training loss is {last:.2f} and that of the validation set {validation_loss:.2f}"
+        return "masks that show the words", f"{losses} (see pretrain.masking)"
     if gap < -BAND and first - last <= MIN_PROGRESS * (first - run.metrics["unigram_loss"]):
         return "learning rate near zero", f"the training loss fell from {first:.2f} to {last:.2f} only"
     return None, ""
