@@ -50,7 +50,7 @@ from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import CapturedSteps, CopiedWeights
 from pipeline_src.training.optimizers import Muon
-from pipeline_src.training.throughput import compilations, peak_flops
+from pipeline_src.training.throughput import compilations, measure_matmul, peak_flops
 from pipeline_src.training.trainer import Trainer
 
 LAUNCHES = 1_300  # about those of a step of a small model
@@ -187,7 +187,7 @@ def host(session: Session) -> None:
     """What the host, the bus and the matrix units do by themselves."""
     device = _process(session).device
     session.cell("launches", partial(_time_launches, device))
-    session.cell("matrix product", partial(_time_product, device, 256 if session.rehearsal else MATRIX))
+    session.cell("matrix product", partial(_time_matmul, device, 256 if session.rehearsal else MATRIX))
     session.cell("copies", partial(_time_copies, device, COPIED))
 
 
@@ -450,11 +450,8 @@ def _time_launches(device: torch.device) -> dict[str, Any]:
     return result
 
 
-def _time_product(device: torch.device, size: int) -> dict[str, Any]:
-    left = torch.rand(size, size, device=device).to(torch.bfloat16)
-    right = left.clone()
-    rate = 2 * size**3 / _best_time(lambda: torch.mm(left, right), device, 20)
-    return {"rows": size, "bfloat16_tflops": round(rate / 1e12, 2)}
+def _time_matmul(device: torch.device, size: int) -> dict[str, Any]:
+    return {"rows": size, "bfloat16_tflops": round(measure_matmul(device, size, torch.bfloat16) / 1e12, 2)}
 
 
 def _time_copies(device: torch.device, size: int) -> dict[str, Any]:

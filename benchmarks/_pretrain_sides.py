@@ -35,7 +35,7 @@ from pipeline_src.pretraining.data import DataShard, PretrainingBatch, TensorBat
 from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed, choose_precision
 from pipeline_src.training.objective import PretrainingObjective, load_objective
-from pipeline_src.training.optimizers import CLIP, make_optimizer
+from pipeline_src.training.optimizers import DEFAULT_MAX_GRAD_NORM, make_optimizer
 from pipeline_src.training.trainer import OptimizerConfig, Trainer, make_trainer
 
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
@@ -162,7 +162,7 @@ def _peer(
                 loss = mean_loss(model, batch)
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            nn.utils.clip_grad_norm_(model.parameters(), DEFAULT_MAX_GRAD_NORM)
             optimizer.step()
             if process.device.type == "cpu":
                 loss.item()  # anyone looks at it; on a GPU that would wait for the step

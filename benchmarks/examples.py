@@ -27,7 +27,7 @@ from pipeline_src.examples.build_examples import draw_samples, pass_keys
 from pipeline_src.examples.pairs import PairRules
 from pipeline_src.examples.token_store import TokenStore, TokenWriter, write_sample_index
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples
-from pipeline_src.pretraining.masking import MaskedLM
+from pipeline_src.pretraining.masking import MLMCollator
 from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 
@@ -91,7 +91,7 @@ def main() -> None:
     pieces = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(ENTRIES - len(SPECIAL_TOKENS)))]
     spelled = [[[pieces[number] for number in sentence] for sentence in text] for text in texts]
     special = np.arange(ENTRIES) < len(SPECIAL_TOKENS)
-    masked_lm = MaskedLM(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=1)
+    masked_lm = MLMCollator(0.15, Masking(), MASK, special, np.zeros(ENTRIES, bool), seed=1)
     frames = read_templates(build_tokenizer(pieces, lowercase=True))
     rates: dict[str, Any] = {}
     with TemporaryDirectory() as name:

@@ -39,7 +39,7 @@ from pipeline_src.objectives.distilbert import DistilBertObjective
 from pipeline_src.objectives.electra import ElectraObjective
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.training.objective import PretrainingObjective
-from pipeline_src.training.optimizers import CLIP, make_optimizer
+from pipeline_src.training.optimizers import DEFAULT_MAX_GRAD_NORM, make_optimizer
 
 CPU, LENGTH, WARM_UP = torch.device("cpu"), 128, 1
 SEQUENCES = {"tiny": 32, "mini": 32, "base": 8}
@@ -116,7 +116,7 @@ def peer_steps(networks: nn.ModuleList, loss: Callable[[Batch], Tensor], batches
         total = loss(batch)
         optimizer.zero_grad()
         total.backward()
-        nn.utils.clip_grad_norm_(networks.parameters(), CLIP)
+        nn.utils.clip_grad_norm_(networks.parameters(), DEFAULT_MAX_GRAD_NORM)
         optimizer.step()
         yield total.item()
 

@@ -71,7 +71,7 @@ from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings,
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.trainer import (
-    Component,
+    Callback,
     CurveLogger,
     LossTerm,
     Objective,
@@ -247,7 +247,7 @@ def run_grid(
         checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request, point)
         if grid.has(point):
             log.info("%s: trained before, kept in %s", shown, grid.folder)
-            checkpointer.finish(keep_best=False)  # if it was killed before it could
+            checkpointer.finish()  # if it was killed before it could
             continue
         start = imitate_layers(grid, trainer, identity, stop_request)
         score_model = partial(main_score, trainer, data, first)
@@ -259,7 +259,7 @@ def run_grid(
         save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
         save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
         grid.keep(point, loss, scores, metrics[0], predictions, save_best, epoch)
-        checkpointer.finish(keep_best=False)
+        checkpointer.finish()
 
 
 def run_part(
@@ -328,7 +328,7 @@ def imitate_layers(
         CHECKS.before_saving()
         with atomic_file(path, "wb") as file:
             file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
-        checkpointer.finish(keep_best=False)
+        checkpointer.finish()
     return path
 
 
@@ -349,7 +349,7 @@ class TaskObjective(Objective[TaskBatch]):
         return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
 
 
-class EpochScore(Component):
+class EpochScore(Callback):
     """Scores the model after every epoch, by which the checkpointer knows the best one."""
 
     ERROR = "development_error"  # a column of the curve: 100 - score
@@ -359,8 +359,8 @@ class EpochScore(Component):
         self.score_model, self.model = score_model, model
 
     def after_step(self, trainer: Trainer[Any]) -> None:
-        trainer.figures = {self.ERROR: 100.0 - self.score_model(self.model)}
-        trainer.state.row().update(trainer.figures)
+        trainer.metrics = {self.ERROR: 100.0 - self.score_model(self.model)}
+        trainer.state.row().update(trainer.metrics)
         self.model.train()
 
 
@@ -506,7 +506,7 @@ class TaskTrainer:
         decays: bool,
         what: str,
         checkpointer: Checkpointer | None,
-        more: Sequence[Component] = (),
+        more: Sequence[Callback] = (),
     ) -> Trainer[TaskBatch]:
         """Train the objective at a constant rate, or with linear warm-up and decay."""
         per_epoch = self.steps_per_epoch(point)
@@ -520,10 +520,10 @@ class TaskTrainer:
         trainer = make_trainer(
             objective, recipe, self.distributed, name=f"{what} {self.spec.name}", last=steps, seed=self.seed,
             requests=checkpointer.requests if checkpointer else None,
-            components=[CurveLogger([per_epoch], steps), *more],
+            callbacks=[CurveLogger([per_epoch], steps), *more],
         )  # fmt: skip
         if checkpointer is not None:
-            trainer.components.append(checkpointer)
+            trainer.callbacks.append(checkpointer)
             if checkpointer.find():
                 checkpointer.restore(trainer)
         tokens, done = self.machine.finetune.microbatch_tokens, trainer.state.step

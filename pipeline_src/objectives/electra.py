@@ -24,7 +24,7 @@ from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import BertConfig, BertForMaskedLM, make_encoder
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.losses import LazyLogits, aligned, chunks
-from pipeline_src.pretraining.capacity import IGNORED
+from pipeline_src.pretraining.capacity import IGNORE_INDEX
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
 from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
@@ -56,7 +56,7 @@ class FilledText(NamedTuple):
         ids, segments, layout: of all T tokens.
         rows: positions at which the last block is computed; None for all.
         query: indices of the N positions among the rows, int64 [N]; None for all.
-        seen, labels: input and original tokens at the N positions, int64 [N]; the label of filler is ``IGNORED``.
+        seen, labels: input and original tokens at the N positions, int64 [N]; the label of filler is ``IGNORE_INDEX``.
     """
 
     ids: Tensor
@@ -149,7 +149,7 @@ class Discriminator(nn.Module):
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
         """Return the summed binary cross-entropy (nats) and the number of correct predictions."""
-        logits, replaced, counted = self.logits(text), text.seen != text.labels, text.labels != IGNORED
+        logits, replaced, counted = self.logits(text), text.seen != text.labels, text.labels != IGNORE_INDEX
         loss = F.binary_cross_entropy_with_logits(
             logits.float(), replaced.float(), weight=counted.float(), reduction="sum"
         )
@@ -257,7 +257,7 @@ def copying_cross_entropy(
     Args:
         lazy_logits: inputs, weight and bias of the N logits.
         gates: logits of D, [N].
-        seen, labels: input and original tokens, int64 [N]; the label ``IGNORED`` does not count.
+        seen, labels: input and original tokens, int64 [N]; the label ``IGNORE_INDEX`` does not count.
     """
     loss, correct = lazy_logits.inner.new_zeros((), dtype=torch.float32), labels.new_zeros(())
     weight, bias = aligned(lazy_logits.weight, lazy_logits.bias)
@@ -273,7 +273,7 @@ def _mixed(
 ) -> tuple[Tensor, Tensor]:
     log_softmax = F.linear(inner, weight, bias).float().log_softmax(1)
     copied, predicted = F.logsigmoid(gates.float()), F.logsigmoid(-gates.float())
-    counted, labels = labels != IGNORED, labels.clamp(min=0)
+    counted, labels = labels != IGNORE_INDEX, labels.clamp(min=0)
 
     def predict(tokens: Tensor) -> Tensor:
         return predicted + log_softmax.gather(1, tokens[:, None]).squeeze(1)
@@ -365,9 +365,9 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         filled = batch.ids.index_copy(0, batch.predicted, sampled)
         if self.objective_params.disc_loss_on == "all":
             real = torch.repeat_interleave(
-                batch.pair_label != IGNORED, batch.cu_seqlens.diff(), output_size=len(filled)
+                batch.pair_label != IGNORE_INDEX, batch.cu_seqlens.diff(), output_size=len(filled)
             )
-            original = batch.ids.index_copy(0, batch.predicted, batch.labels).where(real, IGNORED)
+            original = batch.ids.index_copy(0, batch.predicted, batch.labels).where(real, IGNORE_INDEX)
             text = FilledText(filled, batch.segments, layout, None, None, filled, original)
         else:
             text = FilledText(filled, batch.segments, layout, rows, batch.predicted_rows, sampled, batch.labels)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.pretraining.data import TensorBatch
-from pipeline_src.pretraining.masking import Corruption
+from pipeline_src.pretraining.masking import Collator
 
-IGNORED = -100  # ignore_index of torch.nn.functional.cross_entropy
+IGNORE_INDEX = -100  # of torch.nn.functional.cross_entropy
 ALIGNMENT = 64  # the number of tokens is a multiple, for a GPU's matmuls
 
 
@@ -42,20 +42,14 @@ class Capacity:
     pad_id: int
 
     @classmethod
-    def of(cls, batch_size: int, length: int, max_tokens: int | None, corruption: Corruption, pad_id: int) -> Capacity:
+    def of(cls, batch_size: int, length: int, max_tokens: int, collator: Collator, pad_id: int) -> Capacity:
         """Split a process's part of a batch evenly into as few microbatches as ``max_tokens`` allows.
 
-        Args:
-            batch_size: most sequences that a process gets of a batch.
-            length: most tokens of a sequence.
-            max_tokens: limit for the real tokens of a microbatch; a longer sequence is one by itself. None makes one
-                microbatch.
-            corruption: says how many tokens of a sequence are predicted.
-            pad_id: id of [PAD].
+        A sequence of more than ``max_tokens`` is a microbatch by itself.
         """
-        sequences = batch_size if max_tokens is None else min(batch_size, max(1, max_tokens // length))
+        sequences = min(batch_size, max(1, max_tokens // length))
         sequences = -(-batch_size // -(-batch_size // sequences))
-        return cls(sequences, length, int(corruption.num_predictions(np.array([length]))[0]), pad_id)
+        return cls(sequences, length, int(collator.num_predictions(np.array([length]))[0]), pad_id)
 
     @property
     def filler_sequences(self) -> int:
@@ -112,8 +106,8 @@ class Capacity:
             "segments": torch.zeros(self.tokens - tokens, dtype=torch.int64),
             "cu_seqlens": tokens + token_ends,
             "predicted": filler_rows.index_select(0, predicting),
-            "labels": torch.full((self.predictions - predictions,), IGNORED),
-            "pair_label": torch.full((fillers,), IGNORED),
+            "labels": torch.full((self.predictions - predictions,), IGNORE_INDEX),
+            "pair_label": torch.full((fillers,), IGNORE_INDEX),
             "rows": filler_rows,
             "row_starts": rows + row_ends,
             "predicted_rows": rows + predicting,

@@ -18,13 +18,13 @@ from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.token_store import TokenStore, check_ids, read_sample_index
 from pipeline_src.models.flops import Workload
-from pipeline_src.pretraining.masking import Corruption, corruption_of
+from pipeline_src.pretraining.masking import Collator, collator_class
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 from pipeline_src.training.batches import split_balanced
 
-AHEAD = 64  # batches whose examples are looked up at once; for speed alone
-SHOWN = 5  # examples in the report
+LOOKAHEAD_BATCHES = 64  # batches whose examples are looked up at once; for speed alone
+NUM_SHOWN = 5  # examples in the report
 PAIR_LABELS = {  # meaning of a pair's label 0 and 1, by examples.pair_objective
     "nsp": ("B follows A", "B is a random text"),
     "sop": ("A and B in order", "A and B swapped, or B a random text"),
@@ -123,13 +123,11 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class DataShard:
-    """The part of every batch that a process gets.
+    """The part of every batch that a process gets, in microbatches.
 
     Attributes:
         tokens: most tokens of a microbatch; a longer sequence is one by itself. None makes one microbatch.
-        rank, processes: this process's number, and how many share a batch.
-        sequences: most sequences of a microbatch, which are then of near-equal numbers; ``tokens`` is ignored. None
-            splits by tokens.
+        sequences: most sequences of a microbatch, which are then of near-equal numbers. None splits by tokens.
     """
 
     tokens: int | None = None
@@ -150,15 +148,12 @@ class PretrainingExamples:
 
     Args:
         sample_index: ``data/examples/<phase>/<split>.npy``.
-        store: the split's tokens.
-        corruption: chooses and masks the tokens to predict.
-        templates: where the tokenizer puts special tokens.
         pairs: ``examples.pair_objective`` of params.yaml.
         seed: keys the random numbers of batches.
         vocab_size: upper bound for the ids, checked as they are read; None if they are known to be valid.
 
     Attributes:
-        sources: names of the sources of text, once :meth:`know_sources` was called.
+        sources: names of the sources of text, once :meth:`assign_sources` was called.
         source_of: index of the source of each example's first segment, int64 [examples].
     """
 
@@ -166,7 +161,7 @@ class PretrainingExamples:
         self,
         sample_index: Path,
         store: TokenStore,
-        corruption: Corruption,
+        collator: Collator,
         templates: Templates,
         pairs: str,
         seed: int = 0,
@@ -175,7 +170,7 @@ class PretrainingExamples:
         self.sources: tuple[str, ...] = ()
         self.source_of = np.empty(0, np.int64)
         self.sample_index = read_sample_index(sample_index, len(store.ids))
-        self.store, self.corruption, self.pairs = store, corruption, pairs
+        self.store, self.collator, self.pairs = store, collator, pairs
         self.has_pairs = pairs != "none"
         self.template = templates.pair if self.has_pairs else templates.single
         self._key, self._vocab_size, self._num_special = derive_seed(seed, "draws"), vocab_size, self.template.size
@@ -183,12 +178,8 @@ class PretrainingExamples:
     def __len__(self) -> int:
         return len(self.sample_index)
 
-    def know_sources(self, documents: Mapping[str, int]) -> None:
-        """Find the source of each example.
-
-        Args:
-            documents: source -> its number of documents, in the order of the store.
-        """
+    def assign_sources(self, documents: Mapping[str, int]) -> None:
+        """Find the source of each example, from the number of documents of each source in the order of the store."""
         self.sources = tuple(name for name, count in documents.items() if count)
         ends = self.store.sentences[self.store.documents[np.cumsum([documents[name] for name in self.sources])]]
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
@@ -210,8 +201,8 @@ class PretrainingExamples:
         Epochs follow without a break: a batch may hold the end of one and the start of the next. The process of rank r
         takes every ``shard.processes``-th example of a batch from the r-th on.
         """
-        for first in range(first_step, first_step + steps, AHEAD):
-            last = min(first + AHEAD, first_step + steps)
+        for first in range(first_step, first_step + steps, LOOKAHEAD_BATCHES):
+            last = min(first + LOOKAHEAD_BATCHES, first_step + steps)
             epochs, places = np.divmod(np.arange(first * size, last * size), len(self.sample_index))
             picked = np.concatenate([self.order(seed, int(e), places[epochs == e]) for e in np.unique(epochs)])
             for start in range(0, len(picked), size):
@@ -238,9 +229,9 @@ class PretrainingExamples:
             continues = np.zeros(len(ids), bool)
             continues[self.template.is_text(text_lengths)] = self.store.continues[places]
         lengths = text_lengths.sum(axis=1) + self._num_special
-        passes = epochs if self.corruption.dynamic else 0
+        passes = epochs if self.collator.dynamic else 0
         numbers = examples + passes * len(self.sample_index)
-        input_ids, predicted = self.corruption.apply(ids, lengths, numbers, continues)
+        input_ids, predicted = self.collator.apply(ids, lengths, numbers, continues)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
         draw_rows = (examples + epochs * len(self.sample_index))[sequence]
@@ -250,7 +241,7 @@ class PretrainingExamples:
             segments=segments,
             cu_seqlens=cu_seqlens,
             predicted=predicted,
-            labels=ids[predicted + self.corruption.label_shift],
+            labels=ids[predicted + self.collator.label_shift],
             pair_label=rows["is_random"].astype(np.int64),
             examples=examples,
             draws=draws.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
@@ -260,19 +251,12 @@ class PretrainingExamples:
 def open_examples(
     phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, objective: str
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split, whose sample index the stage ``build_examples`` wrote.
-
-    Args:
-        phase, split: which.
-        tokenizer: has the vocabulary of their tokens.
-        mask_prob, masking, seed: how to mask, if the objective masks.
-        objective: ``pretrain.objective``.
-    """
-    corruption = corruption_of(objective)(tokenizer, mask_prob, masking, seed)
+    """Open the examples of one phase and split, whose sample index the stage ``build_examples`` wrote."""
+    collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
     store, templates = TokenStore(TOKENS, split), read_templates(tokenizer)
-    return PretrainingExamples(sample_index, store, corruption, templates, pairs, seed, tokenizer.get_vocab_size())
+    return PretrainingExamples(sample_index, store, collator, templates, pairs, seed, tokenizer.get_vocab_size())
 
 
 @dataclass(frozen=True)
@@ -295,13 +279,7 @@ class ReadablePiece:
 
 
 def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int) -> list[list[ReadablePiece]]:
-    """Return the subwords of each segment of a batch's first example, without special tokens.
-
-    Args:
-        batch: of one example or more.
-        tokenizer: has its vocabulary.
-        label_shift: of the corruption.
-    """
+    """Return the subwords of each segment of a batch's first example, without special tokens."""
     kind, marks = kind_of(tokenizer), read_templates(tokenizer).special_ids
     pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
     labels = dict(zip((batch.predicted + label_shift).tolist(), batch.labels.tolist(), strict=True))
@@ -327,11 +305,11 @@ def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: in
         ``example`` (its number), ``pair`` (the meaning of its label; None without pairs) and ``segments``, lists of
         :class:`ReadablePiece` as dictionaries.
     """
-    numbers = permuted(derive_seed(seed, "shown"), np.arange(min(SHOWN, len(examples))), len(examples))
+    numbers = permuted(derive_seed(seed, "shown"), np.arange(min(NUM_SHOWN, len(examples))), len(examples))
     shown = []
     for number in numbers.tolist():
         batch = examples.batch(np.asarray([number]))
-        pieces = readable_pieces(batch, tokenizer, examples.corruption.label_shift)
+        pieces = readable_pieces(batch, tokenizer, examples.collator.label_shift)
         segments = [[asdict(piece) for piece in segment] for segment in pieces]
         shown.append({"example": number, "pair": pair_label(examples, batch), "segments": segments})
     return shown

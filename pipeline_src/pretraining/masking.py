@@ -6,10 +6,10 @@ any number of workers, and need no disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -20,12 +20,12 @@ from pipeline_src.config.pretrain import Masking
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-LONGEST_NGRAM = 3  # words; google-research/albert, create_pretraining_data.py
-DRAWN_AHEAD = 20  # turns of the shuffle whose random numbers are made at once; for speed alone
+MAX_NGRAM = 3  # words; google-research/albert, create_pretraining_data.py
+LOOKAHEAD_TURNS = 20  # turns of the shuffle whose random numbers are made at once; for speed alone
 
 
-class Corruption(Protocol):
-    """Which tokens of a text are predicted, and what the model sees; computed as a batch is loaded.
+class Collator:
+    """Decides, as a batch is loaded, which tokens are predicted and what the model sees; by default none and all.
 
     Attributes:
         label_shift: distance from a predicting position to the token that it predicts: 0 for the token at the position
@@ -33,13 +33,20 @@ class Corruption(Protocol):
         dynamic: every epoch gets new masks.
     """
 
-    label_shift: ClassVar[int]
+    label_shift: ClassVar[int] = 0
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> Collator:
+        """Return the collator for a vocabulary."""
+        return cls()
 
     @property
-    def dynamic(self) -> bool: ...
+    def dynamic(self) -> bool:
+        return False
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
         """Return the maximum number of predicted tokens in examples of these lengths, int64."""
+        return np.zeros_like(lengths)
 
     def apply(
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
@@ -56,6 +63,7 @@ class Corruption(Protocol):
         Returns:
             Input ids, int64 [tokens], and the positions to predict at in ascending order, int64 [predictions].
         """
+        return ids, np.zeros(0, np.int64)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return where a word is predicted from its context alone, bool [predictions].
@@ -64,10 +72,11 @@ class Corruption(Protocol):
             input_ids: at the positions to predict at, int64 [predictions].
             labels: the tokens to predict there, int64 [predictions].
         """
+        return np.zeros(len(labels), bool)
 
 
 @dataclass(frozen=True)
-class MaskedLM:
+class MLMCollator(Collator):
     """Mask, replace or keep some tokens, which are then predicted.
 
     Attributes:
@@ -85,10 +94,9 @@ class MaskedLM:
     special: np.ndarray
     continuation: np.ndarray
     seed: int
-    label_shift: ClassVar[int] = 0
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> MaskedLM:
+    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> MLMCollator:
         """Read the special tokens and continuation subwords from the vocabulary."""
         kind, special = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
         marks = [] if masking.mask_special_tokens else read_templates(tokenizer).special_ids
@@ -108,7 +116,6 @@ class MaskedLM:
     def apply(
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Choose the tokens to predict and mask them; see :meth:`Corruption.apply`."""
         starts = np.cumsum(lengths) - lengths
         positions = np.flatnonzero(~self.special[ids])
         first = np.append(np.searchsorted(positions, starts), len(positions))
@@ -131,12 +138,11 @@ class MaskedLM:
         return input_ids, predicted
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return where the model sees [MASK]; see :meth:`Corruption.predicts_unseen`."""
         return input_ids == self.mask_id
 
 
 @dataclass(frozen=True)
-class LeftToRight:
+class CLMCollator(Collator):
     """Predict every token but the first from those before it (paper, section 5.1, table 5); nothing is masked.
 
     Attributes:
@@ -145,64 +151,32 @@ class LeftToRight:
 
     end_id: int
     label_shift: ClassVar[int] = 1
-    dynamic: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> LeftToRight:
+    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> CLMCollator:
         """Read the special token after a text from the vocabulary."""
         return cls(read_templates(tokenizer).single.special_ids[-1][-1])
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the number of predicted tokens, int64."""
         return lengths - 1
 
     def apply(
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids unchanged, and every position but a sequence's last; see :meth:`Corruption.apply`."""
         predicted = np.ones(len(ids), bool)
         predicted[np.cumsum(lengths) - 1] = False
         return ids, np.flatnonzero(predicted)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return where a word is predicted; special tokens, absent from the text's counts, are left out."""
-        return labels != self.end_id
+        return labels != self.end_id  # special tokens are absent from the text's counts
 
 
-@dataclass(frozen=True)
-class Unmasked:
-    """Mask and predict nothing (TinyBERT's general distillation)."""
-
-    label_shift: ClassVar[int] = 0
-    dynamic: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> Unmasked:
-        return cls()
-
-    def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
-        return np.zeros_like(lengths)
-
-    def apply(
-        self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return ids, np.zeros(0, np.int64)
-
-    def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return np.zeros(len(labels), bool)
+COLLATORS = {"masked": MLMCollator, "left_to_right": CLMCollator, "unmasked": Collator}  # by SPEC.corruption
 
 
-MakeCorruption = Callable[[Tokenizer, float, Masking, int], Corruption]  # of tokenizer, mask_prob, masking and seed
-CORRUPTIONS: dict[str, MakeCorruption] = {  # by an objective's SPEC.corruption
-    "masked": MaskedLM.of,
-    "left_to_right": LeftToRight.of,
-    "unmasked": Unmasked.of,
-}
-
-
-def corruption_of(objective: str) -> MakeCorruption:
-    """Return the constructor of an objective's corruption, without importing the objective."""
-    return CORRUPTIONS[objective_spec(objective).corruption]
+def collator_class(objective: str) -> type[Collator]:
+    """Return an objective's collator, without importing the objective."""
+    return COLLATORS[objective_spec(objective).corruption]
 
 
 @dataclass(frozen=True)
@@ -239,16 +213,11 @@ class Maskable:
 
 
 def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
-    """Mask single tokens in random order until enough are masked (google-research/bert).
+    """Return the mask, bool [tokens], of single tokens in random order (google-research/bert).
 
     Args:
-        maskable: the tokens to choose from.
         number: of tokens to mask in each sequence, int64 [sequences]; the other functions of UNITS overwrite it.
-        examples: number of each sequence's example, which keys the random numbers, int64 [sequences].
-        key: keys them too.
-
-    Returns:
-        The mask, bool [tokens].
+        examples: number of each sequence's example, which keys the random numbers as ``key`` does, int64 [sequences].
     """
     turns = shuffle(maskable.first, examples, key)
     taken = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
@@ -278,19 +247,19 @@ def ngram_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
     one is skipped.
     """
     word_starts, first_word = maskable.words()
-    before = np.pad(word_starts, (0, maskable.longest + LONGEST_NGRAM), mode="edge")  # tokens before each word
+    before = np.pad(word_starts, (0, maskable.longest + MAX_NGRAM), mode="edge")  # tokens before each word
     chosen = np.zeros(len(before), bool)
-    words, rates = np.diff(first_word), np.cumsum(1 / np.arange(1, LONGEST_NGRAM + 1))
+    words, rates = np.diff(first_word), np.cumsum(1 / np.arange(1, MAX_NGRAM + 1))
     for turn, word in enumerate(shuffle(first_word, examples, key)):
         number[words <= turn] = 0  # no word is left
-        most = np.clip(first_word[1:] - word, 1, LONGEST_NGRAM)
+        most = np.clip(first_word[1:] - word, 1, MAX_NGRAM)
         random = uniform(derive_seed(key, "n"), examples, turn) * rates[most - 1]
         length = 1 + np.searchsorted(rates, random, side="right")
-        for _ in range(LONGEST_NGRAM - 1):
+        for _ in range(MAX_NGRAM - 1):
             length -= (before[word + length] - before[word] > number) & (length > 1)
         size = before[word + length] - before[word]
-        within = np.arange(LONGEST_NGRAM) < length[:, None]
-        run = word[:, None] + np.arange(LONGEST_NGRAM)
+        within = np.arange(MAX_NGRAM) < length[:, None]
+        run = word[:, None] + np.arange(MAX_NGRAM)
         taken = (size > 0) & (size <= number) & ~(chosen[run] & within).any(1)
         chosen[run[within & taken[:, None]]] = True
         number -= size * taken
@@ -319,8 +288,8 @@ def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.nd
     # four bytes an item, which is faster than eight: a batch never holds 2^31 tokens
     order = (first[:-1, None].astype(np.int32) + np.arange(width, dtype=np.int32)).ravel()
     row = np.arange(len(items)) * width
-    for start in range(0, width, DRAWN_AHEAD):
-        turns = np.arange(start, min(start + DRAWN_AHEAD, width))[:, None]
+    for start in range(0, width, LOOKAHEAD_TURNS):
+        turns = np.arange(start, min(start + LOOKAHEAD_TURNS, width))[:, None]
         picks = row + turns + (uniform(key, examples, turns) * (items - turns)).astype(np.int64)
         for turn, pick in zip(row + turns, picks, strict=True):
             item = order[pick]

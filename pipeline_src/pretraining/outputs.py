@@ -11,12 +11,11 @@ import pandas as pd
 from tokenizers import Tokenizer
 
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json, write_json
-from pipeline_src.common.paths import EXAMPLES, PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.common.paths import PRETRAIN_LOGS, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
 from pipeline_src.models.model_card import pretrained_card, read_mix, read_sources
 from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
-from pipeline_src.pretraining.diagnosis import Diagnosis
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.validation import Validator
 from pipeline_src.training.checkpoint import (
@@ -29,19 +28,14 @@ from pipeline_src.training.checkpoint import (
 )
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.optimizers import MOMENTS
-from pipeline_src.training.trainer import Component, Trainer
+from pipeline_src.training.trainer import Callback, Trainer
 
 TRAINING_STATE = "training_state"
 CARD_COSTS = ("steps", "sequences", "tokens", "flops")
 
 
-class KeptModels(Component):
-    """Saves the models of ``pretrain.keep_checkpoint_steps``, until the end of the phase.
-
-    Args:
-        phase: its parameters.
-        checkpointer: its folder keeps the models.
-    """
+class KeptModels(Callback):
+    """Saves the models of ``pretrain.keep_checkpoint_steps`` with the checkpoints, until the end of the phase."""
 
     def __init__(self, phase: Phase, checkpointer: Checkpointer) -> None:
         self.steps = [step for step in phase.pretrain.keep_checkpoint_steps if phase.first < step <= phase.last]
@@ -63,19 +57,13 @@ def save_models(
 ) -> dict[str, dict[str, Any]]:
     """Write the models that the objective saves, with tokenizer, card and training state. All processes must call this.
 
-    Args:
-        folder: gets its name when it is complete.
-        phase: its parameters.
-        trainer: at the step to be saved.
-        kept: models to copy into the folder.
-
     Returns:
-        Bytes and sha256 of the saved files, by step and path; empty but on the main process.
+        Bytes and sha256 of the saved files, by step and path, with those of ``kept``; empty but on the main process.
     """
     objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
     models = objective.saved_models()
     weights = {name: gathered_weights(saved.module, is_main) for name, saved in models.items()}
-    moments = stored_tensors(objective.stored(), trainer.optimizer, MOMENTS, keep=is_main)
+    moments = stored_tensors(objective.checkpoint_parameters(), trainer.optimizer, MOMENTS, keep=is_main)
     if not is_main:
         return {}
     with atomic_directory(folder) as unfinished:
@@ -93,11 +81,11 @@ def save_models(
 
 def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameters: int, huggingface_class: str) -> str:
     """Return the card of a model with this number of ``parameters``; empty if the trainer counts no compute."""
-    if trainer.compute is None:
+    if trainer.compute_tracker is None:
         return ""
-    objective, costs = trainer.objective, trainer.compute.deterministic()
+    objective, costs = trainer.objective, trainer.compute_tracker.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
-    shares = read_json(EXAMPLES / "manifest.json", dict).get(phase.name, {}).get("sources")
+    shares = phase.examples_manifest[phase.name].get("sources")
     return pretrained_card(
         config,
         parameters,
@@ -109,7 +97,7 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
             **phase.pretrain.model_dump(exclude=None if phase.pretrain.goes_on else {"init_from"}),
             **phase.objective_params.model_dump(),
         },
-        {"training text": last_losses(trainer), "validation text": trainer.figures},
+        {"training text": last_losses(trainer), "validation text": trainer.metrics},
         {name: costs[name] for name in CARD_COSTS},
         read_mix(manifest, shares),
         phase.pretrain.goes_on,
@@ -129,13 +117,13 @@ def write_outputs(
     kept: KeptModels,
     examples: PretrainingExamples,
     tokenizer: Tokenizer,
-    diagnosis: Diagnosis | None,
+    loss_status: Mapping[str, str | None] | None,
 ) -> None:
     """Write models, curve, results and cost of a finished phase. All processes must call this.
 
-    ``trainer.figures`` are those of the final model.
+    ``trainer.metrics`` are those of the final model.
     """
-    assert trainer.compute is not None
+    assert trainer.compute_tracker is not None
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept)
     if not trainer.distributed.is_main:
         return
@@ -149,12 +137,12 @@ def write_outputs(
         "steps_before": phase.first,
         "batch": phase.pretrain.train_batch_size,
         "mask_prob": phase.mask_prob,
-        "parameters": trainer.compute.parameters,
+        "parameters": trainer.compute_tracker.parameters,
         "config": objective.config.as_dict(),
         "pairs": examples.pairs,
-        "cost": trainer.compute.deterministic(),
+        "cost": trainer.compute_tracker.deterministic(),
         "train": last_losses(trainer),
-        "validation": trainer.figures,
+        "validation": trainer.metrics,
         "shown_examples": shown_examples(examples, tokenizer, phase.seed),
         "ledger": {
             "identity": checkpointer.identity,
@@ -162,17 +150,17 @@ def write_outputs(
             "files": files,
         },
     }
-    if diagnosis is not None:
-        results["diagnosis"] = diagnosis.as_dict()
+    if loss_status is not None:
+        results["diagnosis"] = loss_status
     if state.samples:
         results["fill_mask"] = state.samples
     if by_source:
-        final = [{"step": phase.last, **validator.row(trainer.figures)}] if phase.last > phase.first else []
+        final = [{"step": phase.last, **validator.row(trainer.metrics)}] if phase.last > phase.first else []
         losses = source_losses([*state.curve, *final], by_source)
         results["going_on" if phase.pretrain.goes_on else "by_source"] = losses
     write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results)
     settings = phase.machine_settings(trainer.distributed.device.type)
-    write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute.measured() | {"machine": settings})
+    write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute_tracker.measured() | {"machine": settings})
 
 
 def source_losses(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.paths import PRETRAINED
+from pipeline_src.common.files import read_json
+from pipeline_src.common.paths import EXAMPLES, PRETRAINED
 from pipeline_src.config.machine import USUAL, Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import USUAL as USUAL_OBJECTIVES
 from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.schema import Section
 from pipeline_src.models.bert import BertConfig
-from pipeline_src.pretraining.diagnosis import RunSettings
 from pipeline_src.training.trainer import OptimizerConfig
 
 PHASES = ("phase1", "phase2")
@@ -24,14 +25,7 @@ FIRST_PHASE = PRETRAINED / "phase1"
 
 @dataclass(frozen=True)
 class Phase:
-    """The parameters of one phase; steps are counted over both phases.
-
-    Attributes:
-        name: ``phase1`` or ``phase2``.
-        seed, mask_prob, model, pretrain: values and sections of params.yaml.
-        machine: settings that do not decide the result.
-        objectives: the section of params.yaml with the parameters of every objective.
-    """
+    """The parameters of one phase, values and sections of params.yaml; steps are counted over both phases."""
 
     name: str
     seed: int
@@ -88,6 +82,22 @@ class Phase:
             max_grad_norm=params.max_grad_norm,
         )
 
+    @cached_property
+    def examples_manifest(self) -> dict[str, Any]:
+        """The manifest of the examples of both phases."""
+        return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
+
+    @property
+    def length(self) -> int:
+        """Tokens of a full sequence."""
+        return int(self.examples_manifest[self.name]["length"])
+
+    def positions(self, step: int) -> int:
+        """Return the tokens of one full sequence a step, summed over the first ``step`` steps of both phases."""
+        in_phase1 = min(step, self.pretrain.steps.phase1)
+        phase1, phase2 = (self.examples_manifest[name]["length"] for name in PHASES)
+        return int(in_phase1 * phase1 + (step - in_phase1) * phase2)
+
     def machine_settings(self, device_type: str) -> dict[str, object]:
         """Return the settings of machine.yaml on a kind of device, for the record."""
         tokens = self.machine.pretrain.max_tokens(device_type)
@@ -98,28 +108,23 @@ class Phase:
         return derive_seed(self.seed, purpose, PHASE_KEYS[self.name])
 
 
-class Span(NamedTuple):
-    """A part of a phase: the steps from ``first`` to ``last``, counted over both phases.
+class StepRange(NamedTuple):
+    """A part of a phase: the steps from ``first`` to ``last``, counted over both phases."""
 
-    Attributes:
-        start: folder of the model to start from, with its training state; None for initial weights.
-        first, last: steps taken before and after.
-    """
-
-    start: Path | None
+    start: Path | None  # folder of the model to start from, with its training state; None for initial weights
     first: int
     last: int
 
 
-def settings_of(phase: Phase, config: BertConfig) -> RunSettings:
-    """Return the settings by which a training is compared with measured ones."""
-    return RunSettings(
-        architecture=phase.model.architecture,
-        objective=phase.pretrain.objective,
-        optimizer=phase.pretrain.optimizer,
-        position_init=phase.model.position_init,
-        num_hidden_layers=config.num_hidden_layers,
-        hidden_size=config.hidden_size,
-        vocab_size=config.vocab_size,
-        mask_prob=phase.mask_prob,
-    )
+def run_settings(phase: Phase, config: BertConfig) -> dict[str, Any]:
+    """Return the settings by which a training is compared with the reference runs."""
+    return {
+        "architecture": phase.model.architecture,
+        "objective": phase.pretrain.objective,
+        "optimizer": phase.pretrain.optimizer,
+        "position_init": phase.model.position_init,
+        "num_hidden_layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
+        "mask_prob": phase.mask_prob,
+    }

@@ -1,12 +1,12 @@
 """Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
 
-:func:`fit` is a phase from its inputs to its outputs; the functions that it calls follow in the same order. The
-objective (``objectives/``) decides what is learned: masked words and next sentences in the paper.
+:class:`PhaseTraining` is a phase from its inputs to its outputs; the functions that it calls follow. The objective
+(``objectives/``) decides what is learned: masked words and next sentences in the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.common.files import hash_file
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import EXAMPLES, LOGS, START_MODEL, TOKENS, VOCABULARY
 from pipeline_src.common.progress import log
@@ -29,9 +29,9 @@ from pipeline_src.models.hub import model_files
 from pipeline_src.pretraining.build import build_objective, fill_weights
 from pipeline_src.pretraining.capacity import Capacity
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples, TensorBatch, open_examples
-from pipeline_src.pretraining.diagnosis import LossMonitor
+from pipeline_src.pretraining.loss_monitor import LossMonitor
 from pipeline_src.pretraining.outputs import TRAINING_STATE, KeptModels, write_outputs
-from pipeline_src.pretraining.phases import FIRST_PHASE, PHASES, Phase, Span, settings_of
+from pipeline_src.pretraining.phases import FIRST_PHASE, Phase, StepRange, run_settings
 from pipeline_src.pretraining.tracking import Tracker
 from pipeline_src.pretraining.validation import ValidationSet, Validator
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
@@ -42,7 +42,7 @@ from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.throughput import ComputeTracker
-from pipeline_src.training.trainer import Component, CurveLogger, Trainer, make_trainer
+from pipeline_src.training.trainer import CurveLogger, Trainer, make_trainer
 
 CODE = "pipeline_src.pretraining.pretrain"  # the module whose code decides the result
 DATA = {  # small files that hold, or are, the checksums of the training data
@@ -64,7 +64,7 @@ def run(
     phase: str,
     machine: Machine = USUAL,
 ) -> None:
-    """Train one phase: read tokens, examples and the phase before; write the model, its figures and its curve.
+    """Train one phase: read tokens, examples and the phase before; write the model, its metrics and its curve.
 
     Training continues from the newest checkpoint with the same parameters, data and code. A phase of 0 steps passes on
     the model that it starts from. Several processes measure together, and the main one writes.
@@ -76,61 +76,66 @@ def run(
     params = Phase(phase, seed, mask_prob, model, pretrain, machine, objectives)
     torch.set_num_threads(machine.pretrain.threads)
     with catch_stop_requests() as stop_request, init_distributed(machine.precision, machine.device) as distributed:
-        fit(params, distributed, stop_request)
+        PhaseTraining(params, distributed, stop_request).run()
 
 
-def fit(
-    phase: Phase,
-    distributed: Distributed,
-    stop_request: StopRequest,
-    *,
-    examples: PretrainingExamples | None = None,
-    components: Sequence[Component] = (),
-) -> None:
-    """Train a phase to its last step and write its outputs. All processes must call this.
+class PhaseTraining:
+    """A phase from its inputs to its outputs. All processes must create it and call :meth:`run`."""
 
-    Args:
-        phase: its parameters.
-        distributed: the processes that train.
-        stop_request: made when a signal has requested a stop.
-        examples: to train on; None opens those that the study built.
-        components: more components of the trainer, called last.
+    def __init__(self, phase: Phase, distributed: Distributed, stop_request: StopRequest) -> None:
+        params, last = phase.pretrain, phase.last
+        self.phase, self.distributed, self.tokenizer = phase, distributed, load_tokenizer(VOCABULARY)
+        self.examples = examples = open_training_examples(phase, self.tokenizer)
+        self.checkpointer = Checkpointer(
+            phase.name,
+            checkpoint_identity(phase),
+            environment(distributed, phase.machine_settings(distributed.device.type)),
+            distributed,
+            stop_request,
+            every=params.eval_steps,
+            last=last,
+            best_by=objective_spec(params.objective).validation_columns[0],
+            keep_best=True,
+        )
+        self.trainer = trainer = make_phase_trainer(
+            phase, self.tokenizer, examples.pairs, distributed, checkpointer=self.checkpointer
+        )
+        objective = trainer.objective
+        by_source = params.goes_on or "sources" in phase.examples_manifest[phase.name]
+        validation = ValidationSet(phase.name, self.tokenizer, params.objective, examples.store, distributed, by_source)
+        self.validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
+        self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
+        self.monitor = LossMonitor(phase, run_settings(phase, objective.config), validation)
+        self.kept = KeptModels(phase, self.checkpointer)
+        # in this order: those after the validator read its metrics, and the monitor the row that the logger adds
+        trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept, self.checkpointer]
 
-    Raises:
-        Interrupted: see :func:`run`.
-    """
-    params, last, is_main = phase.pretrain, phase.last, distributed.is_main
-    tokenizer = load_tokenizer(VOCABULARY)
-    examples = examples or open_training_examples(phase, tokenizer)
-    lengths = read_lengths()
+    def run(self) -> None:
+        """Train to the last step and write the outputs.
 
-    checkpointer = open_checkpointer(phase, distributed, stop_request)
-    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, checkpointer=checkpointer)
-    objective, compute = trainer.objective, trainer.compute
-    assert compute is not None
-    by_source = params.goes_on or "sources" in read_json(EXAMPLES / "manifest.json", dict)[phase.name]
-    validation = ValidationSet(phase.name, tokenizer, params.objective, examples.store, distributed, by_source)
-    validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
-    monitor = LossMonitor(settings_of(phase, objective.config), params, lengths, validation, last)
-    curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
-    kept = KeptModels(phase, checkpointer)
-    # in this order: those after the validator read its figures, and the monitor the row that the logger adds
-    trainer.components = [validator, curve, monitor, kept, checkpointer, *components]
-    if params.goes_on and trainer.state.step == phase.first:  # what the start model knows before step 1
-        compute.start()
-        with compute.aside():
-            trainer.state.row().update(validator.row(validation.measure(objective)))
-    curve.writer = Tracker(TRACKED / phase.name, trainer.state.step) if is_main else None
-    log.info("%d parameters, %d examples, %s", compute.parameters, len(examples), distributed.device)
-    capacity = phase_capacity(phase, examples, tokenizer, objective.config.attention, distributed)
-    accelerate(phase, trainer, lengths[phase.name], has_capacity=capacity is not None)
+        Raises:
+            Interrupted: a signal requested a stop; the training state is saved.
+        """
+        phase, trainer, validator, distributed = self.phase, self.trainer, self.validator, self.distributed
+        first, objective, compute_tracker = trainer.state.step, trainer.objective, trainer.compute_tracker
+        assert compute_tracker is not None
+        if phase.pretrain.goes_on and first == phase.first:  # what the start model knows before step 1
+            compute_tracker.start()
+            with compute_tracker.aside():
+                trainer.state.row().update(validator.row(validator.validation.measure(objective)))
+        if distributed.is_main:
+            self.curve.writer = Tracker(TRACKED / phase.name, first)
+        log.info("%d parameters, %d examples, %s", compute_tracker.parameters, len(self.examples), distributed.device)
+        capacity = phase_capacity(phase, self.examples, self.tokenizer, objective.config.attention, distributed)
+        accelerate(phase, trainer, has_capacity=capacity is not None)
 
-    trainer.run(phase_batches(phase, examples, trainer.state.step, last, distributed, capacity))
-    validator.measure(trainer)
-    write_outputs(phase, trainer, validator, kept, examples, tokenizer, monitor.diagnose(trainer))
-    if is_main:
-        checkpointer.finish()
-    distributed.wait_for_all()
+        trainer.run(phase_batches(phase, self.examples, first, phase.last, distributed, capacity))
+        validator.measure(trainer)
+        self.monitor.after_step(trainer)
+        write_outputs(phase, trainer, validator, self.kept, self.examples, self.tokenizer, self.monitor.status)
+        if distributed.is_main:
+            self.checkpointer.finish()
+        distributed.wait_for_all()
 
 
 def open_training_examples(phase: Phase, tokenizer: Tokenizer) -> PretrainingExamples:
@@ -139,34 +144,24 @@ def open_training_examples(phase: Phase, tokenizer: Tokenizer) -> PretrainingExa
     return open_examples(phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective)
 
 
-def open_checkpointer(phase: Phase, distributed: Distributed, stop_request: StopRequest) -> Checkpointer:
-    """Open the checkpoints of a phase."""
-    machine = environment(distributed, phase.machine_settings(distributed.device.type))
-    return Checkpointer(
-        phase.name, checkpoint_identity(phase), machine, distributed, stop_request,
-        every=phase.pretrain.eval_steps, last=phase.last,
-        best_by=objective_spec(phase.pretrain.objective).validation_columns[0],
-    )  # fmt: skip
-
-
 def make_phase_trainer(
     phase: Phase,
     tokenizer: Tokenizer,
     pairs: str,
     distributed: Distributed,
     *,
-    span: Span | None = None,
+    step_range: StepRange | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Trainer[TensorBatch]:
-    """Return a trainer of a phase: from a checkpoint, a saved model or initial weights.
+    """Return a trainer of a phase: from its newest checkpoint, a saved model or initial weights.
 
     Args:
-        phase, tokenizer, distributed: see :func:`fit`.
+        phase, tokenizer, distributed: of the training.
         pairs: label of the examples' pairs.
-        span: steps to take; None takes all of the phase.
-        checkpointer: finds and restores the newest checkpoint; None never continues from one.
+        step_range: steps to take; None takes all of the phase.
+        checkpointer: has the checkpoints; None never continues from one, and counts no compute.
     """
-    start, first, last = span or Span(phase.start, phase.first, phase.last)
+    start, first, last = step_range or StepRange(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:
         raise PipelineError(
             "more processes than sequences in a batch", f"{distributed.world_size} processes",
@@ -180,15 +175,25 @@ def make_phase_trainer(
         shard(objective, distributed.device, phase.machine.pretrain.sharding, FORWARD_METHODS)
     else:
         objective.to(distributed.device)
+    compute_tracker = None
+    if checkpointer is not None:
+        compute_tracker = ComputeTracker(
+            objective,
+            distributed.device,
+            precision=distributed.precision,
+            parameters=sum(parameter.numel() for parameter in objective.parameters()),
+            tokens_per_batch=phase.pretrain.train_batch_size * phase.length,
+            processes=distributed.world_size,
+        )
     trainer = make_trainer(
         objective, phase.optimizer, distributed, name=f"pretraining, {phase.name}", first=first, last=last,
         seed=phase.key("dropout"), requests=checkpointer.requests if checkpointer else None,
-        compute=track_compute(phase, objective, distributed) if checkpointer else None,
+        compute_tracker=compute_tracker,
     )  # fmt: skip
     if checkpointer is not None and is_resumed:
         checkpointer.restore(trainer)
     elif start is not None:
-        taken = load_state(start / TRAINING_STATE, objective.stored(), trainer.optimizer)
+        taken = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
         if taken != first:
             raise PipelineError(
                 "the first phase took another number of steps", f"{taken}, not {first}",
@@ -220,30 +225,15 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     }
 
 
-def track_compute(phase: Phase, objective: PretrainingObjective[Any], distributed: Distributed) -> ComputeTracker:
-    """Return a tracker of the phase's compute."""
-    return ComputeTracker(
-        objective,
-        distributed.device,
-        precision=distributed.precision,
-        parameters=sum(parameter.numel() for parameter in objective.parameters()),
-        tokens_per_batch=phase.pretrain.train_batch_size * read_lengths()[phase.name],
-        processes=distributed.world_size,
+def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
+    """Compile the model and capture its steps on a GPU, as machine.yaml says or where that pays."""
+    assert trainer.compute_tracker is not None
+    machine, processes, peak = (
+        phase.machine.pretrain,
+        trainer.distributed.world_size,
+        trainer.compute_tracker.peak.flops,
     )
-
-
-def accelerate(phase: Phase, trainer: Trainer[Any], length: int, has_capacity: bool) -> None:
-    """Compile the model and capture its steps on a GPU, as machine.yaml says or where that pays.
-
-    Args:
-        phase: its parameters.
-        trainer: of the phase, at the step that it starts from.
-        length: tokens of a full sequence.
-        has_capacity: whether microbatches have a fixed capacity.
-    """
-    assert trainer.compute is not None
-    machine, processes, peak = phase.machine.pretrain, trainer.distributed.world_size, trainer.compute.peak.flops
-    flops = max_flops_per_step(phase, trainer.objective, length)
+    flops = max_flops_per_step(phase, trainer.objective)
     is_captured = choose_capture(machine.capture, flops / processes, peak, trainer, has_capacity)
     if trainer.distributed.device.type != "cuda":
         return
@@ -257,19 +247,13 @@ def accelerate(phase: Phase, trainer: Trainer[Any], length: int, has_capacity: b
         CapturedSteps(trainer)
 
 
-def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any], length: int) -> float:
-    """Return the FLOPs of a batch whose sequences all have ``length`` tokens, an upper bound for a step."""
-    sequences = phase.pretrain.train_batch_size
+def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any]) -> float:
+    """Return the FLOPs of a batch of full sequences, an upper bound for a step."""
+    sequences, length = phase.pretrain.train_batch_size, phase.length
     tokens = sequences * length
     predictions = tokens if objective.spec.causal else round(phase.mask_prob * tokens)
     rows = min(tokens, predictions + sequences)
     return objective.training_flops(Workload(sequences, tokens, tokens * length, predictions, rows, rows * length))
-
-
-def read_lengths() -> dict[str, int]:
-    """Return the tokens of a full sequence in each phase."""
-    manifest = read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
-    return {name: manifest[name]["length"] for name in PHASES}
 
 
 def phase_batches(
@@ -282,7 +266,7 @@ def phase_batches(
 ) -> Iterator[list[TensorBatch]]:
     """Yield this process's microbatches of the steps from ``first`` to ``last``, counted over both phases.
 
-    With a ``capacity``, from :func:`phase_capacity`, all have the same shapes.
+    With a ``capacity`` all have the same shapes.
     """
     tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
     sequences = None if capacity is None else capacity.real_sequences
@@ -290,20 +274,14 @@ def phase_batches(
     size, key = phase.pretrain.train_batch_size, phase.key("order")
     batches = examples.batches(size, key, first - phase.first, last - first, shard)
     for batch in batches:
-        parts = [TensorBatch.of(part) for part in batch]
-        yield parts if capacity is None else [capacity.pad(part) for part in parts]
+        microbatches = [TensorBatch.of(microbatch) for microbatch in batch]
+        yield microbatches if capacity is None else [capacity.pad(microbatch) for microbatch in microbatches]
 
 
 def phase_capacity(
     phase: Phase, examples: PretrainingExamples, tokenizer: Tokenizer, attention: str, distributed: Distributed
 ) -> Capacity | None:
-    """Return the sizes that this process's microbatches are padded to; None pads none.
-
-    Args:
-        phase, tokenizer, distributed: see :func:`fit`.
-        examples: of the phase.
-        attention: back end of the encoder.
-    """
+    """Return the sizes that this process's microbatches are padded to, for a back end of attention; None pads none."""
     setting, spec = phase.machine.pretrain.fixed_capacity, objective_spec(phase.pretrain.objective)
     if setting is False:
         return None
@@ -323,4 +301,4 @@ def phase_capacity(
         return None
     sequences, kind = -(-phase.pretrain.train_batch_size // distributed.world_size), kind_of(tokenizer)
     tokens, pad_id = phase.machine.pretrain.max_tokens(distributed.device.type), kind.id_of(tokenizer, kind.pad)
-    return Capacity.of(sequences, read_lengths()[phase.name], tokens, examples.corruption, pad_id)
+    return Capacity.of(sequences, phase.length, tokens, examples.collator, pad_id)

@@ -19,7 +19,7 @@ from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SKIP_GRAM = {"cbow": 0, "skip_gram": 1}  # gensim's `sg`
-LONGEST_INPUT = 8192  # tokens; no position is learnt, so this is what params.yaml allows
+MAX_INPUT_TOKENS = 8192  # tokens; no position is learnt, so this is what params.yaml allows
 
 
 def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
@@ -74,7 +74,7 @@ def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
         "num_hidden_layers": 1,  # the mean over a sequence
         "num_attention_heads": 1,
         "intermediate_size": width,
-        "max_position_embeddings": LONGEST_INPUT,
+        "max_position_embeddings": MAX_INPUT_TOKENS,
         "hidden_dropout_prob": 0.0,
     }
     write_json(folder / "config.json", config)

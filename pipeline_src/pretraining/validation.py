@@ -1,4 +1,4 @@
-"""Component that measures the model on held-out text, and the metrics of masked and causal language modelling."""
+"""Callback that measures the model on held-out text, and the metrics of masked and causal language modelling."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pipeline_src.pretraining.fill_mask_samples import FillMaskSamples
 from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.objective import Metric, PretrainingObjective
-from pipeline_src.training.trainer import Component, Trainer
+from pipeline_src.training.trainer import Callback, Trainer
 
 MASK_PROB = 0.15  # the paper's rate for every study, so that they compare
 SEED = 0
 MAX_NATS = 700.0  # largest loss whose perplexity is finite; that of a diverged model may be larger
-TOKENS_PER_BATCH, PREDICTIONS_PER_BATCH = 16_384, 4_096  # at most; each prediction takes logits over the vocabulary
+MAX_BATCH_TOKENS, MAX_BATCH_PREDICTIONS = 16_384, 4_096  # each prediction takes logits over the vocabulary
 
 
 @dataclass(frozen=True)
@@ -60,24 +60,24 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         ``nsp_accuracy`` and ``nsp_majority``, the share of the larger class. If the batch knows its sources,
         ``mlm_loss_<source>``. ``examples`` and ``predictions`` are numbers.
     """
-    part, unseen = batch.tensors, batch.unseen
-    tokens, pairs = model(part.ids, part.segments, part.cu_seqlens, part.predicted, part.max_seqlen)
-    losses, correct = losses_and_correct(tokens, part.labels)
+    tensors, unseen = batch.tensors, batch.unseen
+    tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
+    losses, correct = losses_and_correct(tokens, tensors.labels)
     metrics = {
         "mlm_loss": Metric(losses.sum(), len(losses)),
         "mlm_perplexity": Metric(losses.sum(), len(losses), _perplexity),
         "mlm_accuracy": Metric(correct.sum(), len(losses)),
-        "examples": Metric(part.workload.sequences, 0, _total),
+        "examples": Metric(tensors.workload.sequences, 0, _total),
         "predictions": Metric(len(losses), 0, _total),
     }
     if unseen.any():  # of a few predicted tokens, all may be visible
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
         metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
     if batch.has_pairs and pairs is not None:
-        pair_losses, pairs_correct = losses_and_correct(pairs, part.pair_label)
+        pair_losses, pairs_correct = losses_and_correct(pairs, tensors.pair_label)
         metrics["nsp_loss"] = Metric(pair_losses.sum(), len(pair_losses))
         metrics["nsp_accuracy"] = Metric(pairs_correct.sum(), len(pair_losses))
-        metrics["nsp_majority"] = Metric(float(part.pair_label.sum()), len(pair_losses), _majority)
+        metrics["nsp_majority"] = Metric(float(tensors.pair_label.sum()), len(pair_losses), _majority)
     for number, name in enumerate(batch.source_names):
         of_source = batch.sources == number
         if of_source.any():
@@ -108,15 +108,15 @@ def _total(total: float, count: float) -> int:
 
 
 def shared_batches(
-    examples: PretrainingExamples, distributed: Distributed, max_predictions: int = PREDICTIONS_PER_BATCH
+    examples: PretrainingExamples, distributed: Distributed, max_predictions: int = MAX_BATCH_PREDICTIONS
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
     """Yield this process's batches, each with a flag that it counts.
 
     All processes take the same number of batches, so some repeat one at their end, which does not count.
     """
     max_seqlen = examples.lengths().max(keepdims=True)
-    per_example = int(examples.corruption.num_predictions(max_seqlen)[0])
-    size = max(1, min(TOKENS_PER_BATCH // int(max_seqlen[0]), max_predictions // max(1, per_example)))
+    per_example = int(examples.collator.num_predictions(max_seqlen)[0])
+    size = max(1, min(MAX_BATCH_TOKENS // int(max_seqlen[0]), max_predictions // max(1, per_example)))
     total = -(-len(examples) // size)
     for number in range(
         distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size
@@ -138,15 +138,12 @@ class ValidationSet:
     """The validation examples of a phase.
 
     Args:
-        phase: its name.
-        tokenizer: has the vocabulary.
-        objective: name of the objective, which decides what is predicted.
+        objective: its name.
         store: the training text, whose tokens are counted at the first measurement.
-        distributed: the processes that measure together.
         by_source: measure the text of each source, such as ``wikipedia``, too.
 
     Attributes:
-        by_source: names of the figures by source.
+        by_source: names of the metrics by source.
     """
 
     def __init__(
@@ -162,7 +159,7 @@ class ValidationSet:
         self.examples = open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective)
         self.store, self.tokenizer = store, tokenizer
         if by_source:
-            self.examples.know_sources(source_documents("validation"))
+            self.examples.assign_sources(source_documents("validation"))
         self.by_source = [f"mlm_loss_{name}" for name in self.examples.sources]
 
     @cached_property
@@ -195,26 +192,19 @@ def measure_examples(
     examples: PretrainingExamples,
     unigram_losses: np.ndarray | None,
     distributed: Distributed,
-    max_predictions: int = PREDICTIONS_PER_BATCH,
+    max_predictions: int = MAX_BATCH_PREDICTIONS,
 ) -> dict[str, float]:
     """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
 
     Each process measures a part of the batches, and sums are exchanged, so the number of processes changes no metric.
 
-    Args:
-        objective: keeps its mode, training or evaluation.
-        examples: of the validation split.
-        unigram_losses: see :func:`unigram_cross_entropy`; None if no tokens are predicted.
-        distributed: the processes that measure.
-        max_predictions: of a batch; changes metrics by rounding only.
-
-    Returns:
-        By name; ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``.
+    ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``. ``unigram_losses`` are those of
+    :func:`unigram_cross_entropy`, None if no tokens are predicted.
     """
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
     for batch, is_counted in shared_batches(examples, distributed, max_predictions):
-        unseen = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
+        unseen = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
         losses = np.zeros(len(batch.labels)) if unigram_losses is None else unigram_losses[batch.labels]
         sources = np.empty(0, np.int64)
         if examples.sources:
@@ -224,35 +214,31 @@ def measure_examples(
         prepared = ValidationBatch(tensors, examples.has_pairs, unseen, losses, sources, examples.sources)
         # not inference_mode: weights gathered in it could not be trained afterwards
         with torch.no_grad(), distributed.autocast():
-            metrics = objective.validation_metrics(prepared)
+            measured = objective.validation_metrics(prepared)
         if is_counted:
-            _add(sums, metrics)
+            _add(sums, measured)
     objective.train(training)
     reshard(objective)
     totals: dict[str, Metric] = {}
     for share in distributed.gather(sums):
         _add(totals, share)
-    figures = {name: finish(total, count) for name, (total, count, finish) in totals.items()}
-    if "unigram_loss" in figures:
-        figures["gap"] = figures["unigram_loss"] - figures["mask_loss"]
-    log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-    return figures
+    metrics = {name: compute(total, count) for name, (total, count, compute) in totals.items()}
+    if "unigram_loss" in metrics:
+        metrics["gap"] = metrics["unigram_loss"] - metrics["mask_loss"]
+    log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
+    return metrics
 
 
 def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
-    for name, (total, count, finish) in metrics.items():
+    for name, (total, count, compute) in metrics.items():
         before = sums.get(name, Metric(0, 0))
-        sums[name] = Metric(before.total + total, before.count + count, finish)
+        sums[name] = Metric(before.total + total, before.count + count, compute)
 
 
-class Validator(Component):
-    """Measures the validation set, for the curve and for the choice of the best checkpoint.
+class Validator(Callback):
+    """Measures the validation set, except after the last step, for the curve and the choice of the best checkpoint.
 
-    Args:
-        validation: the set.
-        columns: metrics that stand in the curve as ``validation_<metric>``, besides those of each source.
-        every: steps between measurements; None measures only on request.
-        last: the last step, which is not measured for the curve.
+    The ``columns`` are metrics that the curve has as ``validation_<metric>``, besides those of each source.
     """
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:
@@ -261,16 +247,16 @@ class Validator(Component):
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         self.measure(trainer)
-        trainer.state.row().update(self.row(trainer.figures))
+        trainer.state.row().update(self.row(trainer.metrics))
 
     def measure(self, trainer: Trainer[Any]) -> None:
-        """Measure the model into ``trainer.figures``, and predict the words of the fill-mask samples."""
+        """Measure the model into ``trainer.metrics``, and predict the words of the fill-mask samples."""
         objective = trainer.objective
         assert isinstance(objective, PretrainingObjective)
-        trainer.figures = self.validation.measure(objective)
+        trainer.metrics = self.validation.measure(objective)
         samples = self.validation.fill_mask_samples
         trainer.state.samples += samples.fill(objective, trainer.state.step, trainer.distributed)
 
-    def row(self, figures: Mapping[str, float]) -> dict[str, float]:
+    def row(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Return the columns of the curve."""
-        return {f"validation_{name}": figures[name] for name in self.columns if name in figures}
+        return {f"validation_{name}": metrics[name] for name in self.columns if name in metrics}

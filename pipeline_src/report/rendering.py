@@ -29,11 +29,6 @@ def scientific(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def energy(joules: float) -> str:
-    """Format in kJ, or in kWh if it is large."""
-    return f"{joules / 1e3:,.1f} kJ" if joules < 3.6e5 else f"{joules / 3.6e6:,.2f} kWh"
-
-
 def fold_repeats(text: str) -> str:
     """Shorten repetitions in a model's text: ``be , , , , ,`` becomes ``be [, ×5]``."""
 
@@ -81,7 +76,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "duration": duration,
     "megabytes": lambda count: f"{count / 1e6:,.0f}",
     "tera": lambda value: f"{value / 1e12:,.4g}",
-    "energy": energy,
     "folded": fold_repeats,
     "clipped": clip,
 }

@@ -83,7 +83,7 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
         for start in range(0, len(examples), per_file):
             batch = examples.batch(np.arange(start, min(start + per_file, len(examples))))
             labels = np.full_like(batch.ids, IGNORED)
-            labels[batch.predicted + examples.corruption.label_shift] = batch.labels
+            labels[batch.predicted + examples.collator.label_shift] = batch.labels
             flat = {"input_ids": batch.ids, "token_type_ids": batch.segments, "labels": labels}
             table = pd.DataFrame({name: np.split(values, batch.cu_seqlens[1:-1]) for name, values in flat.items()})
             if examples.has_pairs:

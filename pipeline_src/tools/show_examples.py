@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> None:
         numbers = np.asarray([arguments.example])
     else:
         raise PipelineError("no such example", arguments.example, hint=f"give 0 to {len(examples) - 1}")
-    label_shift = examples.corruption.label_shift
+    label_shift = examples.collator.label_shift
     print(NEXT_KEY if label_shift else KEY.format(mask=kind_of(tokenizer).mask))
     for number in numbers:
         batch = examples.batch(np.asarray([number]), arguments.epoch)

@@ -29,7 +29,7 @@ from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.examples.token_store import read_sample_index
 from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
-from pipeline_src.pretraining.phases import PHASES, Phase, Span
+from pipeline_src.pretraining.phases import PHASES, Phase, StepRange
 from pipeline_src.pretraining.pretrain import (
     checkpoint_identity,
     make_phase_trainer,
@@ -173,7 +173,9 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Seque
     start, first = _nearest_start(step, ledger, ledgers)
     tokenizer = load_tokenizer(VOCABULARY)
     examples = open_training_examples(phase, tokenizer)
-    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, span=Span(start, first, step))
+    trainer = make_phase_trainer(
+        phase, tokenizer, examples.pairs, distributed, step_range=StepRange(start, first, step)
+    )
     capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
     trainer.run(phase_batches(phase, examples, first, step, distributed, capacity))
     with TemporaryDirectory() as scratch:

@@ -37,7 +37,7 @@ from pipeline_src.models.hub import CARD, write_tensors
 from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor, is_dtensor
 from pipeline_src.training.optimizers import MOMENTS, step_count
 from pipeline_src.training.stop import StopRequest
-from pipeline_src.training.trainer import Component, Objective, Requests, Trainer, TrainState
+from pipeline_src.training.trainer import Callback, Objective, Requests, Trainer, TrainState
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
@@ -50,7 +50,7 @@ NAME = re.compile(r"step-[0-9]{8,}")
 KEPT = "steps"  # folder, in a saved model, of those that were kept on the way
 OWN_SUM = "checksum_of_the_rest"  # of state.json itself
 IN_USE = ".in-use"  # in the folder of a training's checkpoints; locked while it runs
-KEEP = 2  # newest checkpoints of one training; the best by validation loss is kept as well
+NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
 Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
 
 
@@ -141,12 +141,9 @@ def restore_tensors(
 
 
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
-    """Write the moments and the number of steps to ``folder``, for the next phase.
+    """Write the moments, from :func:`stored_tensors`, and the number of steps to ``folder``, for the next phase.
 
     ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
-
-    Args:
-        moments: from :func:`stored_tensors`, of the kinds MOMENTS.
     """
     folder.mkdir()
     write_tensors(folder / OPTIMIZER_TENSORS, moments)
@@ -201,11 +198,7 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions that only affect rounding; under others the same training continues.
-
-    Args:
-        settings: from machine.yaml.
-    """
+    """Return the conditions, with ``settings`` of machine.yaml, that only affect rounding."""
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     # builds for CUDA have the same kernels for a CPU
@@ -222,12 +215,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 class Overdue:
-    """A request to save: this process saved its last checkpoint longer than ``$PIPELINE_CHECKPOINT_MINUTES`` ago.
-
-    Attributes:
-        is_agreed: whether all processes save after the current step; set by the trainer.
-        saved_at: time of the last checkpoint, by ``time.monotonic``.
-    """
+    """A request to save: this process saved its last checkpoint longer than ``$PIPELINE_CHECKPOINT_MINUTES`` ago."""
 
     def __init__(self) -> None:
         self.is_agreed = False
@@ -238,7 +226,7 @@ class Overdue:
         return time.monotonic() - self.saved_at >= self._pause
 
 
-class Checkpointer(Component):
+class Checkpointer(Callback):
     """Saves checkpoints of one training, and continues from the newest.
 
     It saves when it is overdue or a stop is requested, after every ``every`` steps, and after the last step.
@@ -248,9 +236,9 @@ class Checkpointer(Component):
         identity: parameters, data and code that determine the result; JSON values, nested by key.
         machine: see :func:`environment`; a difference is logged, not refused.
         distributed: the processes that train. All of them save and restore; the main one writes.
-        stop_request: made by a signal.
         every, last: numbers of steps; None never saves for their sake.
-        best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is kept.
+        best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is not removed.
+        keep_best: :meth:`finish` moves the best checkpoint to ``ROOT/<phase>/best``.
 
     Attributes:
         requests: for the trainer.
@@ -268,11 +256,12 @@ class Checkpointer(Component):
         every: int | None = None,
         last: int | None = None,
         best_by: str | None = None,
+        keep_best: bool = False,
     ) -> None:
         self.distributed, self._overdue = distributed, Overdue()
         self.requests = Requests(stop_request, self._overdue)
         super().__init__([every], at=() if last is None else (last,))
-        self.best_by = best_by
+        self.best_by, self.keep_best = best_by, keep_best
         self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
         self.machine, self.mixed = json.loads(json.dumps(machine)), False
         self.folder = self.phase / hash_values(self.identity)
@@ -287,10 +276,12 @@ class Checkpointer(Component):
         """Write a checkpoint, and remove those that are neither among the newest nor the best."""
         CHECKS.before_saving()
         state, step = trainer.state, trainer.state.step
-        loss = trainer.figures.get(self.best_by or "", math.nan)
+        loss = trainer.metrics.get(self.best_by or "", math.nan)
         if loss < (self._best[1] if self._best else math.inf):
             self._best = step, loss
-        tensors = stored_tensors(trainer.objective.stored(), trainer.optimizer, KINDS, keep=self.distributed.is_main)
+        tensors = stored_tensors(
+            trainer.objective.checkpoint_parameters(), trainer.optimizer, KINDS, keep=self.distributed.is_main
+        )
         if self.distributed.is_main:
             with atomic_directory(self._path(step)) as folder:
                 write_tensors(folder / TENSORS, tensors)
@@ -299,13 +290,13 @@ class Checkpointer(Component):
                     "machine": self.machine,
                     "mixed": self.mixed,
                     "state": asdict(state) | {"sums": {name: float(value) for name, value in state.sums.items()}},
-                    "compute": trainer.compute.state() if trainer.compute else {},
+                    "compute": trainer.compute_tracker.state() if trainer.compute_tracker else {},
                     "best": self._best,
                     "checksum": checksum(folder / TENSORS),
                 }
                 write_json(folder / STATE, content | {OWN_SUM: _own_sum(content)})
             steps = _steps(self.folder)
-            for old in {*steps[:-KEEP]} - {self._best[0] if self._best else 0}:
+            for old in {*steps[:-NUM_KEPT]} - {self._best[0] if self._best else 0}:
                 shutil.rmtree(self._path(old))
         self.distributed.wait_for_all()
         self._overdue.saved_at = time.monotonic()
@@ -328,8 +319,8 @@ class Checkpointer(Component):
         """Load weights, moments and the trainer's state from the checkpoint that :meth:`find` has found."""
         assert self._found is not None
         step, content = self._found
-        path, stored = self._path(step), trainer.objective.stored()
-        restore_tensors(path / TENSORS, stored, trainer.optimizer, KINDS, step, f"delete {path}")
+        path, parameters = self._path(step), trainer.objective.checkpoint_parameters()
+        restore_tensors(path / TENSORS, parameters, trainer.optimizer, KINDS, step, f"delete {path}")
         self.mixed = content["mixed"] or content["machine"] != self.machine
         if content["machine"] != self.machine:
             changed = difference(content["machine"], self.machine)
@@ -337,8 +328,8 @@ class Checkpointer(Component):
         best = content["best"]  # damaged checkpoints were skipped, and may have replaced an earlier best one
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
-        if trainer.compute is not None:
-            trainer.compute.load_state(content["compute"])
+        if trainer.compute_tracker is not None:
+            trainer.compute_tracker.load_state(content["compute"])
         log.info("going on from the checkpoint of step %d", step)
 
     def restore_best(self, objective: Objective[Any]) -> int:
@@ -352,16 +343,14 @@ class Checkpointer(Component):
                 hint=f"delete {self.folder}, and start again: this training is repeated",
             ) from None  # fmt: skip
         with safe_open(self._path(step) / TENSORS, "pt") as stored, torch.no_grad():
-            for name, parameter in objective.stored().items():
+            for name, parameter in objective.checkpoint_parameters().items():
                 parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
         return step
 
-    def finish(self, keep_best: bool = True) -> None:
-        """Remove this training's checkpoints once its outputs are written; the best one is moved to ``best``, if
-        it is to be kept.
-        """
+    def finish(self) -> None:
+        """Remove this training's checkpoints once its outputs are written, except for the best one if it is kept."""
         CHECKS.before_finishing()
-        if keep_best and self._best is not None and self._path(self._best[0]).exists():
+        if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
             shutil.rmtree(self.phase / "best", ignore_errors=True)
             os.replace(self._path(self._best[0]), self.phase / "best")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -431,11 +420,7 @@ class CorruptCheckpointError(Exception):
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    """Content of a checkpoint's ``state.json``.
-
-    Raises:
-        CorruptCheckpointError: it cannot be read, or is not as it was written.
-    """
+    """Content of a checkpoint's ``state.json``; raises CorruptCheckpointError if it is not as it was written."""
     try:
         content = read_json(path / STATE)
     except (PipelineError, OSError) as error:

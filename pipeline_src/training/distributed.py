@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
-import ipaddress
 import itertools
 import os
-import socket
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -45,14 +42,11 @@ if TYPE_CHECKING:  # FSDP takes nearly as long to load as the rest of torch: imp
 NO_SHARD, SHARD_GRAD_OP, FULL_SHARD = "none", "shard_grad_op", "full_shard"
 
 HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; does not affect the result, so no parameter
-HUNG = (
-    300  # its default: the first steps may differ by minutes where torch.compile finds its cache on one machine alone
-)
-STARTING = timedelta(minutes=10)  # for all processes to start
-SLOW = timedelta(minutes=30)  # for the main process to read or write large files
-MAIN_WAITS, OTHERS_WAIT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to name who hangs
-ENDED = 30.0  # seconds after an error until a process that cannot end by itself is ended
-INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's own variable
+DEFAULT_HUNG_SECONDS = 300  # the first steps differ by minutes if torch.compile finds its cache on one machine alone
+START_TIMEOUT = timedelta(minutes=10)  # for all processes to start
+SLOW_TIMEOUT = timedelta(minutes=30)  # for the main process to read or write large files
+MAIN_TIMEOUT, OTHERS_TIMEOUT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to name who hangs
+MAX_EXIT_SECONDS = 30.0  # seconds after an error until a process that cannot end by itself is ended
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable
 _CLAIMED: list[IO[str]] = []  # locks on GPUs, held until the process ends
 _LEFT: list[object] = []  # process groups that were left
@@ -60,21 +54,13 @@ _LEFT: list[object] = []  # process groups that were left
 
 @dataclass(frozen=True)
 class Distributed:
-    """One process among those that train together; a single process is a world of one.
-
-    Attributes:
-        rank: its number; 0 is the main process.
-        world_size: number of processes.
-        device: the device it computes on.
-        precision: of matrix products.
-        slow_group: all processes over gloo, with a timeout that covers reading and writing; None if there is only one.
-    """
+    """One process among those that train together; a single process is a world of one."""
 
     rank: int
     world_size: int
     device: torch.device
-    precision: torch.dtype = torch.float32
-    slow_group: dist.ProcessGroup | None = None
+    precision: torch.dtype = torch.float32  # of matrix products
+    slow_group: dist.ProcessGroup | None = None  # over gloo, with a timeout that covers reading and writing
 
     @property
     def is_main(self) -> bool:
@@ -150,16 +136,21 @@ def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> 
     if wanted == "mps":
         hint = "start one process, or set device: cpu in machine.yaml"
         raise PipelineError("several processes cannot share Apple's GPU", f"{world_size} processes", hint=hint)
-    timeout = timedelta(seconds=number_of("seconds", HUNG_AFTER, HUNG, 1, SLOW.total_seconds()))
+    timeout = timedelta(seconds=number_of("seconds", HUNG_AFTER, DEFAULT_HUNG_SECONDS, 1, SLOW_TIMEOUT.total_seconds()))
     device = torch.device("cpu") if wanted == "cpu" else _own_device(local_rank)
     products = choose_precision(precision, device)
     store = _shared_store(rank, world_size)
-    if interface := choose_interface(store, rank, world_size, os.environ["MASTER_ADDR"]):
-        os.environ.setdefault(INTERFACE, interface)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
-    slow_group = dist.new_group(backend="gloo", timeout=SLOW)
-    roll_call = dist.new_group(backend="gloo", timeout=OTHERS_WAIT)
+    try:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+        slow_group = dist.new_group(backend="gloo", timeout=SLOW_TIMEOUT)
+        roll_call = dist.new_group(backend="gloo", timeout=OTHERS_TIMEOUT)
+    except RuntimeError as error:
+        raise PipelineError(
+            "the processes that train together cannot connect", str(error).splitlines()[0],
+            where=f"process {rank} on {os.uname().nodename}",
+            hint="set GLOO_SOCKET_IFNAME to the network interface on the route to MASTER_ADDR (docs/your-cluster.md)",
+        ) from error  # fmt: skip
     distributed = Distributed(rank, world_size, device, products, slow_group)
     try:
         _check_devices(distributed)
@@ -172,7 +163,7 @@ def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> 
     except BaseException as error:
         # Nothing is waited for: the others may be in the middle of a collective.
         _LEFT.append(dist.group.WORLD)
-        faulthandler.dump_traceback_later(ENDED, exit=True)
+        faulthandler.dump_traceback_later(MAX_EXIT_SECONDS, exit=True)
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         raise PipelineError(
@@ -189,7 +180,8 @@ def _lost(said: str, roll_call: dist.ProcessGroup) -> str:
     """Torch's account of a failed collective; after a timeout, of which processes no longer answer."""
     if "Timed out" in said:
         try:
-            dist.monitored_barrier(roll_call, MAIN_WAITS, wait_all_ranks=True)  # the others wait for their group's time
+            # the others wait for their group's time
+            dist.monitored_barrier(roll_call, MAIN_TIMEOUT, wait_all_ranks=True)
         except RuntimeError as error:
             said = str(error)
     return said.splitlines()[0].partition("] ")[2].partition(". ")[0] or said
@@ -198,7 +190,7 @@ def _lost(said: str, roll_call: dist.ProcessGroup) -> str:
 def _shared_store(rank: int, world_size: int) -> dist.Store:
     """Return the store that all processes share, on the first machine."""
     try:
-        store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=STARTING))
+        store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=START_TIMEOUT))
     except dist.DistError as error:
         raise PipelineError(
             "the processes that train together do not find each other",
@@ -212,44 +204,6 @@ def _shared_store(rank: int, world_size: int) -> dist.Store:
         # machines count restarts differently: there workflow/torchrun.py has a new store made for each.
         return dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     return store
-
-
-def source_address(host: str) -> str:
-    """This machine's address on the route to ``host``, or "" if there is none. Nothing is sent."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as route:
-            route.connect(address)
-            return str(route.getsockname()[0])
-    except OSError:
-        return ""
-
-
-def choose_interface(
-    store: dist.Store,
-    rank: int,
-    world_size: int,
-    host: str,
-    source: Callable[[str], str] = source_address,
-    interfaces: Callable[[], Mapping[str, list[Any]]] = psutil.net_if_addrs,
-) -> str:
-    """Return the network interface that routes to ``host``, the first machine, or "" if there is none.
-
-    gloo would take the address of the host's name, on Debian 127.0.1.1. On the first machine ``host`` may be such an
-    address too: there it is the interface that routes to another machine.
-    """
-    own = source(host)
-    store.set(f"address/{rank}", own)
-    addresses = [store.get(f"address/{other}").decode() for other in range(world_size)]
-    remote = [address for address in addresses if address and not _is_loopback(address)]
-    if own and _is_loopback(own):
-        own = source(remote[0]) if remote else "127.0.0.1"
-    found = (name for name, known in interfaces().items() if own in (each.address.partition("%")[0] for each in known))
-    return next(found, "")
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _leave() -> None:

@@ -24,8 +24,8 @@ from pipeline_src.training.optimizers import is_capturable
 from pipeline_src.training.trainer import Stepper, Trainer
 from pipeline_src.training.weight_copies import Bfloat16Weights
 
-COMPILE_BREAK_EVEN = 300  # seconds of training, of which compiling saves a fifth or more; it takes about 60
-UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches without the compiler
+COMPILE_BREAK_EVEN_SECONDS = 300  # seconds of training, of which compiling saves a fifth or more; it takes about 60
+MAX_UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches without the compiler
 LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
 EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
 
@@ -41,10 +41,7 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
     With ``auto`` it is compiled if the rest of the phase would take the GPUs over five minutes at a quarter of their
     peak, and Triton, which makes the kernels, finds the C compiler that it needs.
 
-    Args:
-        setting: ``compile`` of machine.yaml.
-        flops_left: of the phase, by formula.
-        peak: FLOP/s of all GPUs together.
+    ``peak`` is of all GPUs together.
     """
     has_compiler = bool(os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc"))
     if setting != "auto":
@@ -54,8 +51,8 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
                 hint="install gcc or clang, name one in $CC, or set compile: auto",
             )  # fmt: skip
         return setting
-    seconds = flops_left / (UTILISATION * peak)
-    if seconds < COMPILE_BREAK_EVEN:
+    seconds = flops_left / (MAX_UTILISATION * peak)
+    if seconds < COMPILE_BREAK_EVEN_SECONDS:
         log.info("not compiled: some %.0f seconds of training are left, too few to earn the compiler's back", seconds)
         return False
     if not has_compiler:
@@ -73,12 +70,7 @@ def choose_capture(
     With ``auto`` they are captured if the GPU would take less time for a step, at a quarter of its peak, than the host
     takes to launch it.
 
-    Args:
-        setting: ``pretrain.capture`` of machine.yaml.
-        flops_per_step: by formula, on this process.
-        peak: FLOP/s of the GPU.
-        trainer: of the phase.
-        has_capacity: whether its microbatches have a fixed capacity.
+    ``flops_per_step`` and ``peak`` are of this process and its GPU.
     """
     reason = ""
     if trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):
@@ -96,7 +88,7 @@ def choose_capture(
         )  # fmt: skip
     if setting != "auto":
         return bool(setting)
-    return not reason and flops_per_step / (UTILISATION * peak) < LAUNCH_SECONDS
+    return not reason and flops_per_step / (MAX_UTILISATION * peak) < LAUNCH_SECONDS
 
 
 def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
@@ -140,12 +132,12 @@ class CopiedWeights:
         self.copies: Bfloat16Weights | None = None
         trainer.stepper = self
 
-    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
+    def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         if self.copies is None:
-            self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(part))
+            self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(microbatch))
         with self.copies.in_use():
-            return self.trainer.backward(part, counts, is_last, is_own)
+            return self.trainer.backward(microbatch, counts, is_last, is_own)
 
     def update(self) -> Tensor:
         """Update the weights and their copies; see :meth:`Trainer.update`."""
@@ -154,9 +146,9 @@ class CopiedWeights:
         self.copies.refresh()
         return norm
 
-    def _losses(self, part: Any) -> list[Tensor]:
+    def _losses(self, microbatch: Any) -> list[Tensor]:
         with self.trainer.distributed.autocast():
-            return [term.loss for term in self.trainer.objective(part).values()]
+            return [term.loss for term in self.trainer.objective(microbatch).values()]
 
 
 class CapturedSteps:
@@ -182,7 +174,7 @@ class CapturedSteps:
         self._norm: Outputs = {}
         trainer.keeps_gradients, trainer.stepper = True, self
 
-    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
+    def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         trainer = self.trainer
         for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds otherwise
@@ -190,15 +182,15 @@ class CapturedSteps:
                 self._counts[name] = torch.empty((), device=trainer.distributed.device)
             self._counts[name].fill_(count)
         if trainer.state.step < self._eager_until:
-            return self._inner.backward(part, self._counts, is_last, is_own)
+            return self._inner.backward(microbatch, self._counts, is_last, is_own)
         if self._replay_backward is None:
             try:
-                self._capture(part)
+                self._capture(microbatch)
             except RuntimeError as error:
-                return self._give_up(error, part)
+                return self._give_up(error, microbatch)
         assert self._replay_backward is not None
-        self._check(part)
-        torch._foreach_copy_(list(batch_tensors(self._batch).values()), list(batch_tensors(part).values()))
+        self._check(microbatch)
+        torch._foreach_copy_(list(batch_tensors(self._batch).values()), list(batch_tensors(microbatch).values()))
         self._replay_backward()
         return self._values
 
@@ -209,8 +201,9 @@ class CapturedSteps:
         self._replay_update()
         return self._norm["grad_norm"]
 
-    def _capture(self, part: Any) -> None:
-        self._batch = replace(part, **{name: tensor.clone() for name, tensor in batch_tensors(part).items()})
+    def _capture(self, microbatch: Any) -> None:
+        copies = {name: tensor.clone() for name, tensor in batch_tensors(microbatch).items()}
+        self._batch = replace(microbatch, **copies)
         backward, values = self.capture(
             lambda: self._inner.backward(self._batch, self._counts, is_last=True, is_own=True)
         )
@@ -218,23 +211,23 @@ class CapturedSteps:
         self._replay_backward, self._values, self._replay_update, self._norm = backward, values, update, norm
         log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
 
-    def _check(self, part: Any) -> None:
+    def _check(self, microbatch: Any) -> None:
         """Compare a microbatch with what the graph has been captured with: shapes, and values that are no tensors."""
         for name, captured in vars(self._batch).items():
-            value = getattr(part, name)
+            value = getattr(microbatch, name)
             if isinstance(value, Tensor):
                 value, captured = value.shape, captured.shape
             if name not in NOT_READ and value != captured:
                 raise ValueError(f"a captured step takes microbatches of equal shapes: {name} {value}, not {captured}")
 
-    def _give_up(self, error: RuntimeError, part: Any) -> Outputs:
+    def _give_up(self, error: RuntimeError, microbatch: Any) -> Outputs:
         trainer = self.trainer
         log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
         trainer.stepper = None if self._inner is trainer else self._inner
         self._eager_until = math.inf  # for the other microbatches of this step
         trainer.optimizer.zero_grad(set_to_none=False)
         torch.manual_seed(trainer.dropout_seed)
-        return self._inner.backward(part, self._counts, is_last=True, is_own=True)
+        return self._inner.backward(microbatch, self._counts, is_last=True, is_own=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -26,17 +26,11 @@ from pipeline_src.training.trainer import B, Objective
 
 
 class SavedModel(NamedTuple):
-    """A module that is saved as a model folder.
+    """A module that is saved as a model folder."""
 
-    Attributes:
-        module: its parameter names match Hugging Face's.
-        config: its sizes.
-        huggingface_class: the class that transformers loads it with.
-    """
-
-    module: nn.Module
+    module: nn.Module  # parameter names match Hugging Face's
     config: BertConfig
-    huggingface_class: str
+    huggingface_class: str  # the class that transformers loads it with
 
 
 def ratio(total: Any, count: Any) -> float:
@@ -45,19 +39,18 @@ def ratio(total: Any, count: Any) -> float:
 
 
 class Metric(NamedTuple):
-    """A validation metric as two sums over batches, numbers or arrays, of which ``finish`` computes the value."""
+    """A validation metric as two sums over batches, numbers or arrays, of which ``compute`` returns the value."""
 
     total: Any
     count: Any
-    finish: Callable[[Any, Any], float] = ratio
+    compute: Callable[[Any, Any], float] = ratio
 
 
 class PretrainingObjective(Objective[B]):
     """A pretraining objective: the module that owns the model or models.
 
     Args:
-        config: sizes of the encoder.
-        pairs: label of sentence pairs, as ``examples.pair_objective``.
+        pairs: ``examples.pair_objective``.
         objective_params: the section ``objectives.<name>`` of params.yaml.
 
     Attributes:
@@ -66,8 +59,6 @@ class PretrainingObjective(Objective[B]):
         learns: what is learned, for the model card, after "trained from scratch on".
         predictor: attribute with the model that returns token logits first; None if no tokens are predicted.
         teacher: the model to learn from, if any.
-        has_pairs: whether examples are pairs of segments.
-        config, pairs, objective_params: as given.
     """
 
     spec: ClassVar[ObjectiveSpec]

@@ -18,7 +18,7 @@ from pipeline_src.training.distributed import distribute_like, full_tensor, is_d
 
 BETAS = (0.9, 0.999)  # paper, appendix A.2
 EPSILON = 1e-6  # google-research/bert, optimization.py
-CLIP = 1.0  # maximum norm of the gradients; google-research/bert, optimization.py
+DEFAULT_MAX_GRAD_NORM = 1.0  # maximum norm of the gradients; google-research/bert, optimization.py
 BLOCKS = ".encoder."  # in the parameter names of Transformer blocks
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the state that every optimizer here keeps for a parameter, by torch's names
 
@@ -29,8 +29,8 @@ ITERATIONS = 5  # of Newton-Schulz (same source)
 MIN_GRAM_ASPECT = 1.5  # aspect ratio of a matrix above which the Gram form needs fewer FLOPs
 QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients (same source): steepest at zero
 RMS = 0.2  # of an element of AdamW's updates (Liu et al. 2025, section 2.2)
-SMALLEST_NORM = 1e-7
-AT_ONCE = 1 << 22  # elements of matrices that are orthogonalised together, if not stacked: 8 MB in bfloat16
+MIN_NORM = 1e-7
+MAX_BATCH_ELEMENTS = 1 << 22  # elements of matrices that are orthogonalised together, if not stacked: 8 MB in bfloat16
 
 
 class Muon(Optimizer):
@@ -133,9 +133,7 @@ class Stack:
     Parameters, their ``grad`` and their momentum in the optimizer's state become views of these tensors, so a backward
     pass adds to them, and copying weights or moments in place restores them.
 
-    Args:
-        matrices: [rows, columns] each, unsharded, of one dtype and device.
-        state: of their optimizer, without moments.
+    The matrices are unsharded and of one dtype and device.
     """
 
     def __init__(self, matrices: list[nn.Parameter], state: MutableMapping[Tensor, Any]) -> None:
@@ -187,11 +185,8 @@ def move_stacked(
 
     Needs memory for about three more copies of ``parameters``; of BERT-large's 100 million elements a shape, 1.2 GB.
 
-    Args:
-        parameters, momentum: [N, rows, columns], changed in place.
-        gradients: [N, rows, columns].
-        rate: learning rate; a tensor [] on the same device lets one captured or compiled graph serve all steps.
-        weight_decay: per unit of the learning rate.
+    All are [N, rows, columns]; parameters and momentum change in place. A rate that is a tensor [] on the same device
+    lets one captured or compiled graph serve all steps.
     """
     momentum.lerp_(gradients, 1 - MUON_BETA)
     update = gradients.lerp(momentum, MUON_BETA)  # Nesterov's
@@ -215,9 +210,9 @@ def by_shape(matrices: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def alike(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Group matrices by shape, at most ``AT_ONCE`` elements in a group unless one matrix has more."""
+    """Group matrices by shape, at most ``MAX_BATCH_ELEMENTS`` elements in a group unless one matrix has more."""
     for same in by_shape(matrices):
-        most = max(1, AT_ONCE // same[0].numel())
+        most = max(1, MAX_BATCH_ELEMENTS // same[0].numel())
         yield from (same[first : first + most] for first in range(0, len(same), most))
 
 
@@ -235,7 +230,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     wide = matrices.mT.contiguous() if is_tall else matrices
-    wide /= torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=SMALLEST_NORM)
+    wide /= torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=MIN_NORM)
     # in bfloat16 the iterated Gram matrix would lose its small singular values
     iterate_gram = wide.dtype == torch.float32 and wide.shape[2] > MIN_GRAM_ASPECT * wide.shape[1]
     wide = _newton_schulz_product(wide @ wide.mT) @ wide if iterate_gram else _newton_schulz(wide)
@@ -448,9 +443,6 @@ def make_optimizer(
 
     The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
     :func:`set_learning_rate`, and Muon moves its matrices to other memory.
-
-    Args:
-        options: other arguments of the optimizer.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []

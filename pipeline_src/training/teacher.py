@@ -31,11 +31,8 @@ def load_teacher(
     """Load a trained model in evaluation mode, without dropout and gradients.
 
     Args:
-        folder: of the model, in Hugging Face's layout.
         make: builds the model to load: the encoder, with or without a head.
         student: the student's config, whose attention back end the teacher uses too.
-        tokenizer: of the study.
-        device: to load the model to.
         key: of params.yaml that names the folder.
     """
     if not (folder / "config.json").exists():

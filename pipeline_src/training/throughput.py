@@ -1,4 +1,4 @@
-"""Compute and throughput of a training: FLOPs by formula, time, energy, memory, and the device's peak."""
+"""Compute and throughput of a training: FLOPs by formula, time, memory, and the device's peak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -54,8 +53,7 @@ DATASHEET_TFLOPS: dict[str, float] = {
 OTHER_GPUS = ("Laptop", "Max-Q", "MIG ", "RTX 5090 D")
 CPU = torch.device("cpu")
 SMALL_SIZE, CPU_SIZE, GPU_SIZE = 256, 768, 8192  # rows and columns of the matrices whose product is timed
-MEASURE_FOR = 0.08  # seconds
-POWERCAP = Path("/sys/class/powercap")
+MEASURE_SECONDS = 0.08
 
 
 @dataclass(frozen=True)
@@ -78,12 +76,12 @@ def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
         teraflops = datasheet_tflops(name)
         if teraflops is not None and precision == torch.bfloat16:
             return Peak(teraflops * 1e12, f"datasheet, dense bfloat16, {name}")
-    return Peak(_measure(device, size, precision), f"{dtype} matrix product measured on this {name}")
+    return Peak(measure_matmul(device, size, precision), f"{dtype} matrix product measured on this {name}")
 
 
 def cpu_slowdown(precision: torch.dtype) -> float:
     """Return the time of a matmul in ``precision`` over that in float32 on this CPU; below 1 if it has instructions."""
-    return _measure(CPU, SMALL_SIZE, torch.float32) / _measure(CPU, SMALL_SIZE, precision)
+    return measure_matmul(CPU, SMALL_SIZE, torch.float32) / measure_matmul(CPU, SMALL_SIZE, precision)
 
 
 def datasheet_tflops(name: str) -> float | None:
@@ -94,8 +92,8 @@ def datasheet_tflops(name: str) -> float | None:
     return DATASHEET_TFLOPS[max(matches, key=len)] if matches else None
 
 
-def _measure(device: torch.device, size: int, dtype: torch.dtype) -> float:
-    """Best FLOP/s of a product of two ``size`` x ``size`` matrices over ``MEASURE_FOR`` seconds, after a warm-up."""
+def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float:
+    """Return the best FLOP/s of a product of two ``size`` x ``size`` matrices in some time, after a warm-up."""
     generator = torch.Generator(device).manual_seed(0)
     left = torch.rand(size, size, device=device, generator=generator).to(dtype)
     right = left.clone()
@@ -108,123 +106,46 @@ def _measure(device: torch.device, size: int, dtype: torch.dtype) -> float:
         return time.perf_counter() - start
 
     time_product()
-    best, end = float("inf"), time.perf_counter() + MEASURE_FOR
-    while time.perf_counter() < end or best == float("inf"):
+    best, end = time_product(), time.perf_counter() + MEASURE_SECONDS
+    while time.perf_counter() < end:
         best = min(best, time_product())
     return 2 * size**3 / best
 
 
-class EnergyMeter:
-    """Joules since it was created.
-
-    A GPU's energy, without the CPU's, is read by NVML (optional package ``nvidia-ml-py``; Volta and later). A CPU's is
-    that of all its packages and their memory, whoever uses them, by RAPL, which most systems let only root read. RAPL's
-    counters wrap about every half hour under load: read more often than that.
-
-    Args:
-        device: that trains.
-        powercap: where the kernel shows RAPL.
-    """
-
-    def __init__(self, device: torch.device, powercap: Path = POWERCAP) -> None:
-        self._total = 0.0
-        self._read: Callable[[], list[float]] | None
-        try:
-            self._read, self._wraps = _nvml(device) if device.type == "cuda" else _rapl(powercap)
-            self._last = self._read()
-        except Exception:  # no package, driver or permission: energy is optional
-            self._read = None
-
-    def joules(self) -> float | None:
-        """Return the joules so far, or None if they cannot be read."""
-        try:
-            now = self._read() if self._read else []
-        except Exception:
-            self._read, now = None, []
-        if not now:
-            return None
-        for before, after, wraps in zip(self._last, now, self._wraps, strict=True):
-            self._total += max(0.0, after - before if after >= before else after - before + wraps)
-        self._last = now
-        return self._total
-
-
-def _rapl(powercap: Path) -> tuple[Callable[[], list[float]], list[float]]:
-    """Joules of packages and their memory, and where the counters wrap; `psys` and `core` would count them twice."""
-    zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if _is_counted(zone)]  # so called on AMD too
-
-    def read(file: str = "energy_uj") -> list[float]:
-        return [int((zone / file).read_text()) / 1e6 for zone in zones]
-
-    return read, read("max_energy_range_uj")
-
-
-def _is_counted(zone: Path) -> bool:
-    name = (zone / "name").read_text().strip()
-    return name.startswith("package") or name == "dram"
-
-
-def _nvml(device: torch.device) -> tuple[Callable[[], list[float]], list[float]]:
-    import pynvml  # type: ignore[import-not-found]
-
-    pynvml.nvmlInit()
-    # by UUID, since NVML ignores CUDA_VISIBLE_DEVICES
-    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    return lambda: [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3], [0.0]
-
-
-class Sizes(Protocol):
+class CountsFlops(Protocol):
     """Counts the FLOPs of its own training, as :class:`pipeline_src.models.bert.BertConfig` does."""
 
     def training_flops(self, work: Workload) -> int: ...  # noqa: D102
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
-    """Return parameters x steps x tokens per batch, a measure of training that is independent of hardware.
+    """Return parameters x steps x token slots of a batch, a measure of training that is independent of hardware.
 
     Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M), from 1 M steps and the
     "128,000 tokens/batch" of appendix A.2: all steps count at length 512, including the 900,000 at length 128.
-
-    Args:
-        parameters: of the model.
-        steps: of the optimizer.
-        tokens_per_batch: token slots of a batch, sequences x maximum length.
     """
     return parameters * steps * tokens_per_batch
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Compute of a phase so far. Steps and work depend only on parameters and data, the others on the machine.
-
-    Attributes:
-        steps: optimizer steps.
-        work: of all of them.
-        seconds: wall time in the loop, over all sessions of a run that was stopped and resumed.
-        training_seconds: the same without validation, saving, and the steps in which torch compiled.
-        capacity: FLOPs of the hardware at its peak in ``training_seconds``.
-        joules: energy, or None if it could not be read in every session.
-        peak_memory: bytes.
-        compile_steps, compile_seconds: steps in which torch compiled, and how long they took.
-        compile_work: of their batches.
-    """
+    """Compute of a phase so far. Steps and work depend only on parameters and data, the others on the machine."""
 
     steps: int = 0
     work: Workload = Workload()
-    seconds: float = 0.0
-    training_seconds: float = 0.0
-    capacity: float = 0.0
-    joules: float | None = 0.0
-    peak_memory: int = 0
-    compile_steps: int = 0
+    seconds: float = 0.0  # wall time in the loop, over all sessions of a run that was stopped and resumed
+    training_seconds: float = 0.0  # without validation, saving, and the steps in which torch compiled
+    capacity: float = 0.0  # FLOPs of the hardware at its peak in ``training_seconds``
+    peak_memory: int = 0  # bytes
+    compile_steps: int = 0  # steps in which torch compiled
     compile_seconds: float = 0.0
     compile_work: Workload = Workload()
 
-    def flops(self, sizes: Sizes) -> int:
+    def flops(self, sizes: CountsFlops) -> int:
         """Return the FLOPs of the matrix products so far, as ``sizes`` counts them."""
         return sizes.training_flops(self.work)
 
-    def steady_flops(self, sizes: Sizes) -> int:
+    def steady_flops(self, sizes: CountsFlops) -> int:
         """Return the FLOPs of the steps in which nothing was compiled, done in ``training_seconds``."""
         return sizes.training_flops(self.work - self.compile_work)
 
@@ -243,24 +164,19 @@ class Compute:
 class ComputeTracker:
     """Measures a phase of training, from its first step or a checkpoint.
 
-    Time starts when it is created, or with :meth:`start`. The time that a killed run spent after its last checkpoint is
-    not counted. Steps in which
-    torch compiled are counted separately and excluded from rates.
+    The time that a killed run spent after its last checkpoint is not counted. Steps in which torch compiled are counted
+    separately and excluded from rates.
 
     Args:
-        sizes: of the encoder.
+        sizes: counts the FLOPs of the training.
         device: of this process; its peak in ``precision`` counts ``processes`` times.
-        precision: of matrix products.
-        parameters: number of the model's parameters.
         tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
-        processes: number of processes that train together. Counts given to :meth:`add` are over all of them; energy
-            and peak memory are those of this one.
-        peak, energy, clock: of the device and this machine, unless given.
+        processes: number of processes that train together; :meth:`add` takes counts over all of them.
     """
 
     def __init__(
         self,
-        sizes: Sizes,
+        sizes: CountsFlops,
         device: torch.device,
         *,
         precision: torch.dtype,
@@ -268,31 +184,25 @@ class ComputeTracker:
         tokens_per_batch: int,
         processes: int = 1,
         peak: Peak | None = None,
-        energy: EnergyMeter | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.sizes, self.device, self.processes = sizes, device, processes
         self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
         self.peak = peak or peak_flops(device, precision)
         self._compute = Compute()
-        self._energy = energy or EnergyMeter(device)
         self._clock = clock
         self._shown = self._compute  # at the last call of throughput()
         self._last = self._step_began = self._clock()
-        self._joules_before = self._compute.joules
         self._compilations = compilations()
 
     def start(self) -> None:
-        """Start the clock and the energy meter."""
+        """Start the clock."""
         self._last = self._step_began = self._clock()
-        earlier, spent = self._compute.joules, self._energy.joules()
-        self._joules_before = None if earlier is None or spent is None else earlier - spent
         self._compilations = compilations()
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state` of a checkpoint."""
         self._compute = self._shown = Compute.from_dict(state)
-        self._joules_before = self._compute.joules
 
     def add(self, work: Workload) -> None:
         """Count one step over all processes."""
@@ -356,7 +266,6 @@ class ComputeTracker:
             "compile_steps": compute.compile_steps,
             "tokens_per_second": compute.steady_tokens / trained,
             "mfu": compute.steady_flops(self.sizes) / (compute.capacity or float("inf")),
-            "joules": compute.joules,
             "peak_memory": compute.peak_memory,
             "processes": self.processes,
             "peak_flops": self.peak.flops * self.processes,
@@ -380,11 +289,11 @@ class ComputeTracker:
         )
 
     def _tick(self) -> Compute:
-        """Update times, energy and memory."""
+        """Update times and memory."""
         now = self._clock()
         passed = now - self._last
         self._last = now
-        compute, joules = self._compute, self._energy.joules()
+        compute = self._compute
         is_gpu = self.device.type == "cuda"  # of which the tensors count, of a CPU the process
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
         self._compute = replace(
@@ -392,7 +301,6 @@ class ComputeTracker:
             seconds=compute.seconds + passed,
             training_seconds=compute.training_seconds + passed,
             capacity=compute.capacity + passed * self.peak.flops * self.processes,
-            joules=None if joules is None or self._joules_before is None else self._joules_before + joules,
             peak_memory=max(compute.peak_memory, held),
         )
         return self._compute

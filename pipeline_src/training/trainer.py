@@ -1,4 +1,4 @@
-"""The trainer of pretraining and fine-tuning: steps of an objective, and components that act between steps."""
+"""The trainer of pretraining and fine-tuning: steps of an objective, and callbacks that act between steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from pipeline_src.common.progress import Progress
 from pipeline_src.models.flops import Workload
 from pipeline_src.training.batches import transfer
 from pipeline_src.training.distributed import FULL_SHARD, Distributed, full_tensor, gradient_sync, sharding_of
-from pipeline_src.training.optimizers import BETAS, CLIP, EPSILON, linear_schedule, make_optimizer, set_learning_rate
+from pipeline_src.training.optimizers import (
+    BETAS,
+    DEFAULT_MAX_GRAD_NORM,
+    EPSILON,
+    linear_schedule,
+    make_optimizer,
+    set_learning_rate,
+)
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.throughput import ComputeTracker
 
@@ -37,12 +44,7 @@ class LossTerm(NamedTuple):
 
 
 class MicroBatch(Protocol):
-    """Sequences that go through the model at once: a dataclass of tensors.
-
-    Attributes:
-        examples: numbers of the examples, to name them in errors, int64 [sequences].
-        workload: counts of its sequences, tokens and predictions.
-    """
+    """Sequences that go through the model at once: a dataclass of tensors, with the examples' numbers for errors."""
 
     @property
     def examples(self) -> np.ndarray: ...  # noqa: D102
@@ -76,28 +78,20 @@ class Objective(nn.Module, ABC, Generic[B]):
         """Return the groups of parameters whose gradients are clipped by the norm of the group."""
         return [list(self.parameters())]
 
-    def stored(self) -> Mapping[str, nn.Parameter]:
+    def checkpoint_parameters(self) -> Mapping[str, nn.Parameter]:
         """Return the parameters of checkpoints by name; those of ``model`` have no prefix."""
         return {name.removeprefix("model."): parameter for name, parameter in self.named_parameters()}
 
 
 @dataclass
 class TrainState:
-    """State that, together with weights and moments, lets training continue as if it had never stopped.
+    """State that, together with weights and moments, lets training continue as if it had never stopped."""
 
-    Attributes:
-        step: steps taken.
-        curve: rows by ascending ``step``.
-        sums: sums of losses, accuracies and gradient norms since the last row of means.
-        summed_steps: steps since that row.
-        samples: samples of the model's output during training, JSON values.
-    """
-
-    step: int = 0
-    curve: list[dict[str, float]] = field(default_factory=list)
-    sums: dict[str, Any] = field(default_factory=dict)
-    summed_steps: int = 0
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    step: int = 0  # steps taken
+    curve: list[dict[str, float]] = field(default_factory=list)  # rows by ascending ``step``
+    sums: dict[str, Any] = field(default_factory=dict)  # of losses, accuracies, gradient norms since the last row
+    summed_steps: int = 0  # since that row
+    samples: list[dict[str, Any]] = field(default_factory=list)  # of the model's output, JSON values
 
     def row(self) -> dict[str, float]:
         """Return the curve's row of the current step, which is added if it does not exist."""
@@ -107,16 +101,12 @@ class TrainState:
 
 
 class Request(Protocol):
-    """A request of one process that all processes act on after the same step.
+    """A request of one process, made if ``bool(request)``, that all processes act on after the same step.
 
-    ``bool(request)`` is whether this process makes it.
-
-    Attributes:
-        is_agreed: whether all processes act on it after the current step. Several processes exchange requests before
-            the step; one made during a step is acted on after the next.
+    Several processes exchange requests before a step; one made during a step is acted on after the next.
     """
 
-    is_agreed: bool
+    is_agreed: bool  # all processes act on it after the current step
 
     def __bool__(self) -> bool: ...
 
@@ -131,16 +121,15 @@ class Requests(NamedTuple):
 class Stepper(Protocol):
     """Takes the two parts of a step; see :meth:`Trainer.backward` and :meth:`Trainer.update`."""
 
-    def backward(self, part: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]: ...  # noqa: D102
+    def backward(
+        self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool
+    ) -> dict[str, Tensor]: ...  # noqa: D102
 
     def update(self) -> Tensor: ...  # noqa: D102
 
 
-class Component(ABC):
-    """A part of training that acts after some steps, such as validation or saving.
-
-    It decides after which steps it acts and which columns of the curve it fills; what it needs after a restart it keeps
-    in the trainer's state.
+class Callback(ABC):
+    """Acts after some steps, such as validation or saving; what it needs after a restart is in the trainer's state.
 
     Args:
         every: acts after each multiple of any of these numbers of steps; None is ignored.
@@ -172,23 +161,17 @@ class Trainer(Generic[B]):
     processes, so that the number of microbatches and of processes changes only rounding.
 
     Args:
-        objective: in its initial state; :meth:`load_state` continues from another.
-        optimizer: of the objective's parameters.
         schedule: learning rate by step, from 0.
-        distributed: the processes that train.
         name: shown on the progress bar and in errors.
         first, last: steps taken before and after training.
         seed: keys the dropout of every step and process.
-        max_grad_norm: gradients are clipped to this norm; None does not clip.
-        components: called after each step in this order, if due.
+        callbacks: called after each step in this order, if due.
         requests: to stop and to save; exchanged with the other processes in every step. After a step that agreed to
             stop, training ends.
-        compute: counts the work of every step; components' time does not count as training.
+        compute_tracker: counts the work of every step; callbacks' time does not count as training.
 
     Attributes:
-        state: see :class:`TrainState`.
-        figures: of the validation set, if a component measured it after this step; else empty.
-        progress: the progress bar, while training runs.
+        metrics: of the validation set, if a callback measured it after this step; else empty.
         stepper: takes the place of this trainer's :meth:`backward` and :meth:`update`; None for themselves.
         dropout_seed: seed of the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
@@ -208,17 +191,17 @@ class Trainer(Generic[B]):
         first: int = 0,
         last: int,
         seed: int,
-        max_grad_norm: float | None = CLIP,
-        components: Sequence[Component] = (),
+        max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM,
+        callbacks: Sequence[Callback] = (),
         requests: Requests | None = None,
-        compute: ComputeTracker | None = None,
+        compute_tracker: ComputeTracker | None = None,
     ) -> None:
         self.objective, self.optimizer, self.schedule, self.distributed = objective, optimizer, schedule, distributed
         self.name, self.last, self.seed, self.max_grad_norm = name, last, seed, max_grad_norm
-        self.components, self.compute = list(components), compute
+        self.callbacks, self.compute_tracker = list(callbacks), compute_tracker
         self.stop_request = requests.stop if requests else StopRequest()
         self._requests: list[Request] = [*requests] if requests else []
-        self.state, self.figures = TrainState(first), dict[str, float]()
+        self.state, self.metrics = TrainState(first), dict[str, float]()
         self.stepper: Stepper | None = None
         self.keeps_gradients = False
         self._module = distributed.wrap(objective)
@@ -233,40 +216,40 @@ class Trainer(Generic[B]):
         self.state = state
 
     def run(self, batches: Iterable[Sequence[B]]) -> None:
-        """Take a step with each batch and call the components that are due.
+        """Take a step with each batch and call the callbacks that are due.
 
         Args:
             batches: of the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
 
         Raises:
-            Interrupted: a stop was requested, and the components have acted.
+            Interrupted: a stop was requested, and the callbacks have acted.
         """
-        aside = self.compute.aside if self.compute else nullcontext
+        aside = self.compute_tracker.aside if self.compute_tracker else nullcontext
         self.objective.train()
-        if self.compute is not None:
-            self.compute.start()
+        if self.compute_tracker is not None:
+            self.compute_tracker.start()
         with frozen_objects(), Progress(self.name, self.last, "step", initial=self.state.step) as self.progress:
             for batch in transfer(batches, self.distributed.device):
                 try:
                     self.train_step(batch)
                 except torch.OutOfMemoryError as error:
-                    raise memory_error(error, max(part.workload.tokens for part in batch)) from None
+                    raise memory_error(error, max(microbatch.workload.tokens for microbatch in batch)) from None
                 self.progress.advance()
-                due = [component for component in self.components if component.due(self.state.step)]
+                due = [callback for callback in self.callbacks if callback.due(self.state.step)]
                 if due:
                     self.check_losses()
-                for component in due:
+                for callback in due:
                     with aside():
-                        component.after_step(self)
+                        callback.after_step(self)
                 if self.stop_request.is_agreed and self.state.step < self.last:
                     raise self.stop_request.interrupted(self.name, self.state.step)
         self.check_losses()
 
     def train_step(self, batch: Sequence[B]) -> None:
         """Take one step with microbatches that are on the device: forward, backward, clip and update."""
-        step, several, stepper = self.state.step, self.distributed.world_size > 1, self.stepper or self
-        work = functools.reduce(Workload.__add__, (part.workload for part in batch))
-        if several:
+        step, is_distributed, stepper = self.state.step, self.distributed.world_size > 1, self.stepper or self
+        work = functools.reduce(Workload.__add__, (microbatch.workload for microbatch in batch))
+        if is_distributed:
             work = self._all_reduce_workload(work)
         counts = {name: count or 1.0 for name, count in self.objective.loss_counts(work).items()}
         self.dropout_seed = derive_seed(self.seed, step, self.distributed.rank) >> 1
@@ -279,20 +262,20 @@ class Trainer(Generic[B]):
             passes = self.distributed.all_reduce_max(passes)
         for number in range(passes):
             is_own = number < len(batch)
-            part = batch[number if is_own else -1]
-            values = stepper.backward(part, counts, is_last=number + 1 == passes, is_own=is_own)
+            microbatch = batch[number if is_own else -1]
+            values = stepper.backward(microbatch, counts, is_last=number + 1 == passes, is_own=is_own)
             for name, value in values.items() if is_own else ():
                 sums[name] = sums.get(name, 0.0) + value
         sums["grad_norm"] = stepper.update()
-        self._unchecked.append((step, sums["loss"] + sums["grad_norm"], [part.examples for part in batch]))
+        self._unchecked.append((step, sums["loss"] + sums["grad_norm"], [microbatch.examples for microbatch in batch]))
         for name, value in sums.items():
             self.state.sums[name] = self.state.sums.get(name, 0.0) + value
-        self.state.step, self.state.summed_steps, self.figures = step + 1, self.state.summed_steps + 1, {}
+        self.state.step, self.state.summed_steps, self.metrics = step + 1, self.state.summed_steps + 1, {}
         if self.distributed.device.type == "cpu":
             self.check_losses()  # on a GPU it would wait for every step to finish
-        if self.compute is not None:
-            self.compute.add(work)
-        if not several:
+        if self.compute_tracker is not None:
+            self.compute_tracker.add(work)
+        if not is_distributed:
             for request in self._requests:
                 request.is_agreed = bool(request)
 
@@ -303,19 +286,18 @@ class Trainer(Generic[B]):
             request.is_agreed = total > 0
         return Workload(*map(int, numbers[: len(work)]))
 
-    def backward(self, part: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
+    def backward(self, microbatch: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
         """Add a microbatch's gradients, and return its share of the batch's loss and of each term's means.
 
         Args:
-            part: the microbatch.
             counts: number of losses of each term in the batch, on all processes.
-            is_last: whether it is the step's last, after which gradients are averaged over the processes.
+            is_last: whether gradients are averaged over the processes afterwards.
             is_own: False multiplies the loss by 0: the pass only takes part in FSDP's gathers.
         """
-        several = self.distributed.world_size > 1
-        with gradient_sync(self._module, is_last) if several else nullcontext():
+        is_distributed = self.distributed.world_size > 1
+        with gradient_sync(self._module, is_last) if is_distributed else nullcontext():
             with self.distributed.autocast():
-                terms: dict[str, LossTerm] = self._module(part)
+                terms: dict[str, LossTerm] = self._module(microbatch)
             means = {name: term.loss / counts[name] for name, term in terms.items()}
             loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
             # the processes' gradients are averaged
@@ -376,13 +358,10 @@ class RowWriter(Protocol):
     def row(self, step: int, values: Mapping[str, float]) -> None: ...  # noqa: D102
 
 
-class CurveLogger(Component):
+class CurveLogger(Callback):
     """Adds means over the steps since its last row to the curve, and shows the loss on the progress bar.
 
-    Args:
-        every: numbers of steps between rows; a row is added after each multiple of any of them, and at the end.
-        last: the last step.
-        writer: also given each row, with rates such as tokens per second.
+    ``writer`` is also given each row, with rates such as tokens per second.
     """
 
     def __init__(self, every: Sequence[int | None], last: int, writer: RowWriter | None = None) -> None:
@@ -396,7 +375,7 @@ class CurveLogger(Component):
         row["grad_norm"] /= distributed.world_size  # every process has the same
         state.row().update(row | {"learning_rate": trainer.schedule(state.step - 1)})
         state.sums, state.summed_steps = {}, 0
-        rates = trainer.compute.throughput() if trainer.compute else {}
+        rates = trainer.compute_tracker.throughput() if trainer.compute_tracker else {}
         trainer.progress.advance(0, loss=row["loss"], **rates)
         if self.writer is not None:
             self.writer.row(state.step, state.row() | rates)
@@ -404,18 +383,9 @@ class CurveLogger(Component):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How the weights are updated.
+    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in :mod:`.optimizers`."""
 
-    Attributes:
-        learning_rate: peak of the schedule.
-        total_steps: length of the schedule.
-        warmup_steps, decay_steps: see :func:`pipeline_src.training.optimizers.linear_schedule`.
-        weight_decay, optimizer, betas, epsilon, muon_learning_rate, muon_weight_decay: see
-            :func:`pipeline_src.training.optimizers.make_optimizer`.
-        max_grad_norm: gradients are clipped to this norm; None does not clip.
-    """
-
-    learning_rate: float
+    learning_rate: float  # peak of the schedule
     total_steps: int
     warmup_steps: int = 0
     decay_steps: int | None = None
@@ -425,7 +395,7 @@ class OptimizerConfig:
     epsilon: float = EPSILON
     muon_learning_rate: float | None = None
     muon_weight_decay: float | None = None
-    max_grad_norm: float | None = CLIP
+    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM  # None does not clip
 
 
 def make_trainer(

@@ -32,7 +32,7 @@ from pipeline_src.examples.pairs import (
     document_pairs,
 )
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
-from pipeline_src.pretraining.masking import MaskedLM
+from pipeline_src.pretraining.masking import MLMCollator
 
 CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
 VOCABULARY = [f"w{number}" for number in range(ENTRIES)]
@@ -257,7 +257,9 @@ def test_masked_positions_equal_published_algorithm(whole_word, mask_prob):
     rng = np.random.default_rng(3)
     inner, special = rng.random(ENTRIES) < 0.3, np.zeros(ENTRIES, bool)
     special[[CLS, SEP]] = True
-    masked_lm = MaskedLM(mask_prob, Masking(unit="whole_word" if whole_word else "token"), MASK, special, inner, seed=9)
+    masked_lm = MLMCollator(
+        mask_prob, Masking(unit="whole_word" if whole_word else "token"), MASK, special, inner, seed=9
+    )
     examples = []
     for _ in range(150):
         size = int(rng.integers(5, 129))

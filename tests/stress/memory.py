@@ -68,7 +68,7 @@ def _train(steps: int, after_step: Callable[[int], None]) -> None:
     recipe = OptimizerConfig(LEARNING_RATE, steps, decay_steps=0, weight_decay=WEIGHT_DECAY)
     process = Distributed(0, 1, torch.device("cpu"))
     trainer = make_trainer(ours_objective(config_of("tiny")), recipe, process, name="pretraining", last=steps, seed=1)
-    trainer.components = [CurveLogger([WINDOW], steps), AfterStep(after_step)]
+    trainer.callbacks = [CurveLogger([WINDOW], steps), AfterStep(after_step)]
     trainer.run(_batches(steps))
 
 

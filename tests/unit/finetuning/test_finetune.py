@@ -315,7 +315,7 @@ def test_task_trainer_select_best_restores_best_epoch(study, tmp_path, monkeypat
     with catch_stop_requests() as stop_request:
         checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "restart": "1"}, stop_request, point)
         model, loss, epoch = trainer.train("pretrained", point, checkpointer, score_model=score_model)
-        checkpointer.finish(keep_best=False)
+        checkpointer.finish()
     assert epoch == 2 and len(seen) == 4
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, seen[1][name]), name

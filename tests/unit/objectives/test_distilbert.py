@@ -71,7 +71,7 @@ def test_distilbert_teacher_is_not_trained_or_saved(batch):
     objective = build(config(4), config())
     ours = {id(parameter) for parameter in objective.parameters()}
     assert not any(id(parameter) in ours or parameter.requires_grad for parameter in objective.teacher.parameters())
-    assert set(objective.stored()) == {name for name, _ in objective.model.named_parameters()}
+    assert set(objective.checkpoint_parameters()) == {name for name, _ in objective.model.named_parameters()}
     objective.train()
     assert not objective.teacher.training
     sum(term.loss for term in objective(batch).values()).backward()

@@ -70,7 +70,7 @@ def test_electra_shared_embeddings_are_trained_by_both_networks(batch):
         objective(batch)[term].loss.backward()
         gradients.append(table.grad.clone())
     assert gradients[0].any() and gradients[1].any() and not torch.equal(*gradients)
-    names = objective.stored()
+    names = objective.checkpoint_parameters()
     assert len({id(parameter) for parameter in names.values()}) == len(names) == len(list(objective.parameters()))
     assert not any(name.startswith("generator.bert.embeddings.") for name in names)
 
@@ -97,7 +97,7 @@ def test_electra_disentangled_embeddings_are_trained_apart_and_saved_as_sum(batc
         added.normal_(generator=torch.Generator().manual_seed(2))
     saved = {name: saved.module.state_dict() for name, saved in objective.saved_models().items()}
     assert torch.equal(saved[""][word], saved["generator"][word] + added)
-    assert objective.stored()[word] is added
+    assert objective.checkpoint_parameters()[word] is added
     seen = torch.tensor([7, 9])
     plain = ElectraObjective(CONFIG, "none", ElectraParams(generator_width=0.5, embeddings="separate"))
     plain.model.load_state_dict(saved[""])

@@ -134,6 +134,6 @@ def count_graphs() -> None:
     compile_parts(objective)
     graphs: list[int] = []
     trainer = rehearsal_trainer(objective, Distributed(0, 1, CPU, torch.bfloat16))
-    trainer.components = [AfterStep(lambda step: graphs.append(counters["stats"]["unique_graphs"]))]
+    trainer.callbacks = [AfterStep(lambda step: graphs.append(counters["stats"]["unique_graphs"]))]
     trainer.run(islice(unlike_batches(CAPACITY), 1, None))
     print(json.dumps({"graphs": graphs, "breaks": counters["graph_break"]}))

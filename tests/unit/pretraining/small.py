@@ -26,7 +26,7 @@ from pipeline_src.pretraining.phases import Phase
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.distributed import init_distributed
 from pipeline_src.training.stop import catch_stop_requests
-from pipeline_src.training.trainer import Component, Trainer
+from pipeline_src.training.trainer import Callback, Trainer
 
 WAYS: dict[str, dict] = {  # of learning, as changes of the parameters
     "mlm": {},
@@ -79,7 +79,7 @@ def build_teacher(folder: Path, **changes: Any) -> BertForMaskedLM:
     return model
 
 
-class AfterStep(Component):
+class AfterStep(Callback):
     """Calls a function with the number of steps taken, after every step."""
 
     def __init__(self, call: Callable[[int], None]) -> None:
@@ -129,7 +129,9 @@ def train_phase(
         return
     torch.set_num_threads(1)
     with catch_stop_requests() as stop_request, init_distributed(shared.get("precision", "auto")) as distributed:
-        pretrain.fit(Phase(phase, **blocks), distributed, stop_request, components=[AfterStep(after_step)])
+        training = pretrain.PhaseTraining(Phase(phase, **blocks), distributed, stop_request)
+        training.trainer.callbacks.append(AfterStep(after_step))
+        training.run()
 
 
 def train_short() -> None:

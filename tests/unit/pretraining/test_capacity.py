@@ -17,9 +17,9 @@ from pipeline_src.common.registry import member_names, objective_spec
 from pipeline_src.models import attention, bert, deberta
 from pipeline_src.models.losses import aligned_logits, summed_cross_entropy
 from pipeline_src.pretraining import pretrain
-from pipeline_src.pretraining.capacity import ALIGNMENT, IGNORED, Capacity
+from pipeline_src.pretraining.capacity import ALIGNMENT, IGNORE_INDEX, Capacity
 from pipeline_src.pretraining.data import DataShard, TensorBatch
-from pipeline_src.pretraining.masking import LeftToRight, Unmasked
+from pipeline_src.pretraining.masking import CLMCollator, Collator
 from pipeline_src.training.distributed import Distributed
 from tests.unit.pretraining import at_capacity
 from tests.unit.pretraining.at_capacity import CAPACITY, ELECTRA, LENGTHS, make_batch, objective_of
@@ -72,7 +72,9 @@ def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
 
     tokens, predictions, sequences = len(batch.ids), len(batch.labels), len(batch.pair_label)
     assert torch.all(padded.ids[tokens:] == PAD) and torch.all(padded.predicted[predictions:] >= tokens)
-    assert torch.all(padded.labels[predictions:] == IGNORED) and torch.all(padded.pair_label[sequences:] == IGNORED)
+    assert torch.all(padded.labels[predictions:] == IGNORE_INDEX) and torch.all(
+        padded.pair_label[sequences:] == IGNORE_INDEX
+    )
     for fillers in (lengths[sequences:], rows[sequences:]):
         assert fillers.max() - fillers.min() <= 1
 
@@ -92,21 +94,18 @@ def test_a_batch_that_does_not_fit_is_one_clear_error(lengths, counts, exceeded)
         CAPACITY.pad(batch)
 
 
-@given(st.integers(1, 600), st.integers(2, 600), st.one_of(st.none(), st.integers(1, 40_000)))
+@given(st.integers(1, 600), st.integers(2, 600), st.integers(1, 40_000))
 @settings(deadline=None)
 def test_a_batch_is_split_into_near_equal_parts_within_the_limit(batch_size, length, max_tokens):
-    capacity = Capacity.of(batch_size, length, max_tokens, LeftToRight(3), PAD)
+    capacity = Capacity.of(batch_size, length, max_tokens, CLMCollator(3), PAD)
     assert capacity.predictions_per_sequence == length - 1 and capacity.real_sequences <= batch_size
-    assert max_tokens is None or capacity.real_sequences * length <= max(max_tokens, length)
+    assert capacity.real_sequences * length <= max(max_tokens, length)
     pieces = DataShard(max_tokens, sequences=capacity.real_sequences).split(np.full(batch_size, length))
     assert [number for piece in pieces for number in range(piece.start, piece.stop)] == list(range(batch_size))
     sizes = [piece.stop - piece.start for piece in pieces]
     assert max(sizes) == capacity.real_sequences and max(sizes) - min(sizes) <= 1
-    if max_tokens is None:
-        assert len(pieces) == 1
-    else:
-        assert len(pieces) == -(-batch_size // max(1, max_tokens // length))
-    assert Capacity.of(1, length, None, Unmasked(), PAD).predictions == 0
+    assert len(pieces) == -(-batch_size // max(1, max_tokens // length))
+    assert Capacity.of(1, length, max_tokens, Collator(), PAD).predictions == 0
 
 
 def test_batches_of_a_phase_are_padded(study, monkeypatch):
@@ -119,7 +118,7 @@ def test_batches_of_a_phase_are_padded(study, monkeypatch):
     assert unpadded is None  # on a CPU
     for rank in range(3):
         process = Distributed(rank, 3, torch.device("cpu"))
-        capacity = Capacity.of(4, 16, 50, examples.corruption, 0)
+        capacity = Capacity.of(4, 16, 50, examples.collator, 0)
         assert (capacity.real_sequences, capacity.predictions_per_sequence, capacity.pad_id) == (2, 2, 0)
         padded = list(made(phase, examples, 0, 2, process, capacity))
         for batch, unpadded in zip(padded, made(phase, examples, 0, 2, process, None), strict=True):

@@ -10,7 +10,7 @@ from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.pretraining.data import DataShard, PretrainingExamples
-from pipeline_src.pretraining.masking import MaskedLM
+from pipeline_src.pretraining.masking import MLMCollator
 from tests.frames import bert_templates
 
 CLS, SEP, MASK = 2, 3, 4
@@ -52,7 +52,7 @@ def open_examples(tmp_path, store, pairs: str = "nsp", **masking) -> Pretraining
     rules = PairRules(32, 0.1, 0.5, pairs, 2 if pairs == "none" else 3)
     np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), rules, [1]))
     special = np.isin(np.arange(200), (CLS, SEP, 0))
-    masked_lm = MaskedLM(0.15, Masking(**masking), MASK, special, np.zeros(200, bool), 1)
+    masked_lm = MLMCollator(0.15, Masking(**masking), MASK, special, np.zeros(200, bool), 1)
     return PretrainingExamples(tmp_path / "index.npy", store, masked_lm, bert_templates(CLS, SEP), pairs)
 
 
@@ -121,11 +121,11 @@ def test_every_example_once_an_epoch_and_resuming_changes_nothing(examples):
 
 def test_an_id_that_the_vocabulary_does_not_have_is_one_clear_error(tmp_path, store, examples):
     frames = bert_templates(CLS, SEP)
-    known = PretrainingExamples(tmp_path / "index.npy", store, examples.corruption, frames, "next_sentence", 0, 120)
+    known = PretrainingExamples(tmp_path / "index.npy", store, examples.collator, frames, "next_sentence", 0, 120)
     with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 1[23][0-9] of 120"):
         known.batch(np.arange(len(known)))
 
 
 def test_a_missing_index_is_one_clear_error(tmp_path, store, examples):
     with pytest.raises(PipelineError, match="no sample index"):
-        PretrainingExamples(tmp_path / "none.npy", store, examples.corruption, bert_templates(CLS, SEP), "none")
+        PretrainingExamples(tmp_path / "none.npy", store, examples.collator, bert_templates(CLS, SEP), "none")

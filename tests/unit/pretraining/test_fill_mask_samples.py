@@ -13,8 +13,8 @@ from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.objectives.mlm import BertObjective
 from pipeline_src.pretraining.data import PretrainingExamples
-from pipeline_src.pretraining.fill_mask_samples import SHOWN, TOP, FillMaskSamples
-from pipeline_src.pretraining.masking import LeftToRight, MaskedLM
+from pipeline_src.pretraining.fill_mask_samples import NUM_SAMPLES, TOP_K, FillMaskSamples
+from pipeline_src.pretraining.masking import CLMCollator, MLMCollator
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.distributed import single_process
@@ -39,9 +39,9 @@ def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExampl
     write_json(folder / "manifest.json", {"splits": {"validation": writer.close()}})
     store = TokenStore(folder, "validation")
     np.save(folder / "index.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, "nsp", 3), [1]))
-    masked = MaskedLM(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
+    masked = MLMCollator(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
     frames = bert_templates(CLS, SEP)
-    both = (PretrainingExamples(folder / "index.npy", store, how, frames, "nsp") for how in (masked, LeftToRight(SEP)))
+    both = (PretrainingExamples(folder / "index.npy", store, how, frames, "nsp") for how in (masked, CLMCollator(SEP)))
     return *both, load_tokenizer(folder)
 
 
@@ -55,14 +55,14 @@ def objective() -> BertObjective:
 def test_what_is_shown_can_be_judged(validation, objective):
     examples, _, tokenizer = validation
     found = FillMaskSamples(examples, tokenizer).fill(objective, 7, single_process())
-    assert len(found) == SHOWN and len({block["text"] for block in found}) == SHOWN
+    assert len(found) == NUM_SAMPLES and len({block["text"] for block in found}) == NUM_SAMPLES
     for block in found:
         words = block["text"].split()
         assert words.count(MASK) == 1 and block["answer"] in WORDS and block["step"] == 7
         assert not words[0].startswith("##") and "[SEP]" not in words and "[CLS]" not in words
         (candidates,) = block["candidates"]
         probabilities = [probability for _, probability in candidates]
-        assert len(candidates) == TOP and probabilities == sorted(probabilities, reverse=True)
+        assert len(candidates) == TOP_K and probabilities == sorted(probabilities, reverse=True)
 
 
 def test_part_of_a_word_is_not_shown(validation):
@@ -78,14 +78,14 @@ def test_part_of_a_word_is_not_shown(validation):
         (["'", MASK, WORDS[2]], word, False),
         ([WORDS[1], MASK, "-"], word, False),
     ):
-        assert masks._is_whole(tokens, 1, label) == whole, (tokens, PIECES[label])
+        assert masks._is_word(tokens, 1, label) == whole, (tokens, PIECES[label])
 
 
 def test_candidates_are_the_models_own_at_that_place(validation, objective):
     examples, _, tokenizer = validation
     masks = FillMaskSamples(examples, tokenizer)
     objective.train()
-    (block, *_), (batch, place, label, _) = masks.fill(objective, 1, single_process()), masks._samples[0]
+    (block, *_), (batch, place, label, *_) = masks.fill(objective, 1, single_process()), masks._samples[0]
     assert objective.training
     objective.eval()
     ids = torch.from_numpy(batch.ids)
@@ -118,9 +118,9 @@ def test_they_are_words_of_several_frequencies(validation):
     for number in range(len(examples)):
         batch = examples.batch(np.array([number]))
         times.update([*batch.ids.tolist(), *batch.labels.tolist()])
-    found = [PIECES.index(probe["answer"]) for *_, probe in FillMaskSamples(examples, tokenizer, num_common=5)._samples]
+    found = [PIECES.index(word.answer) for word in FillMaskSamples(examples, tokenizer, num_common=5)._samples]
     assert not {PIECES[token] for token in found} & set(SHORT)  # too short to carry content
     common = {token for token, _ in times.most_common(5)}
-    assert len(found) == SHOWN and not common & set(found)
+    assert len(found) == NUM_SAMPLES and not common & set(found)
     counts = [times[token] for token in found]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]

@@ -8,7 +8,7 @@ from pipeline_src.common.registry import member_names
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.pretraining.data import PretrainingExamples
-from pipeline_src.pretraining.masking import UNITS, LeftToRight, MaskedLM, corruption_of, shuffle
+from pipeline_src.pretraining.masking import UNITS, CLMCollator, MLMCollator, collator_class, shuffle
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from tests.frames import bert_templates
 
@@ -19,8 +19,8 @@ SPECIAL = np.isin(np.arange(ENTRIES), (CLS, SEP, 0))
 INNER = np.arange(ENTRIES) % 3 == 0  # every third id continues a word
 
 
-def masked_lm(mask_prob: float, seed: int = 1, **masking) -> MaskedLM:
-    return MaskedLM(mask_prob, Masking(**masking), MASK, SPECIAL, INNER, seed)
+def masked_lm(mask_prob: float, seed: int = 1, **masking) -> MLMCollator:
+    return MLMCollator(mask_prob, Masking(**masking), MASK, SPECIAL, INNER, seed)
 
 
 def batch(count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -168,7 +168,7 @@ def test_longer_ngrams_are_chosen_less_often():
 def test_marks_are_predicted_where_they_may_be(specials):
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, *"abcdefgh"], lowercase=True)
     marks = [tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]")]
-    model = MaskedLM.of(tokenizer, 0.5, Masking(mask_special_tokens=specials), seed=1)
+    model = MLMCollator.of(tokenizer, 0.5, Masking(mask_special_tokens=specials), seed=1)
     ids = np.array([marks[0], 6, 7, marks[1]] * 100)
     _, chosen = model.apply(ids, np.full(100, 4), np.arange(100))
     share = np.isin(ids[chosen], marks).mean()
@@ -198,7 +198,7 @@ def test_no_random_words_where_none_are_wanted():
 @pytest.mark.parametrize(("pairs", "marks"), [("none", 2), ("nsp", 3)])
 def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_path, store, pairs, marks):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), PairRules(32, 0.1, 0.5, pairs, marks), [1]))
-    examples = PretrainingExamples(tmp_path / "index.npy", store, LeftToRight(SEP), bert_templates(CLS, SEP), pairs)
+    examples = PretrainingExamples(tmp_path / "index.npy", store, CLMCollator(SEP), bert_templates(CLS, SEP), pairs)
     picked = np.asarray([4, 0, 7])
     batch = examples.batch(picked)
     places, labels = batch.predicted.tolist(), batch.labels.tolist()
@@ -207,9 +207,9 @@ def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_pat
         assert batch.ids[a] == CLS and batch.ids[b - 1] == SEP
         expected += [(place, batch.ids[place + 1]) for place in range(a, b - 1)]
     assert list(zip(places, labels, strict=True)) == expected
-    assert examples.corruption.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(places)
+    assert examples.collator.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(places)
     assert np.array_equal(batch.ids, examples.batch(picked, 3).ids)  # in any epoch
-    words = examples.corruption.predicts_unseen(batch.ids[batch.predicted], batch.labels)
+    words = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
     assert np.array_equal(words, batch.labels != SEP)
     assert batch.max_seqlen == np.diff(batch.cu_seqlens).max()
 
@@ -217,8 +217,8 @@ def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_pat
 def test_every_objective_of_the_parameters_is_there():
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True)
     ids = tokenizer.get_vocab()
-    made = {name: corruption_of(name)(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
-    assert made["clm"] == LeftToRight(ids["[SEP]"])
+    made = {name: collator_class(name).of(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
+    assert made["clm"] == CLMCollator(ids["[SEP]"])
     assert made["mlm"].mask_id == ids["[MASK]"]
     assert made["mlm"].special.nonzero()[0].tolist() == sorted(ids[token] for token in ("[PAD]", "[CLS]", "[SEP]"))
     assert made["mlm"].continuation.nonzero()[0].tolist() == [ids["##b"]]

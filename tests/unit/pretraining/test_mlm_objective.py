@@ -56,7 +56,9 @@ def test_without_pairs_nothing_trains_what_serves_them(batch, pairs):
     objective = build("mlm", pairs)
     sum(term.loss for term in objective(batch).values()).backward()
     without = {name for name, parameter in objective.model.named_parameters() if parameter.grad is None}
-    assert without == (set() if pairs else {name for name in objective.stored() if "pooler" in name or "seq_" in name})
+    assert without == (
+        set() if pairs else {name for name in objective.checkpoint_parameters() if "pooler" in name or "seq_" in name}
+    )
     assert pairs or len(without) == 4
 
 
@@ -88,8 +90,8 @@ def test_weights_are_drawn_by_the_generator_alone():
     other = build("mlm", True)
     other.init_weights(torch.Generator().manual_seed(1))
     words = "bert.embeddings.word_embeddings.weight"
-    assert not torch.equal(first.stored()[words], other.stored()[words])
-    assert first.stored()[words] is first.model.cls["predictions"].decoder.weight  # still tied
+    assert not torch.equal(first.checkpoint_parameters()[words], other.checkpoint_parameters()[words])
+    assert first.checkpoint_parameters()[words] is first.model.cls["predictions"].decoder.weight  # still tied
 
 
 def test_a_model_is_saved_and_stored_by_its_own_names():
@@ -97,7 +99,7 @@ def test_a_model_is_saved_and_stored_by_its_own_names():
     (saved,) = objective.saved_models().items()
     assert saved == ("", (objective.model, objective.config, "BertLMHeadModel"))
     expected = BertForPretraining(objective.config).named_parameters()
-    assert list(objective.stored()) == [name for name, _ in expected]
+    assert list(objective.checkpoint_parameters()) == [name for name, _ in expected]
     assert build("mlm", True).saved_models()[""].huggingface_class == "BertForPreTraining"
     assert {build(name, pairs).learns for name in ("mlm", "clm") for pairs in (True, False)} == {
         "masked words and next sentences",

@@ -119,9 +119,7 @@ def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(stud
     model = ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
     phase = Phase("phase1", 1, 0.15, model, PretrainParams(steps=Steps(phase1=6, phase2=0), train_batch_size=16))
     config = BertConfig.from_params(model, 50)
-    full, causal = (
-        pretrain.max_flops_per_step(phase, load_objective(name)(config, "none"), 16) for name in ("mlm", "clm")
-    )
+    full, causal = (pretrain.max_flops_per_step(phase, load_objective(name)(config, "none")) for name in ("mlm", "clm"))
     assert counted < 6 * full < 1.5 * counted and full < causal  # which predicts every token
 
 

@@ -13,7 +13,7 @@ from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.data import PretrainingExamples
-from pipeline_src.pretraining.masking import LeftToRight, MaskedLM
+from pipeline_src.pretraining.masking import CLMCollator, MLMCollator
 from pipeline_src.pretraining.validation import measure_examples, shared_batches, unigram_cross_entropy
 from pipeline_src.training.distributed import Distributed, single_process
 from pipeline_src.training.objective import load_objective
@@ -22,8 +22,8 @@ from tests.frames import bert_templates
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
 SPECIAL = np.isin(np.arange(ENTRIES), (0, CLS, SEP))
 OBJECTIVES = {
-    "mlm": MaskedLM(0.15, Masking(), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1),
-    "clm": LeftToRight(SEP),
+    "mlm": MLMCollator(0.15, Masking(), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1),
+    "clm": CLMCollator(SEP),
 }
 
 
@@ -91,7 +91,7 @@ def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, pro
 
 def test_figures_of_a_diverged_model_and_of_words_that_are_all_shown_are_json(tmp_path, store):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    shown = MaskedLM(
+    shown = MLMCollator(
         0.15, Masking(mask_ratio=0.0, random_ratio=0.0, keep_ratio=1.0), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1
     )
     examples = PretrainingExamples(tmp_path / "index.npy", store, shown, bert_templates(CLS, SEP), "none")

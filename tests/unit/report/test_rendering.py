@@ -15,8 +15,6 @@ from pipeline_src.report.rendering import FORMATS, MAX_TEXT_LENGTH, TEMPLATES, c
         (-0.25, "signed_three", "-0.250"),
         (6.4e9, "scientific", "6.400e9"),
         (0.5, "scientific", "5.000e-1"),
-        (2e4, "energy", "20.0 kJ"),
-        (5e5, "energy", "0.14 kWh"),
         (0.15, "percent_exact", "15\xa0%"),
         ([0.061, 0.072], "interval_percent", "6.1 to 7.2\xa0%"),
         (0.0004, "p", "p < 0.001"),

@@ -12,7 +12,7 @@ from tests.unit.report.conftest import Page
 
 LOG = {
     **{"flops": 100, "seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12_345.6, "mfu": 0.4123},
-    **{"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet, 2024", "joules": 5e5},
+    **{"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet, 2024"},
 }
 
 
@@ -39,7 +39,6 @@ def test_run_page_shows_time_memory_price_and_settings(results):
         "59 s",
         "12,346",
         "41.2 %",
-        "0.14 kWh",
         "812",
         "1,978",
         "steps in which torch compiled took",

@@ -14,7 +14,7 @@ from pipeline_src.common.files import hash_file
 from pipeline_src.config.data import VocabularyParams
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.pretraining.masking import MaskedLM
+from pipeline_src.pretraining.masking import MLMCollator
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
@@ -137,9 +137,9 @@ def test_unigram_ids_equal_sentencepiece(root):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masked_lm_masks_no_special_tokens(trained, kind):
+def test_mlm_collator_masks_no_special_tokens(trained, kind):
     tokenizer = load_tokenizer(trained / kind)
-    masked = MaskedLM.of(
+    masked = MLMCollator.of(
         tokenizer, 0.5, Masking(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0, unit="whole_word"), seed=1
     )
     ids, _ = read_templates(tokenizer).single.apply(Encoder(tokenizer).encode("the tokens of a batch laid end to end"))

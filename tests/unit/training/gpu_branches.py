@@ -86,7 +86,7 @@ def count_graphs() -> None:
     process, graphs = Distributed(0, 1, CPU, torch.bfloat16), []
     trainer = rehearsal_trainer(objective, process)
     edges = [[make_batch(np.random.default_rng(1), np.array(lengths))] for lengths in ([LONGEST] * 4, [30], [6])]
-    trainer.components = [AfterStep(lambda step: graphs.append(counters["stats"]["unique_graphs"]))]
+    trainer.callbacks = [AfterStep(lambda step: graphs.append(counters["stats"]["unique_graphs"]))]
     trainer.run([*pretraining_batches(int(batches)), *edges])
     objective.eval()
     with torch.no_grad(), process.autocast():
@@ -113,7 +113,7 @@ def train_together() -> None:
         compile_parts(objective)
     with init_distributed("bfloat16") as distributed:
         trainer = rehearsal_trainer(objective, distributed)
-        trainer.components = [CurveLogger([1], 2)]
+        trainer.callbacks = [CurveLogger([1], 2)]
         trainer.run(shared_batches(distributed))
         print(json.dumps(trainer.state.curve[-1]))
 

@@ -94,7 +94,7 @@ def on_gpu(make: Callable[[], Objective[Any]]) -> Objective[Any]:
 
 
 def rehearsal_trainer(objective: Objective[Any], distributed: Distributed, optimizer: str = "adamw") -> Trainer[Any]:
-    """The project's own, without components."""
+    """The project's own, without callbacks."""
     recipe = OptimizerConfig(1e-3, total_steps=1_000, decay_steps=0, optimizer=optimizer)
     return make_trainer(objective, recipe, distributed, name="rehearsal", last=1_000, seed=1)
 

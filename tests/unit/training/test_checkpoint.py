@@ -140,7 +140,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_other_settings_of_the_machine_go_on_from_the_checkpoint(study, monkeypatch, caplog):
+def test_other_run_settings_the_machine_go_on_from_the_checkpoint(study, monkeypatch, caplog):
     """The advice for a full GPU costs no step: what fits the machine is no part of a training's identity."""
     folder = interrupted(5, monkeypatch)
     seen = []

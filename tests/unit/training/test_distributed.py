@@ -5,7 +5,6 @@ import shutil
 import signal
 import socket
 import time
-from collections import namedtuple
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,6 @@ from pipeline_src.training.distributed import (
     FULL_SHARD,
     SHARD_GRAD_OP,
     Distributed,
-    choose_interface,
     choose_precision,
     distribute_like,
     full_tensor,
@@ -33,7 +31,6 @@ from pipeline_src.training.distributed import (
     init_distributed,
     shard,
     single_process,
-    source_address,
 )
 from tests.unit.training.processes import SRUN, STEADY, TORCHRUN, assert_same, finish, launch, new_study, said
 
@@ -389,49 +386,10 @@ def test_gpus_are_told_apart_by_what_cuda_was_told_to_see(gpus, monkeypatch):
     assert single_process().device.index == 0
 
 
-Address = namedtuple("Address", "address")
-INTERFACES = {
-    "lo": [Address("127.0.0.1"), Address("::1")],
-    "ib0": [Address("10.0.0.1"), Address("fe80::1%ib0")],
-    "eth0": [Address("192.168.0.1")],
-}
-
-
-class Store(dict):
-    """The store that the processes share."""
-
-    def set(self, key: str, value: str) -> None:
-        self[key] = value.encode()
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "interface"),
-    [
-        ("127.0.1.1", ["127.0.1.1", "10.0.0.2"], "ib0"),  # the first machine: its name is 127.0.1.1 on Debian
-        ("127.0.1.1", ["127.0.1.1"], "lo"),  # processes of one machine
-        ("192.168.0.1", ["10.0.0.1"], "eth0"),  # another machine
-        ("", ["10.0.0.2"], ""),  # no route
-        ("fe80::1", ["10.0.0.2"], "ib0"),
-    ],
-)
-def test_the_interface_is_the_one_that_routes_to_the_first_machine(own, others, interface):
-    routes = {"first": own, "10.0.0.2": "10.0.0.1"}
-    store = Store({f"address/{rank}": address.encode() for rank, address in enumerate(others, 1)})
-    world = 1 + len(others)
-    assert (
-        choose_interface(store, 0, world, "first", lambda host: routes.get(host, ""), lambda: INTERFACES) == interface
-    )
-
-
-def test_the_address_on_a_route():
-    assert source_address("127.0.0.1") == "127.0.0.1"
-    assert source_address("no such host") == ""
-
-
 @pytest.mark.parametrize(("rank", "reason"), [(0, "failed to listen"), (1, "timed out")])
 def test_processes_that_do_not_find_each_other_say_why(monkeypatch, rank, reason):
     """Another program has the port, or nobody does."""
-    monkeypatch.setattr(distributed, "STARTING", timedelta(seconds=1))
+    monkeypatch.setattr(distributed, "START_TIMEOUT", timedelta(seconds=1))
     with socket.socket() as taken:
         taken.bind(("", 0))
         if rank == 0:

@@ -16,7 +16,7 @@ from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import (
     EAGER_STEPS,
     LAUNCH_SECONDS,
-    UTILISATION,
+    MAX_UTILISATION,
     CapturedSteps,
     CopiedWeights,
     Outputs,
@@ -53,7 +53,7 @@ def trainer_of(precision: torch.dtype = torch.float32, optimizer: str = "adamw")
     objective.init_weights(torch.Generator().manual_seed(0))
     config = OptimizerConfig(1e-3, STEPS, warmup_steps=2, optimizer=optimizer)
     trainer = make_trainer(objective, config, Distributed(0, 1, CPU, precision), name="test", last=STEPS, seed=3)
-    trainer.components = [CurveLogger([2], STEPS)]
+    trainer.callbacks = [CurveLogger([2], STEPS)]
     return trainer
 
 
@@ -125,7 +125,7 @@ def test_auto_captures_only_where_launching_takes_longer_than_computing():
         choose_capture(True, 0.0, PEAK, trainer, True)
     trainer.distributed = Distributed(0, 1, torch.device("cuda"))
     trainer.optimizer.defaults["capturable"] = True
-    limit = LAUNCH_SECONDS * UTILISATION * PEAK
+    limit = LAUNCH_SECONDS * MAX_UTILISATION * PEAK
     assert choose_capture("auto", 0.9 * limit, PEAK, trainer, True) and not choose_capture(
         "auto", 1.1 * limit, PEAK, trainer, True
     )

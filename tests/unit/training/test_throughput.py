@@ -1,8 +1,6 @@
-"""What training costs: formulas against outside figures, peaks, energy, and the tracker's arithmetic."""
+"""What training costs: formulas against outside figures, peaks, and the tracker's arithmetic."""
 
 import json
-import sys
-import types
 from functools import partial
 
 import pytest
@@ -15,7 +13,6 @@ from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.training.throughput import (
     Compute,
     ComputeTracker,
-    EnergyMeter,
     Peak,
     datasheet_tflops,
     normalised_computation,
@@ -33,7 +30,7 @@ def every_row(sequences: int, tokens: int, squares: int, predictions: int) -> Wo
     return Workload(sequences, tokens, squares, predictions, tokens, squares)
 
 
-def test_flops_are_those_that_torch_counts():
+def test_training_flops_equal_those_that_torch_counts():
     """PyTorch's own counter over forward and backward of the real model, on sequences that need no padding."""
     sequences, length, predictions = 6, 16, 9
     model = BertForPretraining(TINY)
@@ -48,7 +45,7 @@ def test_flops_are_those_that_torch_counts():
     assert pooler / counted < 0.01
 
 
-def test_the_papers_training_comes_to_its_known_sum():
+def test_training_flops_of_papers_run_are_as_published():
     """42.6e9 token slots and 2.3e19 FLOP for base: 1 M steps of 256, 90 % at 128, 10 % at 512, 15 % predicted."""
     short, long = 900_000 * 256, 100_000 * 256
     tokens = short * 128 + long * 512
@@ -62,7 +59,7 @@ def counted(lengths: list[int], predictions: int) -> Workload:
     return every_row(len(lengths), sum(lengths), sum(length**2 for length in lengths), predictions)
 
 
-def test_attention_counts_squares():
+def test_compute_attention_counts_squared_lengths():
     compute = Compute(2, counted([3, 128, 60_000], 5) + counted([2], 1))
     work = compute.work
     assert (compute.steps, work.sequences, work.tokens, work.predictions) == (2, 4, 60_133, 6)
@@ -71,7 +68,7 @@ def test_attention_counts_squares():
     assert compute.flops(BASE) - without == 12 * 12 * 768 * work.squares
 
 
-def test_flops_of_the_rows_in_use_are_those_that_torch_counts():
+def test_training_flops_query_rows_equal_those_that_torch_counts():
     """As above, with the last block on five rows of each sequence of sixteen."""
     sequences, length, asked = 6, 16, 5
     model = BertForPretraining(TINY)
@@ -88,7 +85,7 @@ def test_flops_of_the_rows_in_use_are_those_that_torch_counts():
     assert counter.get_total_flops() == training_flops(TINY, work) + pooler
 
 
-def test_normalised_computation_of_the_paper():
+def test_normalised_computation_of_paper_is_as_published():
     assert normalised_computation(110e6, 1_000_000, 128_000) == pytest.approx(1.408e19, rel=1e-12)
     assert normalised_computation(340e6, 1_000_000, 128_000) == pytest.approx(4.352e19, rel=1e-12)
 
@@ -109,7 +106,7 @@ def test_normalised_computation_of_the_paper():
         ("NVIDIA GeForce RTX 3090 Ti", 80),
     ],
 )
-def test_datasheets_by_the_names_torch_gives(name, tflops):
+def test_datasheet_tflops_listed_gpu_is_found_by_name(name, tflops):
     assert datasheet_tflops(name) == tflops
 
 
@@ -117,7 +114,7 @@ def test_datasheets_by_the_names_torch_gives(name, tflops):
     "name",
     ["NVIDIA RTX A1000", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "GRID T4-16Q", ""],
 )
-def test_what_is_no_listed_chip_is_measured(name):
+def test_datasheet_tflops_unlisted_gpu_is_none(name):
     assert datasheet_tflops(name) is None
 
 
@@ -128,70 +125,21 @@ def test_peak_flops_cpu_is_measured_and_draws_no_random_number():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_the_peak_is_of_the_precision_that_training_computes_in():
+def test_peak_flops_measures_given_precision():
     assert "bfloat16 matrix product measured" in peak_flops(CPU, torch.bfloat16).source
 
 
-def powercap(tmp_path, zones):
-    for number, (name, joules) in enumerate(zones):
-        zone = tmp_path / f"intel-rapl:{number}"
-        zone.mkdir(exist_ok=True)
-        (zone / "name").write_text(f"{name}\n")
-        (zone / "energy_uj").write_text(f"{int(joules * 1e6)}\n")
-        (zone / "max_energy_range_uj").write_text("1000000000\n")
-    return tmp_path
-
-
-def test_rapl_adds_packages_and_memory_once_and_follows_a_counter_around(tmp_path):
-    names = ("package-0", "core", "dram", "package-1", "psys")
-    counter = EnergyMeter(CPU, powercap(tmp_path, zip(names, (10, 5, 1, 990, 1), strict=True)))
-    assert counter.joules() == 0
-    powercap(tmp_path, zip(names, (12, 7, 1.5, 5, 900), strict=True))
-    assert counter.joules() == pytest.approx(2 + 0.5 + 15)  # package-1 went past 1000
-    powercap(tmp_path, zip(names, (13, 7, 1.5, 5, 900), strict=True))
-    assert counter.joules() == pytest.approx(18.5)
-
-
-def test_energy_that_cannot_be_read_is_none(tmp_path):
-    assert EnergyMeter(CPU, tmp_path / "nothing").joules() is None
-    counter = EnergyMeter(CPU, powercap(tmp_path, [("package-0", 1)]))
-    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("")  # or no permission any more
-    assert counter.joules() is None and counter.joules() is None
-    assert EnergyMeter(torch.device("cuda")).joules() is None or torch.cuda.is_available()
-
-
-def test_a_gpu_is_asked_by_its_own_name(monkeypatch):
-    """NVML numbers all GPUs, CUDA the visible ones; NVML itself is stood in for."""
-    millijoules = iter((5000, 7500, 1000))
-    asked = []
-    nvml = types.SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: asked.append(uuid),
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(millijoules),
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="0f-1"))
-    counter = EnergyMeter(torch.device("cuda", 0))
-    assert asked == ["GPU-0f-1"] and counter.joules() == pytest.approx(2.5)
-    assert counter.joules() == pytest.approx(2.5)  # a driver started anew counts from 0: nothing is taken away
-    assert counter.joules() is None  # it stopped answering
-
-
 class Clock:
-    """The clock, energy meter and peak of a GPU of 10 watts and 1 GFLOP/s."""
+    """The clock and peak of a GPU of 1 GFLOP/s."""
 
     def __init__(self) -> None:
-        self.now = self.start = 100.0
+        self.now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
-    def joules(self) -> float:
-        return 10 * (self.now - self.start)
-
     def tracker(self, earlier=None, **more) -> ComputeTracker:
-        self.start = self.now
-        more = {"device": torch.device("meta"), "peak": Peak(1e9, "a test"), "energy": self, "clock": self} | more
+        more = {"device": torch.device("meta"), "peak": Peak(1e9, "a test"), "clock": self} | more
         return make_tracker(earlier, **more)
 
 
@@ -207,7 +155,7 @@ def make_tracker(earlier=None, device=CPU, **more):
     return tracker
 
 
-def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(clock):
+def test_throughput_is_of_training_time_since_last_call(clock):
     counts = clock.tracker(processes=2)
     counts.add(counted([10, 20], 4))
     clock.now += 2
@@ -221,20 +169,20 @@ def test_rates_are_of_the_time_since_the_last_call_without_what_is_no_training(c
     clock.now += 1
     assert counts.throughput()["tokens_per_second"] == pytest.approx(30.0)
     measured = counts.measured()
-    assert (measured["seconds"], measured["training_seconds"], measured["joules"]) == pytest.approx((54, 4, 540))
+    assert (measured["seconds"], measured["training_seconds"]) == pytest.approx((54, 4))
     assert measured["tokens_per_second"] == pytest.approx(90 / 4)
     assert measured["mfu"] == pytest.approx(measured["flops"] / (4 * 2e9))
     assert measured["peak_memory"] > 1e6
 
 
-def test_a_cpu_whose_peak_depends_on_its_load_has_no_mfu(clock):
+def test_throughput_on_cpu_has_no_mfu(clock):
     counts = clock.tracker(device=CPU)
     counts.add(counted([10, 20], 4))
     clock.now += 2
     assert counts.throughput() == {"tokens_per_second": 15.0}
 
 
-def test_steps_in_which_torch_compiles_enter_no_rate(clock):
+def test_throughput_excludes_steps_in_which_torch_compiles(clock):
     """A real compiled module: two graphs, one for the first batch and one more for a batch of one."""
 
     class Layer(torch.nn.Linear):
@@ -264,7 +212,7 @@ def test_steps_in_which_torch_compiles_enter_no_rate(clock):
     assert resumed["compile_seconds"] == 80 and resumed["tokens_per_second"] == pytest.approx(15)
 
 
-def test_graphs_of_validation_text_set_no_step_of_training_apart(clock):
+def test_aside_compilations_exclude_no_training_step(clock):
     counts = clock.tracker()
     with counts.aside():
         clock.now += 40
@@ -275,7 +223,7 @@ def test_graphs_of_validation_text_set_no_step_of_training_apart(clock):
     assert counts.measured()["compile_steps"] == 0
 
 
-def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
+def test_load_state_resumed_run_counts_as_uninterrupted_one(clock):
     whole, first = clock.tracker(), clock.tracker()
     steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
     for step in steps[:2]:
@@ -299,18 +247,12 @@ def test_a_run_that_goes_on_counts_what_one_that_never_stopped_does(clock):
         "tokens_per_batch": 64,
         "normalised_computation": 1000 * 3 * 64,
     }
-    assert second.measured()["seconds"] == pytest.approx(5) and second.measured()["joules"] == pytest.approx(50)
+    assert second.measured()["seconds"] == pytest.approx(5)
 
 
-def test_energy_of_a_part_is_no_energy_of_the_whole(clock):
-    state = clock.tracker().state() | {"joules": None}
-    clock.now += 1
-    assert clock.tracker(state).measured()["joules"] is None
-
-
-def test_add_step_of_any_size_takes_a_few_lines_and_reads_no_meter(clock):
+def test_add_step_of_any_size_takes_a_few_lines(clock):
     """It is called at every step, so it must cost microseconds."""
-    counts = clock.tracker(energy=types.SimpleNamespace(joules=pytest.fail))
+    counts = clock.tracker()
     sizes = [counted([128] * sequences, 20 * sequences) for sequences in (1, 256)]
     small, large = (count_python_lines(partial(counts.add, step)) for step in sizes)
     assert small == large < 200

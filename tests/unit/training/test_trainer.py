@@ -1,4 +1,4 @@
-"""The trainer: its steps, its guards, the rows of its curve, and its components."""
+"""The trainer: its steps, its guards, the rows of its curve, and its callbacks."""
 
 import weakref
 from dataclasses import asdict, dataclass, field
@@ -12,7 +12,7 @@ from pipeline_src.models.flops import Workload
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.throughput import ComputeTracker, Peak
 from pipeline_src.training.trainer import (
-    Component,
+    Callback,
     CurveLogger,
     LossTerm,
     Objective,
@@ -50,7 +50,7 @@ class Product(Objective[Number]):
 
 def trainer_of(model: Objective[Number], last: int, every: int = 2, **options) -> Trainer[Number]:
     config = OptimizerConfig(0.1, last, decay_steps=0, weight_decay=0.0, max_grad_norm=options.pop("clip", 1.0))
-    options = {"name": "trying", "seed": 5, "components": [CurveLogger([every], last)]} | options
+    options = {"name": "trying", "seed": 5, "callbacks": [CurveLogger([every], last)]} | options
     return make_trainer(model, config, single_process(), last=last, **options)
 
 
@@ -149,16 +149,16 @@ def test_errors_of_the_data_are_raised():
 
 
 def test_compute_is_counted_before_components_act():
-    class Watcher(Component):
+    class Watcher(Callback):
         def after_step(self, trainer):
-            seen.append(trainer.compute.deterministic()["tokens"])
+            seen.append(trainer.compute_tracker.deterministic()["tokens"])
 
     seen: list[int] = []
     sizes = type("Sizes", (), {"training_flops": lambda self, work: work.tokens})()
     compute = ComputeTracker(
         sizes, torch.device("cpu"), precision=torch.float32, parameters=1, tokens_per_batch=4, peak=Peak(1.0, "a test")
     )
-    train([1.0] * 4, compute=compute, components=[Watcher([2])])
+    train([1.0] * 4, compute_tracker=compute, callbacks=[Watcher([2])])
     assert seen == [8, 16]
 
 
@@ -167,20 +167,20 @@ def test_compute_is_counted_before_components_act():
     [([3, None], (), None, [3, 6]), ([3], (4,), None, [3, 4, 6]), ([2], (), 6, [2, 4]), ([], (), None, [])],
 )
 def test_a_component_is_due_at_its_steps(every, at, before, steps):
-    class Idle(Component):
+    class Idle(Callback):
         def after_step(self, trainer): ...
 
     assert [step for step in range(1, 8) if Idle(every, at, before).due(step)] == steps
 
 
 def test_losses_are_checked_before_components_act():
-    class Saver(Component):
+    class Saver(Callback):
         def after_step(self, trainer):
             saved.append(trainer.state.step)
 
     saved: list[int] = []
     with pytest.raises(PipelineError, match="NaN"):
-        train([1.0, float("nan")], components=[Saver([1])])
+        train([1.0, float("nan")], callbacks=[Saver([1])])
     assert saved == [1]
 
 

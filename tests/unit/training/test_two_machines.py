@@ -15,6 +15,7 @@ from tests.unit.training.processes import new_study
 
 ADDRESSES = {"IPv4": ("10.77.0.1", "10.77.0.2"), "IPv6": ("fd00:77::1", "fd00:77::2")}
 NAMES = ("first", "second")  # of the machines
+INTERFACE = {"GLOO_SOCKET_IFNAME": "veth0"}  # else gloo takes the address of the machine's name, 127.0.1.1
 pytestmark = pytest.mark.slow  # each starts two trainings
 PROGRAM = "from tests.unit.pretraining.small import train_short; train_short()"
 PATIENCE = 240  # seconds
@@ -50,10 +51,9 @@ class Machines:
         hosts = shlex.quote(str(self.folder / f"{self.spaces[number]}.hosts"))
         inner = f"hostname {NAMES[number]} && mount --bind {hosts} /etc/hosts && exec {shlex.join(command)}"
         outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MASTER_"))}
-        outer.pop("GLOO_SOCKET_IFNAME", None)
         return subprocess.Popen(
             ["ip", "netns", "exec", self.spaces[number], "unshare", "--uts", "sh", "-c", inner],
-            cwd=study, env=outer | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"} | more, text=True,
+            cwd=study, env=outer | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"} | INTERFACE | more, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
@@ -72,8 +72,10 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     made.part()
 
 
-def train(machines: Machines, family: str, study: Path, root: Path, command: list[str], **more: str) -> list[str]:
-    """What both said, which ended well."""
+def train(
+    machines: Machines, family: str, study: Path, root: Path, command: list[str], status: int = 0, **more: str
+) -> list[str]:
+    """Return the outputs of both, which must end with ``status``."""
     if not machines.join(ADDRESSES[family]):
         pytest.skip("this host makes no network namespaces")
     started = []
@@ -85,8 +87,8 @@ def train(machines: Machines, family: str, study: Path, root: Path, command: lis
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0, 0], "\n".join(texts)[-4000:]
-    assert (study / "models/pretrained/phase1/model.safetensors").exists()
+    assert [process.returncode for process in started] == [status, status], "\n".join(texts)[-4000:]
+    assert (study / "models/pretrained/phase1/model.safetensors").exists() == (status == 0)
     return texts
 
 
@@ -96,6 +98,14 @@ def test_tasks_of_srun_find_the_way_to_the_first_machine(machines, family, tmp_p
     changes = json.dumps({"phase1": 5})
     command = [sys.executable, "-c", PROGRAM, changes]
     train(machines, family, new_study(tmp_path / "study"), root, command, SLURM_STEP_NODELIST=",".join(NAMES))
+
+
+def test_tasks_that_meet_at_a_loopback_address_name_the_variable_to_set(machines, tmp_path, root):
+    """Without GLOO_SOCKET_IFNAME each machine gives its name's address, 127.0.1.1, to the other."""
+    command, names = [sys.executable, "-c", PROGRAM, json.dumps({"phase1": 5})], ",".join(NAMES)
+    alone = {"GLOO_SOCKET_IFNAME": "", "PIPELINE_HUNG_AFTER": "5", "SLURM_STEP_NODELIST": names}
+    texts = train(machines, "IPv4", new_study(tmp_path / "study"), root, command, 1, **alone)
+    assert any("cannot connect" in text and "GLOO_SOCKET_IFNAME" in text for text in texts)
 
 
 def test_workers_of_torchrun_find_the_way_to_the_first_machine(machines, tmp_path, root):
