@@ -36,7 +36,6 @@ TOOLS = {
     "show": ("pipeline_src.tools.show_examples", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.tools.export", "write examples as TFRecord or Parquet, or a model for other libraries"),
     "ablations": ("pipeline_src.tools.ablations", "queue and run the paper's ablations as DVC experiments"),
-    "parts": ("pipeline_src.tools.parts", "list the parts of a dump of one date in params.yaml"),
     "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
     "fill-mask": ("pipeline_src.tools.fill_mask", "the likeliest tokens at each [MASK] of a text"),
     "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),

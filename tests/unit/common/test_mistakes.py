@@ -40,7 +40,7 @@ NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
     "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
-    "plan --teraflops x", "plan --gpus x", "parts", "import", "import folder", "fill-mask [MASK] --top x",
+    "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
     "embed text --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip
 VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
