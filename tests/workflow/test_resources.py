@@ -76,6 +76,8 @@ def test_what_is_small_is_told_by_sizes_and_not_by_names(
     raw["corpus"]["sources"]["books"]["from"] = "own-books"
     if preset == "test":
         raw["corpus"]["sources"]["wikipedia"]["from"] = "own-wikipedia"
+    if preset == "bert-base":
+        raw["corpus"]["sources"]["wikipedia"]["parts"] = ["1-p1p41242"]
     raw["model"] |= changes
     plan = resources.StudyResources(Study(**raw), resources.Cluster())
     assert (plan.small_corpus, plan.small_training) == small

@@ -27,9 +27,9 @@ NOTHING_DONE = [  # in a folder where no stage has run
 NO_SUCH_THING = [
     "download --source nope", "download --source ../x", "clean --source ../x",
     "clean --source a/b",
-    "plan --preset nope", "plan --gpus -1", "plan --cores 0",
-    "preset", "preset nope", "preset ../x", "export folder", "export empty", "parts --date x", "import nope new",
-    "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",
+    "plan --preset nope", "plan --gpus -1", "plan --gpus 1", "plan --cores 0",
+    "preset", "preset nope", "preset ../x", "export folder", "export empty", "import nope new",
+    "ablations --only nope", "import folder folder",
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
     *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "embed text")
       for model in ("nope", "empty", "bytes", "folder", "wrong")),
