@@ -21,6 +21,8 @@ AT_ONCE = (
     "python -m pipeline_src preset --list",
     "python -m pipeline_src preset test",
     "python -m pipeline_src preset bert-base",
+    "python -m pipeline_src preset bert-mini",
+    "python -m pipeline_src preset roberta-base",
     "python -m pipeline_src preset multilingual",
     "python -m pipeline_src plan",
     "python -m pipeline_src plan --preset bert-base --gpus 8 --teraflops 300 --price 3",
