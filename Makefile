@@ -20,8 +20,8 @@ CORES ?= $(shell nproc 2> /dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 PIP := $(PYTHON) -m pip --python $(VENV)/bin/python --disable-pip-version-check
 # packages that mypy checks
-PACKAGES := common config download corpus tokenizer examples tasks finetuning evaluation report tools/planning
-TYPED := pipeline_src/*.py pipeline_src/tools/doctor.py pipeline_src/tools/ablations.py $(addprefix pipeline_src/,$(PACKAGES)) \
+PACKAGES := common config download corpus tokenizer examples tasks finetuning evaluation report
+TYPED := pipeline_src/*.py pipeline_src/tools/doctor.py pipeline_src/tools/plan.py pipeline_src/tools/ablations.py $(addprefix pipeline_src/,$(PACKAGES)) \
          pipeline_src/pretraining/train_word_vectors.py workflow/*.py benchmarks/*.py tests/stress/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -55,9 +55,14 @@ format: $(VENV)/test-installed
 	ruff format .
 	snakefmt --line-length 120 workflow/Snakefile
 
-# the study itself first: its corpus serves every experiment
+# The study itself first: its corpus serves every experiment. The second round has those that reuse a pretraining of the
+# first; what has failed is shown as Failed, and the same command queues it again.
+ABLATE = python -m pipeline_src ablations $(TABLE) --queue && dvc exp run --run-all --jobs $(or $(JOBS),2)
+
 ablations: study
-	python -m pipeline_src ablations $(TABLE) --jobs $(or $(JOBS),2)
+	$(ABLATE)
+	$(ABLATE)
+	@dvc queue status
 
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)

@@ -32,11 +32,10 @@ from pipeline_src.stages import STAGES
 # Tool: module (and function, if the module has several tools: NAME and add_NAME_arguments), one line for people.
 TOOLS = {
     "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
-    "plan": ("pipeline_src.tools.planning.plan", "sizes, FLOPs, time and cost of the study before it runs"),
+    "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
     "show": ("pipeline_src.tools.show_examples", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
     "ablations": ("pipeline_src.tools.ablations", "queue and run the paper's ablations as DVC experiments"),
-    "parts": ("pipeline_src.tools.parts", "list the parts of a dump of one date in params.yaml"),
     "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
     "fill-mask": ("pipeline_src.tools.fill_mask", "the likeliest tokens at each [MASK] of a text"),
     "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),
@@ -126,8 +125,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     """Check params.yaml, open the stage's log, run it, and write ``logs/<stage>/<item>.run.json``.
 
     The log has one message of a mistake that a user can fix, and the traceback of a bug. Time, host and versions are
-    only in the JSON file, never in a tracked output; ``logs/rates.jsonl`` gets the rate. Under DVC, a stage whose
-    parameters, dependencies or code were edited while it ran fails at its end, so that nothing false is recorded.
+    only in the JSON file, never in a tracked output. Under DVC, a stage whose parameters, dependencies or code were
+    edited while it ran fails at its end, so that nothing false is recorded.
     """
     from pipeline_src.config.machine import load_machine
 
@@ -139,7 +138,6 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     from pipeline_src.common.parallel import peak_memory, place, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
     from pipeline_src.config.study import check_unchanged, load_study
-    from pipeline_src.tools.planning.plan import record_run
 
     stage, dvc_stage = STAGES[name], os.environ.get("DVC_STAGE")
     try:
@@ -210,8 +208,6 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             "python": platform.python_version(),
         },
     )
-    if not rank:
-        record_run(name, item, study, seconds)
 
 
 def _is_text(word: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.study import Study
-from pipeline_src.tools.planning.sizes import CorpusSizes
+from pipeline_src.tools.plan import source_size
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440
@@ -97,7 +97,8 @@ class StudyResources:
 
     def __init__(self, study: Study, cluster: Cluster) -> None:
         self.study, self.cluster = study, cluster
-        self.small_corpus = CorpusSizes(study, lambda path: None).text() < SMALL_TEXT
+        text = sum(source_size(source).text for source in study.corpus.sources.values())
+        self.small_corpus = text < SMALL_TEXT
         steps, lengths = study.pretrain.steps, study.examples.max_seq_length
         tokens = study.pretrain.train_batch_size * (steps.phase1 * lengths.phase1 + steps.phase2 * lengths.phase2)
         weights = 12 * study.model.num_hidden_layers * study.model.hidden_size**2

@@ -27,7 +27,6 @@ class ArchitectureSpec:
         refused_objectives: objective -> reason why this encoder does not support it.
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
         factorized_embeddings: embeddings may be narrower than the encoder.
-        flops_by_formula: ``plan`` computes parameters and FLOPs from the sizes, without torch.
         blocks: ``own``, one a layer; ``shared`` by all layers; or ``none``.
         pads_sequences: its attention or recurrence computes on padded sequences, on a GPU too.
     """
@@ -36,7 +35,6 @@ class ArchitectureSpec:
     refused_objectives: Mapping[str, str] = field(default_factory=dict)
     refused_pairs: str = ""
     factorized_embeddings: bool = False
-    flops_by_formula: bool = False
     blocks: Literal["own", "shared", "none"] = "own"
     pads_sequences: bool = False
 
@@ -54,7 +52,6 @@ class ObjectiveSpec:
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
         only_architectures: the architectures that support it; empty for all.
         goes_on: it can start from a pretrained model (``pretrain.init_from``).
-        flops_by_formula: only the encoder and its heads run.
         fixed_capacity: its losses ignore filler sequences, predictions and pair labels; see
             :mod:`pipeline_src.pretraining.capacity`.
     """
@@ -67,7 +64,6 @@ class ObjectiveSpec:
     refused_pairs: str = ""
     only_architectures: tuple[str, ...] = ()
     goes_on: bool = False
-    flops_by_formula: bool = False
     fixed_capacity: bool = False
 
 

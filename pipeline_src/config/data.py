@@ -15,6 +15,7 @@ from pipeline_src.config.filters import FiltersParams
 from pipeline_src.config.schema import ListedOnce, Name, Section
 
 SENTENCES = Path(__file__).parents[1] / "corpus/sentences.yaml"
+ALL_PARTS = ("all",)  # every part that the publisher lists
 GENERAL_RULES = "und"  # ISO 639's code of an undetermined language
 # smallest vocab_size of each kind: five special tokens, and the 256 bytes of byte-level BPE
 FEWEST = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}
@@ -32,7 +33,7 @@ class SourceParams(Section):
     Attributes:
         entry: ``from`` in params.yaml: an entry of ``catalogue/sources``.
         date: date of the dump in Wikimedia's form (``20260901``), if the entry's addresses need one.
-        parts: parts of the entry, by the names in its addresses; none if it has no parts.
+        parts: parts of the entry, by the names in its addresses, or ``all``; none if it has no parts.
         language: ISO 639 code, by whose rules sentences are split; ``und`` for the general rules. Null: that of the
             dump or of the catalogue's entry, or else ``en``.
         segmenter: function that cuts text without spaces into words, for masks of whole words, as ``MODULE:FUNCTION``

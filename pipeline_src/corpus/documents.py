@@ -20,6 +20,7 @@ from typing import Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, parse_json_line, read_json, write_json
 from pipeline_src.common.paths import clean_text
+from pipeline_src.config.data import ALL_PARTS
 
 ENGLISH = "en"  # the language of a source that states none
 FEW = 10  # validation documents of a source, below which its figures say little
@@ -110,6 +111,13 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
     write_json(folder / "manifest.json", manifest)
     return manifest
+
+
+def part_names(raw: Path, parts: Sequence[str]) -> Sequence[str]:
+    """Return the names of a source's parts; ``all`` stands for every folder that the download has filled."""
+    if tuple(parts) != ALL_PARTS or (raw / ALL_PARTS[0]).exists():
+        return parts
+    return sorted(path.parent.name for path in raw.glob("*/source.json"))
 
 
 def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from pipeline_src.common.yaml_files import SOURCES
 from pipeline_src.config.data import CorpusParams, SourceParams
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import obtain, place
+from pipeline_src.download.parts import find_parts, wants_all_parts
 
 
 def run(corpus: CorpusParams, source: str) -> None:
@@ -30,7 +31,9 @@ def run(corpus: CorpusParams, source: str) -> None:
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
     """Yield the folder of each part below that of the source, and its entry of the catalogue with all filled in."""
-    entry = load_source(SOURCES, params.entry)
-    for part in params.parts or (None,):
-        where = f"corpus.sources.{source}"
+    entry, where = load_source(SOURCES, params.entry), f"corpus.sources.{source}"
+    parts = params.parts
+    if wants_all_parts(entry, parts):
+        parts = tuple(find_parts(params.entry, entry, params.date, where))
+    for part in parts or (None,):
         yield Path(part or "."), resolve(params.entry, entry, date=params.date, part=part, where=where)

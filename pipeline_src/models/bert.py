@@ -41,9 +41,7 @@ from pipeline_src.models.losses import (
     sampled_cross_entropy,
 )
 
-SPEC = ArchitectureSpec(
-    flops_by_formula=True,  # `plan` computes its FLOPs from its sizes, without torch
-)
+SPEC = ArchitectureSpec()
 
 
 class LayerNorm(nn.LayerNorm):

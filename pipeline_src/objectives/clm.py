@@ -10,7 +10,6 @@ SPEC = ObjectiveSpec(
     validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
     causal=True,
     corruption="left_to_right",
-    flops_by_formula=True,  # only the encoder and its head run
     refused_pairs="its first mark sees nothing",
     fixed_capacity=True,
 )

@@ -8,7 +8,6 @@ from pipeline_src.pretraining.mlm_objective import MLMObjective
 SPEC = ObjectiveSpec(
     terms={"mlm": 1.0, "nsp": 1.0},
     validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
-    flops_by_formula=True,  # only the encoder and its heads run
     goes_on=True,
     fixed_capacity=True,
 )

@@ -1,4 +1,7 @@
-"""Tool ``ablations``: named changes to the study, workflow/ablations/*.yaml, run as queued DVC experiments."""
+"""Tool ``ablations``: print and queue the experiments of workflow/ablations/*.yaml, named changes to the study.
+
+DVC runs its queue (``dvc queue start``, or ``dvc exp run --run-all``, which waits); ``report --experiments`` compares.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ import copy
 import json
 import shlex
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,7 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_name
 from pipeline_src.config.study import Study, check_study, load_study
-from pipeline_src.tools.planning.cost import make_objective, predicted_share
-from pipeline_src.tools.preset import preset_text, use_preset
+from pipeline_src.tools.plan import make_objective, phase_flops
 
 PARAMS, FOLDER = Path("params.yaml"), Path("workflow/ablations")
 AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}  # sections that no stage before fine-tuning reads
@@ -31,7 +32,6 @@ class Experiment:
     """One change to a study.
 
     Attributes:
-        name: DVC's name of the experiment.
         changes: dotted key of params.yaml -> value.
         paper: the paper's scores.
         pretraining: serialised parameters that determine the pretrained model.
@@ -45,16 +45,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Table:
-    """One file of ablations.
-
-    Attributes:
-        title: title of the table.
-        source: source of the paper's scores; None if the paper has no such table.
-        experiments: experiments in the file's order.
-        split: split of the paper's scores.
-        metrics: name of a score -> its metric.
-        study: the paper's scores of the unchanged study.
-    """
+    """One file of ablations; ``source`` is None if the paper has no such table, ``study`` has its unchanged scores."""
 
     title: str
     source: str | None
@@ -67,127 +58,83 @@ class Table:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("table", nargs="?", help="a file of workflow/ablations/, without .yaml (default: all of them)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="run only these experiments")
-    parser.add_argument("--preset", help="first put this study in place of params.yaml (with --print: only suppose it)")
-    parser.add_argument("--jobs", "-j", type=int, default=2, help="experiments at once (default: 2)")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--print", action="store_true", help="print the commands, and change nothing")
-    action.add_argument("--queue", action="store_true", help="queue the experiments, and start none")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these experiments")
+    parser.add_argument("--queue", action="store_true", help="queue them, instead of printing the commands; of those "
+                        "that share a pretraining only one, until it is done")  # fmt: skip
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print, queue, or run the experiments of one table or of all."""
-    if arguments.preset and not arguments.print:
-        use_preset(arguments.preset)
-    if not (arguments.preset and arguments.print):
-        load_study(PARAMS)
-    text = preset_text(arguments.preset) if arguments.preset else PARAMS.read_text(encoding="utf-8")
-    params = yaml.safe_load(text)
+    """Print the commands of one table or of all, or queue what is neither done nor waiting."""
+    load_study(PARAMS)
+    params = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))
     tables = [read_table(name, params) for name in ([arguments.table] if arguments.table else table_names())]
-    experiments = chosen([experiment for table in tables for experiment in table.experiments], arguments.only)
-    if arguments.print:
-        print("\n".join(line for table in tables for line in describe(table, experiments, params)))
+    names = [experiment.name for table in tables for experiment in table.experiments]
+    for name in arguments.only or ():
+        if name not in names:
+            raise PipelineError("no such experiment", name, where="--only", hint=f"there are {', '.join(names)}")
+    selected = [one for table in tables for one in table.experiments if one.name in (arguments.only or names)]
+    if not arguments.queue:
+        print("\n".join(line for table in tables for line in describe(table, selected)))
         return
-    experiments = _with_teachers(experiments, named=bool(arguments.table or arguments.only))
-    if arguments.queue:
-        queue(experiments, params)
-        twice = "; -j 1, for some share a pretraining" if len(waves(experiments)) > 1 else ""
-        print(f"next: dvc queue start -j {arguments.jobs}{twice}")
-        return
-    for wave in waves(experiments):
-        if queue(wave, params):
-            print("running; `dvc queue status` and `dvc queue logs NAME` show the progress", flush=True)
-            # failed experiments are reported below
-            dvc("exp", "run", "--run-all", "-j", str(arguments.jobs), quiet=True, check=False)
-        done = finished()
-        print("\n".join(f"{one.name}: {'success' if one.name in done else 'failed'}" for one in wave), flush=True)
-        if failed := [experiment.name for experiment in wave if experiment.name not in done]:
-            hint = f"`dvc queue logs {failed[0]}` shows why; the same command continues with what is not done"
-            raise PipelineError("experiments failed", ", ".join(failed), hint=hint)
-    print("next: `dvc exp show --only-changed` compares them, `dvc exp apply NAME` puts one in place")
+    for experiment in ready(selected, finished(), unfinished()):
+        if not (teacher := Path(experiment.changes.get("pretrain.teacher", "."))).exists():
+            print(f"{experiment.name}: left out, there is no teacher in {teacher}; docs/family.md")
+            continue
+        print(dvc(*command(experiment)).strip(), flush=True)
+    print("next: dvc queue start -j 2; when it is done, the same command queues what shares a pretraining")
 
 
-def describe(table: Table, experiments: Iterable[Experiment], params: dict[str, Any]) -> list[str]:
+def describe(table: Table, selected: Collection[Experiment]) -> list[str]:
     """Return lines for people: the command of each experiment and the paper's scores."""
 
     def paper(scores: dict[str, float]) -> str:
-        return "paper: " + ", ".join(f"{name} {value}" for name, value in scores.items())
+        return "  # paper: " + ", ".join(f"{name} {value}" for name, value in scores.items()) if scores else ""
 
-    wanted = {experiment.name for experiment in experiments}
-    lines = [f"# {table.title}: " + (f"{table.source}, {table.split}" if table.source else "not in the paper")]
-    if table.study:
-        lines.append(f"# the study as it is: {paper(table.study)}")
-    for experiment in table.experiments:
-        if experiment.name in wanted:
-            words = shlex.join(["dvc", *command(experiment, params)])
-            lines.append(words + (f"  # {paper(experiment.paper)}" if experiment.paper else ""))
-    return lines
+    title = f"# {table.title}: " + (f"{table.source}, {table.split}" if table.source else "not in the paper")
+    commands = [(shlex.join(["dvc", *command(one)]), one.paper) for one in table.experiments if one in selected]
+    study = [f"# the study as it is{paper(table.study)}"] if table.study else []
+    return [title, *study, *(line + paper(scores) for line, scores in commands)]
 
 
-def command(experiment: Experiment, params: dict[str, Any]) -> list[str]:
+def command(experiment: Experiment) -> list[str]:
     """Return the arguments of ``dvc`` that queue an experiment."""
     words = ["exp", "run", "--queue", "-n", experiment.name]
     for key, value in experiment.changes.items():
-        words += ["-S", f"{'' if present(key, params) else '+'}{key}={_hydra(value)}"]
+        words += ["-S", f"{key}={_hydra(value)}"]
     return words
 
 
-def waves(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
-    """Return the experiments that pretrain, then those that reuse one of these models from DVC's run-cache."""
-    first: dict[str, Experiment] = {}
+def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) -> Iterator[Experiment]:
+    """Yield what is neither done nor waiting; no two with the same pretraining, unless one with it is done.
+
+    Two at once would share a folder of checkpoints, which is locked; a later one takes the model from DVC's run-cache.
+    """
     experiments = list(experiments)
+    trained = {experiment.pretraining for experiment in experiments if experiment.name in done}
+    busy = {experiment.pretraining for experiment in experiments if experiment.name in waiting} - trained
     for experiment in experiments:
-        first.setdefault(experiment.pretraining, experiment)
-    leading = list(first.values())
-    return [wave for wave in (leading, [experiment for experiment in experiments if experiment not in leading]) if wave]
-
-
-def queue(experiments: Iterable[Experiment], params: dict[str, Any]) -> bool:
-    """Queue the experiments that are neither in DVC's queue nor done on this commit; return whether any is to run."""
-    waiting, done, open_ones = unfinished(), finished(), False
-    for experiment in experiments:
-        if experiment.name in done:
-            print(f"{experiment.name}: was done on this commit; `dvc exp remove {experiment.name}` forgets it")
-            continue
-        open_ones = True
-        if experiment.name not in waiting:
-            dvc(*command(experiment, params))
-    return open_ones
+        if experiment.name not in done | waiting and experiment.pretraining not in busy:
+            busy |= {experiment.pretraining} - trained
+            yield experiment
 
 
 def finished() -> set[str]:
     """Return the names of the experiments that are done on this commit."""
-    return set(dvc("exp", "list", "--name-only", quiet=True).split())
+    return set(dvc("exp", "list", "--name-only").split())
 
 
 def unfinished() -> set[str]:
     """Return the names of the experiments that DVC's queue holds or runs."""
-    lines = [line.split() for line in dvc("queue", "status", quiet=True).splitlines()]
+    lines = [line.split() for line in dvc("queue", "status").splitlines()]
     return {words[1] for words in lines if len(words) > 2 and words[-1] in ("Queued", "Running")}
 
 
-def chosen(experiments: list[Experiment], only: list[str] | None) -> list[Experiment]:
-    """Return the experiments that are named."""
-    unknown = set(only or ()) - {experiment.name for experiment in experiments}
-    if unknown:
-        known = ", ".join(experiment.name for experiment in experiments)
-        raise PipelineError("no such experiment", min(unknown), where="--only", hint=f"there are {known}")
-    return [experiment for experiment in experiments if not only or experiment.name in only]
-
-
-def _with_teachers(experiments: Iterable[Experiment], named: bool) -> list[Experiment]:
-    """Leave out experiments without their teacher; raise a PipelineError if they were asked for by name."""
-    kept = []
-    for experiment in experiments:
-        teacher = Path(experiment.changes.get("pretrain.teacher", "."))
-        if teacher.exists():
-            kept.append(experiment)
-        elif named:
-            hint = "put a pretrained model there as docs/family.md says, or leave out its experiments with --only"
-            raise PipelineError("no teacher here", teacher, where=experiment.name, hint=hint)
-        else:
-            print(f"{experiment.name}: left out, there is no teacher in {teacher}")
-    return kept
+def dvc(*words: str) -> str:
+    """Run DVC and return its output."""
+    done = subprocess.run(["dvc", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PipelineError("DVC failed", shlex.join(["dvc", *words]), where=done.stderr.strip(), hint="see above")
+    return done.stdout
 
 
 def table_names(folder: Path = FOLDER) -> list[str]:
@@ -196,13 +143,7 @@ def table_names(folder: Path = FOLDER) -> list[str]:
 
 
 def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Table:
-    """Read a table's experiments; each is checked as a study.
-
-    Args:
-        name: of the file, without suffix.
-        params: the study, as params.yaml holds it.
-        folder: that has the files.
-    """
+    """Read a table's experiments for a study, as params.yaml holds it; each is checked as a study."""
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
@@ -221,8 +162,8 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
         if equal_compute and not any(key.startswith("pretrain.steps.") for key in changes):
             changes |= equal_steps(changed, study)
             changed = check_study(apply(changes, params), f"{path}, {experiment}")
-        kept = changed.model_dump(mode="json", exclude=AFTER_PRETRAINING)
-        experiments.append(Experiment(experiment, changes, change.get("paper", {}), json.dumps(kept, sort_keys=True)))
+        pretraining = changed.model_dump_json(exclude=AFTER_PRETRAINING)
+        experiments.append(Experiment(experiment, changes, change.get("paper", {}), pretraining))
     return Table(experiments=tuple(experiments), **declared)
 
 
@@ -230,11 +171,11 @@ def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of ``params`` with dotted keys set."""
     changed = copy.deepcopy(params)
     for key, value in changes.items():
-        *blocks, last = key.split(".")
-        block = changed
-        for step in blocks:
-            block = block.setdefault(step, {})
-        block[last] = value
+        *sections, last = key.split(".")
+        section = changed
+        for name in sections:
+            section = section.setdefault(name, {})
+        section[last] = value
     return changed
 
 
@@ -255,28 +196,14 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
 
 
 def flops(study: Study, teacher: Study | None = None) -> float:
-    """Return the FLOPs of pretraining on full sequences: every model that is trained, and a teacher's forward passes.
-
-    Args:
-        study: what is counted.
-        teacher: the study of its teacher, if that one's folder does not exist; else ``study``.
-    """
-    from pipeline_src.models.flops import Workload
-
-    learning, share = make_objective(study, teacher or study), predicted_share(study)
-    total, batch = 0.0, study.pretrain.train_batch_size
-    for phase in ("phase1", "phase2"):
-        length, steps = getattr(study.examples.max_seq_length, phase), getattr(study.pretrain.steps, phase)
-        tokens, predictions = batch * length, round(share * batch * length)
-        rows = tokens if learning.spec.causal else min(tokens, predictions + batch)
-        work = Workload(batch, tokens, tokens * length, predictions, rows, rows * length)
-        total += float(steps) * learning.training_flops(work)
-    return total
+    """Return the FLOPs of pretraining on full sequences; ``teacher`` is the study of a teacher without a folder."""
+    objective = make_objective(study, teacher)
+    return sum(phase_flops(study, objective, phase) for phase, _ in study.pretrain.steps)
 
 
 def _value(study: Any, key: str) -> Any:
-    for step in key.split("."):
-        study = getattr(study, step)
+    for name in key.split("."):
+        study = getattr(study, name)
     return study
 
 
@@ -308,31 +235,8 @@ def _resolve(key: str, value: Any, study: Study) -> Any:
     return value
 
 
-def present(key: str, params: Any) -> bool:
-    """Return whether a study has a dotted key."""
-    for step in key.split("."):
-        if not isinstance(params, dict) or step not in params:
-            return False
-        params = params[step]
-    return True
-
-
 def _hydra(value: Any) -> str:
-    """Return a value as ``-S`` reads it."""
+    """Return a value as ``-S`` reads it; JSON is that but for quotes, which a folder's name needs none of."""
     if isinstance(value, list):
         return f"[{','.join(map(_hydra, value))}]"
-    words = {True: "true", False: "false", None: "null"}
-    return words[value] if value is None or isinstance(value, bool) else str(value)
-
-
-def dvc(*words: str, quiet: bool = False, check: bool = True) -> str:
-    """Run DVC and return its output, which is printed too unless ``quiet``."""
-    with tempfile.TemporaryFile("w+") as said:  # not a pipe: the workers that it starts would keep it open
-        status = subprocess.run(["dvc", *words], stdout=said, stderr=subprocess.STDOUT).returncode
-        said.seek(0)
-        text = said.read()
-    if status and check:
-        raise PipelineError("DVC refused", shlex.join(["dvc", *words]), where=text.strip(), hint="see above")
-    if not quiet:
-        print(text.strip(), flush=True)
-    return text
+    return value if isinstance(value, str) else json.dumps(value)

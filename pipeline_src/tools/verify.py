@@ -173,7 +173,8 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Seque
     start, first = _nearest_start(step, ledger, ledgers)
     tokenizer = load_tokenizer(VOCABULARY)
     examples = open_training_examples(phase, tokenizer)
-    trainer = make_phase_trainer(
+    step_range = StepRange(start, first, step)
+    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, step_range=step_range)
         phase, tokenizer, examples.pairs, distributed, step_range=StepRange(start, first, step)
     )
     capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)

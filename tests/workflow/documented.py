@@ -21,10 +21,12 @@ AT_ONCE = (
     "python -m pipeline_src preset --list",
     "python -m pipeline_src preset test",
     "python -m pipeline_src preset bert-base",
+    "python -m pipeline_src preset bert-mini",
+    "python -m pipeline_src preset roberta-base",
     "python -m pipeline_src preset multilingual",
     "python -m pipeline_src plan",
-    "python -m pipeline_src plan --preset bert-base --gpus 8 --teraflops 300 --price 3 --whole-dump",
-    "python -m pipeline_src ablations table5 --print",
+    "python -m pipeline_src plan --preset bert-base --gpus 8 --teraflops 300 --price 3",
+    "python -m pipeline_src ablations table5",
 )
 # Run by test_documented_commands.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (

@@ -78,6 +78,8 @@ def test_study_resources_small_is_decided_by_sizes(
     raw["corpus"]["sources"]["books"]["from"] = "own-books"
     if preset == "test":
         raw["corpus"]["sources"]["wikipedia"]["from"] = "own-wikipedia"
+    if preset == "bert-base":
+        raw["corpus"]["sources"]["wikipedia"]["parts"] = ["1-p1p41242"]
     raw["model"] |= changes
     plan = resources.StudyResources(Study(**raw), resources.Cluster())
     assert (plan.small_corpus, plan.small_training) == small

@@ -24,7 +24,15 @@ from pipeline_src.corpus.books.markdown import markdown_paragraphs
 from pipeline_src.corpus.books.near_duplicates import Copies, Shingles, digest, normal_words, shingle
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
 from pipeline_src.corpus.books.readers import RawDocument, count_others, find_books, read_books, suffix_of
-from pipeline_src.corpus.documents import ENGLISH, Document, keep_words, read_origins, write_manifest, write_shard
+from pipeline_src.corpus.documents import (
+    ENGLISH,
+    Document,
+    keep_words,
+    part_names,
+    read_origins,
+    write_manifest,
+    write_shard,
+)
 from pipeline_src.corpus.dropped import CHARACTERS, DroppedSample
 from pipeline_src.corpus.filters import Refusal, refusal
 from pipeline_src.corpus.language import check_language
@@ -80,7 +88,7 @@ def run(source: str, params: FilesParams) -> None:
     raw = read_books(
         source, paths, params.sentences_per_document, params.encoding, params.text_column, books_filter.encodings
     )
-    origins = read_origins(files, params.parts)
+    origins = read_origins(files, part_names(files, params.parts))
     language = params.language or next((each["language"] for each in origins if "language" in each), ENGLISH)
     check_language(params.filters, language, source)
     cleaned = map_in_order(partial(clean_document, params=params, language=language), raw)

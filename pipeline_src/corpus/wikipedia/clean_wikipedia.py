@@ -30,6 +30,7 @@ from pipeline_src.corpus.documents import (
     Document,
     ShardSlice,
     keep_words,
+    part_names,
     read_origins,
     read_slice,
     write_manifest,
@@ -85,7 +86,8 @@ def run(source: str, params: WikipediaParams) -> None:
         OSError: the disk is full.
     """
     files = raw_files(source)
-    dumps = {name: find_dump(files / name) for name in sorted(params.parts or ("",))}
+    names = part_names(files, params.parts)
+    dumps = {name: find_dump(files / name) for name in sorted(names or ("",))}
     parts = [DumpPart(name, dump, read_siteinfo(read_head(dump))) for name, dump in dumps.items()]
     siteinfo = parts[0].siteinfo
     check_language(params.filters, params.language or siteinfo.language, source)
@@ -124,7 +126,7 @@ def run(source: str, params: WikipediaParams) -> None:
             dropped_lines=dict(sorted(lines.items())),
             unknown_templates=most_frequent(unknown),
             corrupt_streams=corrupt,
-            sources=[{**origin, "language": siteinfo.language} for origin in read_origins(files, params.parts)],
+            sources=[{**origin, "language": siteinfo.language} for origin in read_origins(files, names)],
         )
         if not manifest["documents"]:
             raise PipelineError(

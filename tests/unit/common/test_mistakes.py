@@ -28,10 +28,10 @@ NOTHING_DONE = [  # in a folder where no stage has run
 NO_SUCH_THING = [
     "download --source nope", "download --source ../x", "clean --source ../x",
     "clean --source a/b",
-    "plan --preset nope", "plan --gpus -1", "plan --cores 0",
+    "plan --preset nope", "plan --gpus -1", "plan --gpus 1", "plan --cores 0",
     "preset", "preset nope", "preset ../x", "export folder --format parquet",
-    "export empty --format hub", "parts --date x", "import nope new",
-    "parts --date 20260901 --dump nope", "parts --date 20260901 --dump own-wikipedia", "import folder folder",
+    "export empty --format hub", "import nope new",
+    "ablations --only nope", "import folder folder",
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
     *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "export new --format sentence-transformers")
       for model in ("nope", "empty", "bytes", "folder", "wrong")),
@@ -40,7 +40,7 @@ NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
     "finetune --task rte",
     "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
-    "plan --teraflops x", "plan --gpus x", "parts", "import", "import folder", "fill-mask [MASK] --top x",
+    "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
     "export new --format hub --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip
 VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]

