@@ -175,8 +175,6 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Seque
     examples = open_training_examples(phase, tokenizer)
     step_range = StepRange(start, first, step)
     trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, step_range=step_range)
-        phase, tokenizer, examples.pairs, distributed, step_range=StepRange(start, first, step)
-    )
     capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
     trainer.run(phase_batches(phase, examples, first, step, distributed, capacity))
     with TemporaryDirectory() as scratch:
