@@ -35,7 +35,7 @@ TOOLS = {
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
     "show": ("pipeline_src.tools.show_examples", "print pretraining examples as readable text, with their masks"),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
-    "ablations": ("pipeline_src.tools.ablations", "queue and run the paper's ablations as DVC experiments"),
+    "ablations": ("pipeline_src.tools.ablations", "print or queue the paper's ablations as DVC experiments"),
     "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
     "fill-mask": ("pipeline_src.tools.fill_mask", "the likeliest tokens at each [MASK] of a text"),
     "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),

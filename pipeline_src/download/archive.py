@@ -36,6 +36,8 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
                 _copy(zipped.open, members, folder, max_bytes, name)
         else:
             with tarfile.open(archive) as tar:
+                if negative := [member for member in members.values() if tar.getmember(member).size < 0]:
+                    raise tarfile.ReadError(f"{shown_text(negative[0])} has a negative size")
                 _copy(tar.extractfile, members, folder, max_bytes, name)
                 assert tar.fileobj is not None
                 while tar.fileobj.read(BLOCK_BYTES):  # gzip's checksum is at the end

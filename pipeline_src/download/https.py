@@ -31,6 +31,7 @@ TIMEOUT = 60.0  # seconds without a byte until a connection is given up
 SLOW_SECONDS, MIN_PROGRESS = 300.0, 1 << 16  # a connection with fewer bytes in this time is given up
 MAX_BYTES = 1 << 40  # of a file of unknown size
 BLOCK_BYTES = 1 << 18
+CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 HEADERS = {"User-Agent": "pipeline_src (reproducible BERT pipeline; python-requests)", "Accept-Encoding": "identity"}
 
@@ -143,14 +144,18 @@ def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
     with response:
         if start and response.status_code == 206:
             part = response.headers.get("Content-Range", "")
-            if not part.startswith(f"bytes {start}-"):
+            match = CONTENT_RANGE.fullmatch(part)
+            if match is None or int(match[1]) != start:
                 partial.path.unlink()
                 raise _Permanent(f"a part that was not asked for: {shown_text(part)}")
+            is_rest = int(match[2]) + 1 == int(match[3])
         else:
-            start = 0
+            start, is_rest = 0, True
             _check_reply(response, url, partial)
             partial.edition = response.headers.get("ETag") or response.headers.get("Last-Modified", "")
         _save(response, partial, start)
+    if not is_rest:  # a server may send less than was asked for
+        raise _Temporary(f"only a part of the rest: {shown_text(part)}")
 
 
 def _open(session: requests.Session, url: str, start: int, edition: str) -> requests.Response:
@@ -198,7 +203,7 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
     if total is not None and total > limit:
         raise _Permanent(f"{total:,} bytes, more than the {limit:,} it may have")
     usage = shutil.disk_usage(partial.path.parent)
-    if total is not None and usage.total and total - start > usage.free:  # some file systems tell no size
+    if total is not None and usage.total and total - partial.num_bytes > usage.free:  # some file systems tell no size
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with open(partial.path, "ab" if start else "wb") as file, Progress(partial.path.stem, total, "B") as progress:
         progress.advance(start)

@@ -32,27 +32,29 @@ def find_parts(name: str, source: Source, date: str | None, where: str = "corpus
     if date is None:
         raise PipelineError(f"{name} needs a date", where=f"{where}.date in params.yaml", hint="set it, as 20260901")
     address = file.checksum_file.format(date=date)
-    try:
-        listed = published_list(address, again=True)
-    except PipelineError as error:
-        if "HTTP 404" not in str(error.where):
-            raise
-        raise PipelineError(
-            "no dump of that date", date, where=address,
-            hint=f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted",
-        ) from None  # fmt: skip
-    names = {line.split()[-1].lstrip("*") for line in listed.splitlines() if line.strip()}
-    template = "{part}" if "{part}" in file.path else GROUP.sub(r"{\1}", source.part)
-    matches = filter(None, map(_file_names(source, date).fullmatch, names))
-    parts = sorted((template.format(**match.groupdict()) for match in matches), key=_natural)
-    files = {file.path for part in parts for file in resolve(name, source, date=date, part=part).files}
-    if not parts or not files <= names:
-        raise PipelineError(
-            "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
-            min(files - names, default=file.path.replace("{date}", date)), where=address,
-            hint="wait until the publisher has made it, or choose an earlier date",
-        )  # fmt: skip
-    return parts
+    missing: set[str] = set()
+    for again in (False, True):  # the list kept of an earlier run serves if it is complete
+        try:
+            listed = published_list(address, again=again)
+        except PipelineError as error:
+            if "HTTP 404" not in str(error.where):
+                raise
+            raise PipelineError(
+                "no dump of that date", date, where=address,
+                hint=f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted",
+            ) from None  # fmt: skip
+        names = {line.split()[-1].lstrip("*") for line in listed.splitlines() if line.strip()}
+        template = "{part}" if "{part}" in file.path else GROUP.sub(r"{\1}", source.part)
+        matches = filter(None, map(_file_names(source, date).fullmatch, names))
+        parts = sorted((template.format(**match.groupdict()) for match in matches), key=_natural)
+        missing = {file.path for part in parts for file in resolve(name, source, date=date, part=part).files} - names
+        if parts and not missing:
+            return parts
+    raise PipelineError(
+        "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
+        min(missing, default=file.path.replace("{date}", date)), where=address,
+        hint="wait until the publisher has made it, or choose an earlier date",
+    )  # fmt: skip
 
 
 def _file_names(source: Source, date: str) -> re.Pattern[str]:

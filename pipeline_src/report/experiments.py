@@ -11,10 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import TASKS, task_predictions
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.columns import Difference, ScoreRow, score_rows
 from pipeline_src.report.results import fitting_results
 
@@ -90,7 +89,7 @@ def read_experiment(name: str) -> Experiment:
         raise PipelineError("no results of the experiment", name, where=error, hint=hint) from None
     with fitting_results("comparison"):
         rows = score_rows(json.loads(scores))
-        return Experiment(name, json.loads(summary), rows, dotted(yaml.safe_load(params)), commit)
+        return Experiment(name, json.loads(summary), rows, dotted(parse_yaml(params)), commit)
 
 
 def resolve(name: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import yaml
 from markupsafe import Markup, escape
 
 from pipeline_src.common.progress import duration
+from pipeline_src.common.yaml_files import parse_yaml
 
 TEMPLATES = Path(__file__).with_name("templates")
 DASH = "–"
@@ -19,8 +19,8 @@ MAX_TEXT_LENGTH = 420  # characters of an example's text
 
 
 def load_yaml(path: Path) -> Any:
-    """Read a YAML file, by libyaml if it is installed."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    """Return the values of a YAML file of the project."""
+    return parse_yaml(path.read_text(encoding="utf-8"))
 
 
 def scientific(value: float) -> str:

@@ -99,7 +99,7 @@ def _few_validation_documents(corpus: dict[str, Any]) -> list[str]:
 
 
 def _diagnoses(results: Results) -> list[str]:
-    """Where each phase lies next to measured trainings; see ``pretraining/diagnosis.py``."""
+    """Where each phase lies next to measured trainings; see ``pretraining/loss_monitor.py``."""
     return [
         f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}."
         for phase, result in results.pretrain.items()

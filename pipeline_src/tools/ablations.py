@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_name
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.tools.plan import make_objective, phase_flops
 
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print the commands of one table or of all, or queue what is neither done nor waiting."""
     load_study(PARAMS)
-    params = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))
+    params = parse_yaml(PARAMS.read_text(encoding="utf-8"))
     tables = [read_table(name, params) for name in ([arguments.table] if arguments.table else table_names())]
     names = [experiment.name for table in tables for experiment in table.experiments]
     for name in arguments.only or ():
@@ -147,7 +146,7 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
-    declared = yaml.safe_load(path.read_text(encoding="utf-8"))
+    declared = parse_yaml(path.read_text(encoding="utf-8"))
     study, equal_compute = check_study(params), declared.pop("equal_compute", False)
     experiments = []
     for experiment, change in declared.pop("experiments").items():

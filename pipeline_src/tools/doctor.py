@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,10 +55,25 @@ def main(arguments: argparse.Namespace) -> int:
     parameters, study = read_study()
     findings = [parameters, check_versions(installed_versions())]
     if study is not None:
-        checks = (check_memory, check_disk, check_sources, check_start_model)
-        findings += [check_torch(), *(check(study) for check in checks)]
+        checks = {
+            "memory": check_memory,
+            "disk": check_disk,
+            "sources": check_sources,
+            "start model": check_start_model,
+        }
+        findings += [check_torch(), *(checked(name, check, study) for name, check in checks.items())]
     print(json.dumps([asdict(finding) for finding in findings], indent=2) if arguments.json else in_words(findings))
     return 2 if any(finding.state == PROBLEM for finding in findings) else 0
+
+
+def checked(name: str, check: Callable[[Any], Finding], study: Any) -> Finding:
+    """Return what a check found; one that cannot be made is a finding too."""
+    try:
+        return check(study)
+    except ImportError as error:
+        return Finding(name, WARNING, f"not known: {error.name} is not installed", ENVIRONMENT)
+    except PipelineError as error:
+        return _mistake(name, error)
 
 
 def in_words(findings: Sequence[Finding]) -> str:

@@ -16,13 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import START_MODEL
 from pipeline_src.common.registry import objective_spec
-from pipeline_src.common.yaml_files import MODELS, SOURCES
+from pipeline_src.common.yaml_files import MODELS, SOURCES, parse_yaml
 from pipeline_src.config.data import SourceParams, WikipediaParams
 from pipeline_src.config.machine import load_machine
 from pipeline_src.config.study import Study, check_study, load_study
@@ -135,7 +133,7 @@ def main(arguments: argparse.Namespace) -> None:
         hint = "give --teraflops; docs/your-cluster.md says how to measure it, and what others reached"
         raise PipelineError("no rate of a GPU", where="--gpus", hint=hint)
     name = arguments.preset
-    study = load_study(PARAMS) if name is None else check_study(yaml.safe_load(preset_text(name)), f"{name}.yaml")
+    study = load_study(PARAMS) if name is None else check_study(parse_yaml(preset_text(name)), f"{name}.yaml")
     load_machine().choose_code_paths()  # before torch is imported
     objective = make_objective(study)
     if arguments.teraflops is None:
@@ -316,7 +314,7 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     from torch.utils.benchmark import Timer
 
     objective = make_objective(study)
-    if objective.predictor is None:  # TinyBERT's predicts no tokens
+    if objective.predictor != "model":  # ELECTRA's generator is smaller, TinyBERT's model predicts no tokens
         pretrain = study.pretrain.model_copy(update={"objective": "mlm"})
         objective = make_objective(study.model_copy(update={"pretrain": pretrain}))
     objective.to_empty(device="cpu")

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import CommentMark
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.study import check_study
 
 PRESETS, PARAMS = Path("workflow/presets"), Path("params.yaml")
@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> None:
             print(f"{path.stem:<20} {_title(path)}")
         return
     text = preset_text(arguments.name)
-    check_study(yaml.safe_load(text), PRESETS / f"{arguments.name}.yaml")
+    check_study(parse_yaml(text), PRESETS / f"{arguments.name}.yaml")
     with atomic_file(PARAMS) as file:
         file.write(text)
     print(f"params.yaml is now the study {arguments.name!r}; `git diff params.yaml` shows what changed")

@@ -283,7 +283,6 @@ def test_snakemake_dry_run_of_bert_base_requests_cluster_resources(
 ) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("python", "-m", "pipeline_src", "preset", "bert-base")
-    project.edit("params.yaml", "      - 1-p1p41242\n", "      - 1-p1p41242\n      - 2-p41243p151573\n")
     options = ["-n", "all", "--config", "nodes=2", "gpus_per_node=4"]
     said = project.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))

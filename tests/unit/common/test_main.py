@@ -171,11 +171,11 @@ def test_a_panic_of_a_library_in_rust_is_a_clear_error(study, monkeypatch, capsy
     assert "a library in Rust failed: Onig: Regex search error: retry-limit-in-match over" in said
 
 
-def test_a_word_too_many_is_told_with_the_usage_of_its_command(capsys):
+def test_main_unrecognized_argument_prints_usage_of_its_command(capsys):
     with pytest.raises(SystemExit) as stop:
-        command.main(["generate", "The", "house"])
+        command.main(["fill-mask", "The", "house"])
     said = capsys.readouterr().err
-    assert stop.value.code == 2 and "pipeline_src generate [-h]" in said and said.endswith("goes in quotes\n")
+    assert stop.value.code == 2 and "pipeline_src fill-mask [-h]" in said and said.endswith("goes in quotes\n")
 
 
 def test_a_stage_that_was_stopped_goes_on_in_its_log(study, monkeypatch, capsys):

@@ -158,6 +158,20 @@ def test_download_file_changed_between_attempts_starts_over(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_download_server_that_caps_ranges_is_asked_for_the_rest(tmp_path: Path) -> None:
+    body = b"x" * 300_000
+    start = reply(body=body[:100_000], Content_Length="300000", ETag='"1"')
+    middle = reply(
+        "206 Partial Content", body[:90_000], Content_Length="90000", Content_Range="bytes 100000-189999/300000"
+    )
+    rest = reply(
+        "206 Partial Content", body[:110_000], Content_Length="110000", Content_Range="bytes 190000-299999/300000"
+    )
+    with replying([start, middle, rest]) as address:
+        https.download([address], tmp_path / "a", checked=False)
+    assert (tmp_path / "a").read_bytes() == body
+
+
 def test_download_partial_without_checksum_starts_over(web, tmp_path: Path) -> None:
     (tmp_path / "a.partial").write_bytes(b"x" * 10)
     web.files["/a"] = b"whole"

@@ -39,11 +39,24 @@ def entry_on(web: Any, name: str = "enwiki") -> Source:
     return source.model_copy(update={"files": tuple(files)})
 
 
-def test_find_parts_come_in_natural_order_from_a_new_list(web: Any, project: Path) -> None:
+def test_find_parts_come_in_natural_order(web: Any, project: Path) -> None:
     web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
     assert find_parts("enwiki", entry_on(web), DATE) == RANGES
-    web.files[f"/{DATE}/sums.txt"] = listing(RANGES[:2])
-    assert find_parts("enwiki", entry_on(web), DATE) == RANGES[:2]
+
+
+def test_find_parts_kept_list_needs_no_network(web: Any, project: Path) -> None:
+    web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
+    parts = find_parts("enwiki", entry_on(web), DATE)
+    del web.files[f"/{DATE}/sums.txt"]
+    assert find_parts("enwiki", entry_on(web), DATE) == parts
+
+
+def test_find_parts_unfinished_list_is_fetched_again(web: Any, project: Path) -> None:
+    web.files[f"/{DATE}/sums.txt"] = listing([])
+    with pytest.raises(PipelineError, match="no part is listed"):
+        find_parts("enwiki", entry_on(web), DATE)
+    web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
+    assert find_parts("enwiki", entry_on(web), DATE) == RANGES
 
 
 def test_find_parts_dump_without_parts_is_an_error(project: Path) -> None:

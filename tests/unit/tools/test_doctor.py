@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from pipeline_src import __main__ as command
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
@@ -125,6 +126,18 @@ def test_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
     given = {"vocabulary": study.vocabulary.model_copy(update={"kind": "given"})}
     given["pretrain"] = study.pretrain.model_copy(update={"init_from": "."})
     assert doctor.check_start_model(study.model_copy(update=given)).state == PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(ImportError("no", name="torch"), WARNING), (PipelineError("no such part", "x", hint="name another"), PROBLEM)],
+)
+def test_checked_check_that_fails_is_a_finding(error: Exception, state: str) -> None:
+    def check(study: object) -> doctor.Finding:
+        raise error
+
+    finding = doctor.checked("memory", check, None)
+    assert (finding.check, finding.state) == ("memory", state)
 
 
 def test_usable_memory_is_what_a_container_may_use(tmp_path: Path) -> None:
