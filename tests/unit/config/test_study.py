@@ -47,11 +47,11 @@ def changed_all(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_loads(name: str) -> None:
+def test_check_study_preset_is_accepted(name: str) -> None:
     check_study(yaml.safe_load(preset_text(name, ROOT / "workflow/presets")))
 
 
-def test_the_presets_that_must_be_there() -> None:
+def test_presets_include_sample_test_and_bert_base() -> None:
     assert {"sample", "test", "bert-base"} <= set(PRESETS)
 
 
@@ -63,7 +63,7 @@ def test_the_presets_that_must_be_there() -> None:
         ("pretrain.masking.maks_ratio", 0.8, "mask_ratio"),
     ],
 )
-def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, allowed: str) -> None:
+def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: Any, allowed: str) -> None:
     with pytest.raises(PipelineError, match="unknown key") as caught:
         check_study(changed(key, value))
     assert key in str(caught.value) and allowed in caught.value.hint.replace(key, "")
@@ -88,7 +88,7 @@ def test_an_unknown_key_is_named_with_those_allowed_there(key: str, value: Any, 
         ("model.hidden_act", "relu", "gelu"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_named_with_key_and_bounds(key: str, value: Any, allowed: str) -> None:
+def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value: Any, allowed: str) -> None:
     with pytest.raises(PipelineError, match="value not allowed") as caught:
         check_study(changed(key, value))
     text = str(caught.value)
@@ -114,7 +114,7 @@ def test_a_value_that_is_not_allowed_is_named_with_key_and_bounds(key: str, valu
         ("vocabulary.extend", 9, "only for kind: given"),
     ],
 )
-def test_check_study_values_of_one_section_that_contradict_are_rejected(key: str, value: Any, allowed: str) -> None:
+def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, value: Any, allowed: str) -> None:
     with pytest.raises(PipelineError) as caught:
         check_study(changed(key, value))
     assert allowed in str(caught.value)
@@ -168,7 +168,7 @@ PAIRLESS = {"examples.pair_objective": "none"}
         ("pretrain.init_from", {"pretrain.init_from": MINILM, "pretrain.objective": "clm", **GIVEN, **PAIRLESS}),
     ],
 )
-def test_cross_checks_values_that_do_not_fit_name_the_key(key: str, changes: dict[str, Any]) -> None:
+def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, changes: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match="value does not fit the others") as caught:
         check_study(changed_all(changes))
     assert str(caught.value.value).partition(" = ")[0] == key and caught.value.hint
@@ -189,7 +189,7 @@ def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> N
     check_study(changed_all(changes))
 
 
-def test_the_architecture_of_a_model_to_go_on_from(tmp_path: Path) -> None:
+def test_check_study_init_from_other_architecture_is_rejected(tmp_path: Path) -> None:
     changes = {"pretrain.init_from": str(tmp_path), "vocabulary.kind": "given"}
     changes |= {"model.architecture": "deberta", "examples.pair_objective": "none"}
     (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
@@ -198,7 +198,7 @@ def test_the_architecture_of_a_model_to_go_on_from(tmp_path: Path) -> None:
     check_study(changed_all(changes | {"model.architecture": "deberta_v2"}))
 
 
-def test_a_missing_key_and_several_mistakes_at_once() -> None:
+def test_check_study_several_mistakes_are_all_reported() -> None:
     study = changed("mask_prob", 2)
     del study["seed"]
     said = r"(?s)a key is missing: seed.*hint: add `seed`.*also: value not allowed: mask_prob = 2; .*less than 1"
@@ -216,7 +216,7 @@ def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("key", list(keys_in(SAMPLE)))
-def test_every_key_must_be_spelled_out(key: str) -> None:
+def test_check_study_missing_key_is_rejected(key: str) -> None:
     study = copy.deepcopy(SAMPLE)
     block = study
     *path, last = key.split(".")
@@ -227,7 +227,7 @@ def test_every_key_must_be_spelled_out(key: str) -> None:
         check_study(study)
 
 
-def test_the_usual_value_of_a_missing_key_is_named() -> None:
+def test_check_study_missing_key_is_reported_with_default() -> None:
     study = changed("pretrain.learning_rate", 1e-4)
     del (
         study["pretrain"]["log_points"],
@@ -243,14 +243,14 @@ def test_the_usual_value_of_a_missing_key_is_named() -> None:
     assert "`model.num_hidden_layers`" in hint  # no value is usual
 
 
-def test_a_key_misspelt_is_called_unknown_rather_than_missing() -> None:
+def test_check_study_misspelt_key_is_reported_as_unknown() -> None:
     study = changed("sede", 1)
     del study["seed"]
     with pytest.raises(PipelineError, match=r"unknown key: sede[\s\S]*also: a key is missing: seed"):
         check_study(study)
 
 
-def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
+def test_recipe_of_a_task_inherits_from_defaults() -> None:
     study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
     assert study.finetune.recipe("rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
     assert study.finetune.recipe("following") == study.finetune.defaults
@@ -259,14 +259,14 @@ def test_a_tasks_recipe_takes_from_the_default_what_it_leaves_out() -> None:
     assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]
 
 
-def test_every_task_has_a_line_of_its_own() -> None:
+def test_check_study_task_without_recipe_is_rejected() -> None:
     without = changed("finetune.per_task", {"cola": {}, "rte": {}})
     with pytest.raises(PipelineError, match="no recipe for squad1; add `squad1: {}`"):
         check_study(without | {"tasks": ["cola", "squad1"]})
     check_study(without | {"tasks": ["cola"]})
 
 
-def test_what_a_stage_ran_with_is_compared_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_unchanged_edited_section_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def write(recipe: dict[str, Any]) -> Study:
@@ -282,7 +282,7 @@ def test_what_a_stage_ran_with_is_compared_as_it_is_written(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("key", ["pretrain.learning_rate", "mask_prob"])
-def test_numbers_written_as_text_are_numbers(key: str) -> None:
+def test_check_study_numbers_written_as_text_are_converted(key: str) -> None:
     study = check_study(changed(key, "1e-05"))
     value: Any = study
     for step in key.split("."):
@@ -290,13 +290,13 @@ def test_numbers_written_as_text_are_numbers(key: str) -> None:
     assert value == 1e-5
 
 
-def test_a_date_that_yaml_reads_as_a_number() -> None:
+def test_check_study_date_read_as_number_is_converted() -> None:
     assert (
         check_study(changed("corpus.sources.wikipedia.date", 20260901)).corpus.sources["wikipedia"].date == "20260901"
     )
 
 
-def test_a_study_cannot_be_changed_after_loading() -> None:
+def test_study_is_immutable() -> None:
     study = check_study(SAMPLE)
     with pytest.raises(ValidationError):
         study.seed = 2  # type: ignore[misc]
@@ -305,7 +305,7 @@ def test_a_study_cannot_be_changed_after_loading() -> None:
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "||||||| 1a2b3c", "=======", ">>>>>>> theirs"])
-def test_read_yaml_names_a_merge_marker_and_its_line(tmp_path: Path, marker: str) -> None:
+def test_read_yaml_merge_marker_is_rejected_with_its_line(tmp_path: Path, marker: str) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(f"seed: 1\n{marker}\nmask_prob: 0.2\n")
     with pytest.raises(PipelineError, match=r"unresolved merge conflict: \S{7}\n") as raised:
@@ -313,7 +313,7 @@ def test_read_yaml_names_a_merge_marker_and_its_line(tmp_path: Path, marker: str
     assert raised.value.where == f"{path}, line 2" and "git checkout --ours" in raised.value.hint
 
 
-def test_read_yaml_takes_a_line_of_equals_signs_in_a_comment(tmp_path: Path) -> None:
+def test_read_yaml_equals_signs_in_a_comment_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text("# =======\nseed: 1 # <<<<<<< here\n")
     assert read_yaml(path) == {"seed": 1}
@@ -323,7 +323,7 @@ def test_read_yaml_takes_a_line_of_equals_signs_in_a_comment(tmp_path: Path) -> 
     ("text", "said"),
     [(None, "no study here"), ("seed: [1\n", "not a YAML file"), ("- seed\n", "not a study"), ("", "not a study")],
 )
-def test_a_file_that_holds_no_study(tmp_path: Path, text: str | None, said: str) -> None:
+def test_load_study_file_without_study_is_rejected(tmp_path: Path, text: str | None, said: str) -> None:
     path = tmp_path / "params.yaml"
     if text is not None:
         path.write_text(text)
@@ -342,7 +342,7 @@ def keys_of(values: object) -> Iterator[str]:
             yield from keys_of(value)
 
 
-def test_no_parameter_has_a_name_that_dvc_leaves_out_of_its_run_cache():
+def test_sample_no_key_is_one_that_dvc_ignores():
     """DVC drops ``size`` and ``nfiles`` at any depth when it asks whether a stage has run with these values before.
 
     With a parameter of such a name it would bring back another value's output (dvc/stage/cache.py, _get_cache_hash).
@@ -351,7 +351,7 @@ def test_no_parameter_has_a_name_that_dvc_leaves_out_of_its_run_cache():
     assert found and not found & {"size", "nfiles"}
 
 
-def test_two_tasks_of_ones_own_may_not_call_a_row_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "load_spec", lambda task: load_spec("rte" if task == "wnli" else task))
     with pytest.raises(PipelineError, match="both call a row of their `scores` 'rte'"):
         check_study(SAMPLE)
@@ -368,7 +368,7 @@ def test_two_tasks_of_ones_own_may_not_call_a_row_the_same(monkeypatch: pytest.M
         (None, 1.5, "less than or equal to 1"),
     ],
 )
-def test_shares_that_cannot_be_are_one_error_before_any_work(weights: Any, temperature: Any, said: str) -> None:
+def test_check_study_invalid_shares_of_sources_are_rejected(weights: Any, temperature: Any, said: str) -> None:
     study = changed("examples.weights", weights)
     study["examples"]["temperature"] = temperature
     with pytest.raises(PipelineError, match=said):
@@ -376,13 +376,13 @@ def test_shares_that_cannot_be_are_one_error_before_any_work(weights: Any, tempe
 
 
 @pytest.mark.parametrize("section", ["wikipedia", "books"])
-def test_sections_of_the_first_edition_are_unknown_keys(section: str) -> None:
+def test_check_study_sections_of_the_first_edition_are_unknown_keys(section: str) -> None:
     study = copy.deepcopy(SAMPLE) | {section: {"min_words": 50}}
     with pytest.raises(PipelineError, match=rf"unknown key: {section}\n.*\n.*allowed here: seed, mask_prob, corpus"):
         check_study(study)
 
 
-def test_an_unknown_key_of_a_source_is_named_with_those_of_its_kind() -> None:
+def test_check_study_unknown_key_of_a_source_is_rejected_with_allowed_keys() -> None:
     with pytest.raises(PipelineError, match=r"(?s)key: corpus.sources.books.beam_args\n.*from, date.*near_dup"):
         check_study(changed("corpus.sources.books.beam_args", []))
     with pytest.raises(PipelineError, match="corpus.sources.wikipedia.min_words = -1"):

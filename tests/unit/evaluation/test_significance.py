@@ -1,6 +1,7 @@
-"""Intervals hold the truth as often as they say and are scipy's; tests of differences are exact or scipy's."""
+"""Confidence intervals and tests of differences, compared with scipy and by simulation."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def of_a_scale():
 
 
 @pytest.mark.parametrize("metric", CELLS)
-def test_intervals_hold_the_truth_in_93_to_97_of_100_simulated_sets(metric, monkeypatch):
+def test_score_interval_coverage_is_93_to_97_percent(metric, monkeypatch):
     monkeypatch.setattr(significance, "RESAMPLED", 400)
     cells, size = CELLS[metric]
     cells = of_a_scale() if cells is None else cells
@@ -55,7 +56,7 @@ def test_intervals_hold_the_truth_in_93_to_97_of_100_simulated_sets(metric, monk
     assert 0.93 <= held / SETS <= 0.97
 
 
-def test_so_they_do_where_examples_share_a_document(monkeypatch):
+def test_score_interval_grouped_examples_coverage_is_93_to_97_percent(monkeypatch):
     """Documents are easy or hard: as if examples were each for itself, intervals would be far too short."""
     monkeypatch.setattr(significance, "RESAMPLED", 400)
     rng, held, held_alone = np.random.default_rng(5), 0, 0
@@ -71,7 +72,7 @@ def test_so_they_do_where_examples_share_a_document(monkeypatch):
     assert held_alone / SETS < 0.9
 
 
-def test_an_interval_is_scipys():
+def test_interval_equals_scipy_bootstrap():
     rng = np.random.default_rng(3)
     gold = rng.integers(0, 2, 800)
     predicted = np.where(rng.random(800) < 0.8, gold, 1 - gold)
@@ -85,18 +86,17 @@ def test_an_interval_is_scipys():
         assert found == pytest.approx(tuple(theirs), abs=0.8)
 
 
-def test_on_the_same_resampled_values_the_quantiles_are_scipys():
+def test_interval_quantiles_equal_scipy_on_same_samples():
     values = np.random.default_rng(1).normal(80, 2, 4000)
     data = (np.zeros(10**6),)  # so many units that tails are not widened
-    theirs = bootstrap(data, np.mean, n_resamples=0, bootstrap_result=_Drawn(values), method="percentile")
+    theirs = bootstrap(
+        data,
+        np.mean,
+        n_resamples=0,
+        bootstrap_result=SimpleNamespace(bootstrap_distribution=values),
+        method="percentile",
+    )
     assert interval(values, 10**6) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-4)
-
-
-class _Drawn:
-    """What scipy's bootstrap takes as drawn already."""
-
-    def __init__(self, values):
-        self.bootstrap_distribution = values
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("entity_f1", 40.0), ("accuracy", 100 * 4 / 6)])
@@ -108,13 +108,13 @@ def test_make_units_sentences_of_a_document_are_one_unit(metric, expected):
     assert units.count == 2
 
 
-def test_a_score_without_an_error_has_an_interval_still():
+def test_score_interval_without_error_is_exact_binomial():
     units = units_of("accuracy", [1, 0] * 250, [1, 0] * 250)
     low, high = score_interval(units, 0, resampled_values(units, 1)[0])
     assert (low, high) == (pytest.approx(100 * 0.025 ** (1 / 500)), 100.0)
 
 
-def test_one_unit_tells_nothing():
+def test_interval_of_one_unit_is_none():
     assert interval(np.array([50.0, 60.0]), 1) is None
 
 
@@ -123,7 +123,7 @@ def judged(metric, gold, ours, theirs, groups=None, runs=(1, 1)):
     return compare(units, resampled_values(units, 1), len(gold), 2)
 
 
-def test_right_and_wrong_answers_are_compared_exactly():
+def test_compare_accuracy_equals_binomial_test():
     gold = np.ones(100, int)
     ours, theirs = gold.copy(), gold.copy()
     ours[:5], theirs[5:25] = 0, 0  # 5 right for them alone, 20 for us alone
@@ -134,7 +134,7 @@ def test_right_and_wrong_answers_are_compared_exactly():
     assert 4 < low < 15 < high < 26
 
 
-def test_other_metrics_are_compared_by_swaps_as_scipy_does():
+def test_compare_f1_equals_scipy_permutation_test():
     rng = np.random.default_rng(8)
     gold = rng.integers(0, 2, 120)
     ours, theirs = (np.where(rng.random(120) < right, gold, 1 - gold) for right in (0.8, 0.71))
@@ -148,7 +148,7 @@ def test_other_metrics_are_compared_by_swaps_as_scipy_does():
     assert judged("f1", gold, [ours], [theirs]).p == pytest.approx(scipys, abs=0.06)
 
 
-def test_alike_systems_differ_significantly_as_rarely_as_is_said(monkeypatch):
+def test_compare_equal_systems_false_positive_rate_is_5_percent(monkeypatch):
     monkeypatch.setattr(significance, "SWAPPED", 199)
     monkeypatch.setattr(significance, "RESAMPLED", 10)
     rng, significant = np.random.default_rng(4), 0
@@ -159,7 +159,7 @@ def test_alike_systems_differ_significantly_as_rarely_as_is_said(monkeypatch):
     assert 0.03 < significant / 600 < 0.07
 
 
-def test_without_significance_it_says_how_many_examples_are_needed():
+def test_compare_examples_needed_give_80_percent_power():
     rng = np.random.default_rng(0)
     gold = rng.integers(0, 2, 200)
 
@@ -187,20 +187,20 @@ def gold_with_errors(gold, count, shift=0):
     return wrong
 
 
-def test_equal_systems_need_no_number_of_examples():
+def test_compare_identical_systems_need_no_examples():
     gold = np.array([0, 1] * 30)
     found = judged("accuracy", gold, [gold], [gold])
     assert (found.difference, found.p, found.significant, found.examples_needed) == (0.0, 1.0, False, None)
 
 
-def test_the_score_is_the_mean_over_restarts_and_so_is_the_other():
+def test_compare_scores_are_means_over_seeds():
     gold = np.array([0, 1] * 50)
     half = np.where(np.arange(100) < 50, gold, 1 - gold)
     found = judged("accuracy", gold, [gold, half], [half], runs=(2, 1))
     assert found.difference == pytest.approx(25) and found.significant
 
 
-def test_systems_with_other_numbers_of_runs_are_compared_by_their_means():
+def test_compare_different_numbers_of_runs_compares_means():
     runs = [[1] * right + [0] * (100 - right) for right in (60, 60, 60, 50, 70)]
     units = make_units(METRICS["accuracy"]([1] * 100, runs), [3, 2], [None] * 100)
     found = compare(units, resampled_values(units, 1), 100, 2)
@@ -208,14 +208,14 @@ def test_systems_with_other_numbers_of_runs_are_compared_by_their_means():
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1", "pearson", "spearman"])
-def test_of_what_is_no_share_of_examples_nothing_is_known_where_no_set_differs(metric):
+def test_score_interval_constant_resamples_give_none(metric):
     units = units_of(metric, [0, 1] * 150, [0] * 300)
     assert units.score(0) == 0.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1"])
 @pytest.mark.parametrize("often", [2, 5])
-def test_without_a_mistake_counts_have_an_interval_to_what_more_would_make_of_them(metric, often):
+def test_score_interval_without_error_reaches_score_with_few_errors(metric, often):
     count = 300
     gold = [int(number % often == 0) for number in range(count)]
     units = units_of(metric, gold, gold)
@@ -226,7 +226,7 @@ def test_without_a_mistake_counts_have_an_interval_to_what_more_would_make_of_th
     assert high == 100.0 and low < score(metric, gold, missed) < low + 2
 
 
-def test_an_interval_without_a_mistake_holds_the_truth():
+def test_score_interval_without_error_holds_the_truth():
     rng, held, perfect = np.random.default_rng(0), 0, 0
     truth = 100 * (1 - 2 * 0.005)  # Matthews of two classes of one size, of which half a percent is taken for the other
     for number in range(SETS):
