@@ -34,7 +34,7 @@ endif
 
 study: identity $(VENV)/study-installed
 	snakemake all --cores $(CORES) --quiet rules
-	@python -m pipeline_src table
+	@python -m pipeline_src results
 
 test: $(VENV)/test-installed
 	pytest -n $(CORES) --dist worksteal -m "not slow"

@@ -167,7 +167,7 @@ def row(case: Case, item: int) -> dict[str, Any]:
 def score(case: Case, predictions: list[dict[str, Any]]) -> dict[str, float]:
     """Of the judged file."""
     task = make_task(case.spec)
-    found = task.score(case.eval_set.row, case.eval_set.examples, predictions)
+    found = task.score(case.eval_set.name, case.eval_set.examples, predictions)
     return {metric: round(found[metric], 2) for metric in case.spec.eval_set(None).metrics}
 
 

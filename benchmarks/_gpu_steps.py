@@ -109,7 +109,7 @@ def _variant(
 
 
 def _padded(batches: list[TensorBatch]) -> list[TensorBatch]:
-    length, rows = max(batch.max_seqlen for batch in batches), max(batch.max_rows for batch in batches)
+    length, rows = max(batch.max_seqlen for batch in batches), max(batch.max_outputs for batch in batches)
     capacity = Capacity(len(batches[0].pair_label), length, rows - 1, pad_id=0)  # a sequence's first token is a row too
     return [capacity.pad(batch) for batch in batches]
 

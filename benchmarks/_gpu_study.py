@@ -320,7 +320,7 @@ def _run_phase(study: Path, phase: str, variant: str) -> dict[str, Any]:
 
 
 def _run_task(study: Path, task: str, seed: int) -> dict[str, Any]:
-    _run_stage(study, "finetune", "--task", task, "--restart", str(seed))
+    _run_stage(study, "finetune", "--task", task, "--seed", str(seed))
     run = read_json(study / f"results/predictions/{task}/{seed}/predicted/run.json", dict)
     return {"task": task, "seed": seed, "recipe": run["recipe"], "runs": run["runs"]}
 

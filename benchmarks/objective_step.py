@@ -125,7 +125,7 @@ def measure(objective: str, size: str, steps: int) -> dict[str, float]:
     """Real tokens per CPU-second of both sides, from medians of steps that they take in turn."""
     draw, batches = torch.Generator().manual_seed(2), []
     for batch in random_batches(LENGTH, SEQUENCES[size], WARM_UP + steps, CPU):
-        flat = replace(batch.flat, draws=torch.rand(len(batch.flat.labels), generator=draw))
+        flat = replace(batch.flat, sampling_noise=torch.rand(len(batch.flat.labels), generator=draw))
         batches.append(replace(batch, flat=flat))
     ours, networks, loss = MAKERS[objective](size)
     side, theirs = training_side(ours.train(), batches, process_on("cpu")), peer_steps(networks, loss, batches)

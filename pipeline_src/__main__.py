@@ -33,7 +33,10 @@ from pipeline_src.stages import STAGES
 TOOLS = {
     "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
-    "show": ("pipeline_src.tools.show_examples", "print pretraining examples as readable text, with their masks"),
+    "show-examples": (
+        "pipeline_src.tools.show_examples",
+        "print pretraining examples as text, with their masks",
+    ),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
     "ablations": ("pipeline_src.tools.ablations", "print or queue the paper's ablations as DVC experiments"),
     "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
@@ -42,9 +45,9 @@ TOOLS = {
     "blimp": ("pipeline_src.tools.blimp", "accuracy on BLiMP's minimal pairs, as published figures count it"),
     "inspect": ("pipeline_src.tools.inspect", "all that `interpret` measures, of any model, as a page"),
     "verify": ("pipeline_src.tools.verify", "check saved models by taking the last steps of their training again"),
-    "statistics": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
+    "corpus-stats": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
     "dropped": ("pipeline_src.tools.dropped", "print what was dropped from the corpus and why, with texts to read"),
-    "table": ("pipeline_src.report.table", "print the results table"),
+    "results": ("pipeline_src.report.table", "print the results table"),
     "doctor": ("pipeline_src.tools.doctor", "check this machine, and say what to fix"),
 }
 WIDTH = 80
@@ -176,7 +179,9 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             CHECKS.before_saving = partial(check_unchanged_files, signature, files)
             CHECKS.before_finishing = check_unedited
         settings = {"machine": machine} if stage.training else {}
-        run(**{block: getattr(study, block) for block in stage.blocks}, **items, **options, **settings)
+        blocks = {block: getattr(study, block) for block in stage.blocks}
+        named = {f"{name}_{key}" if key in blocks else key: value for key, value in items.items()}  # finetune's seed
+        run(**blocks, **named, **options, **settings)
         if dvc_stage:
             check_unedited()
     except Interrupted as stop:

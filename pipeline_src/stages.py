@@ -29,7 +29,8 @@ class Stage:
         module: module of its ``run``; with all its imports it is the stage's code (``common.fingerprint``).
         help: one line.
         blocks: top-level keys of params.yaml, passed to ``run`` by name.
-        items: command-line keys of the stage's matrix or foreach, passed to ``run`` by name.
+        items: command-line keys of the stage's matrix or foreach, passed to ``run`` by name; if a block has the same
+            name, as <stage>_<key>.
         options: more keys, passed to ``run`` by name if given.
         training: it trains, and gets machine.yaml as ``machine``.
     """
@@ -90,7 +91,7 @@ STAGES = {
         "pipeline_src.finetuning.finetune",
         "train and predict one task",
         ("seed", "model", "finetune"),
-        ("task", "restart"),
+        ("task", "seed"),
         training=True,
     ),
     "interpret": Stage(

@@ -51,7 +51,7 @@ class Stages:
     Args:
         decides: whether this process plans the run. The process of a job on a cluster does not: it reads what the
             planning one found.
-        rules: name of every rule, with wildcards (``finetune@{task}-{restart}``).
+        rules: name of every rule, with wildcards (``finetune@{task}-{seed}``).
         groups: names of groups of rules that are submitted as one job.
 
     Attributes:

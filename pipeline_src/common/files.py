@@ -31,7 +31,7 @@ def checksum(path: Path) -> int:
     return int.from_bytes(running.digest(), "big")
 
 
-def misfit(value: Any, shape: Any, place: str = "") -> str | None:
+def schema_error(value: Any, shape: Any, place: str = "") -> str | None:
     """Return the first mismatch of a JSON value with a shape, or None.
 
     A shape is a type (``int``: a non-negative whole number; ``float``: any finite number), ``[shape]`` for a list,
@@ -44,12 +44,12 @@ def misfit(value: Any, shape: Any, place: str = "") -> str | None:
         if missing := [key for key in shape if isinstance(key, str) and key not in value]:
             return f"{place or 'the file'} lacks {missing[0]}"
         pairs = [(key, shape.get(key, shape.get(str))) for key in value]
-        inner = (misfit(value[key], of, f"{place}.{key}".lstrip(".")) for key, of in pairs if of is not None)
+        inner = (schema_error(value[key], of, f"{place}.{key}".lstrip(".")) for key, of in pairs if of is not None)
         return next((found for found in inner if found), None)
     if isinstance(shape, list):
         if not isinstance(value, list):
             return _said(value, place, "a list")
-        inner = (misfit(one, shape[0], f"{place}[{number}]") for number, one in enumerate(value))
+        inner = (schema_error(one, shape[0], f"{place}[{number}]") for number, one in enumerate(value))
         return next((found for found in inner if found), None)
     return None if _is_plain(value, shape) else _said(value, place, NAMES.get(shape, shape.__name__))
 
@@ -136,7 +136,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, shape: Any = object) -> Any:
-    """Read a JSON file of a ``shape`` (see :func:`misfit`)."""
+    """Read a JSON file of a ``shape`` (see :func:`schema_error`)."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -148,7 +148,7 @@ def read_json(path: str | Path, shape: Any = object) -> Any:
         raise PipelineError(
             "not a JSON file", path, where=error, hint="delete it and run its stage again, or fetch it again"
         ) from None
-    if wrong := misfit(value, shape):
+    if wrong := schema_error(value, shape):
         raise PipelineError(
             "not what its stage writes", wrong, where=path, hint="delete it and run its stage again, or `dvc pull` it"
         )
@@ -163,10 +163,10 @@ def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[An
 
 
 def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
-    """Return the JSON value of a ``shape`` (see :func:`misfit`) that a line holds."""
+    """Return the JSON value of a ``shape`` (see :func:`schema_error`) that a line holds."""
     try:
         value = json.loads(line)
-        wrong = misfit(value, shape)
+        wrong = schema_error(value, shape)
     except (ValueError, RecursionError) as error:
         wrong = str(error)
     if wrong:

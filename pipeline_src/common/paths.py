@@ -58,14 +58,14 @@ def clean_text(source: str, text: Path = TEXT) -> Path:
     return text / source / "clean-text"
 
 
-def finetuned_model(task: str, restart: int | str) -> Path:
-    """Folder of the best model of a task and restart."""
-    return FINETUNED / task / str(restart) / KEPT_MODEL
+def finetuned_model(task: str, seed: int | str) -> Path:
+    """Folder of the best model of a task and seed."""
+    return FINETUNED / task / str(seed) / KEPT_MODEL
 
 
-def task_predictions(task: str, restart: int | str) -> Path:
-    """Folder of the predictions and runs of a task and restart."""
-    return PREDICTIONS / task / str(restart) / "predicted"
+def task_predictions(task: str, seed: int | str) -> Path:
+    """Folder of the predictions and runs of a task and seed."""
+    return PREDICTIONS / task / str(seed) / "predicted"
 
 
 def predictions_folder(weights: str, labels: int | None = None) -> str:

@@ -47,11 +47,11 @@ class ObjectiveSpec:
         terms: loss term -> default weight.
         validation_columns: validation metrics in the curve; the first, a loss, selects the best checkpoint.
         causal: a token attends only to those before it and itself.
-        corruption: how a text's tokens are changed for prediction; see ``pretraining.masking``.
+        collator: key of ``pretraining.masking.COLLATORS``.
         needs_teacher: it learns from a pretrained model.
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
         only_architectures: the architectures that support it; empty for all.
-        goes_on: it can start from a pretrained model (``pretrain.init_from``).
+        can_continue: it can start from a pretrained model (``pretrain.init_from``).
         fixed_capacity: its losses ignore filler sequences, predictions and pair labels; see
             :mod:`pipeline_src.pretraining.capacity`.
     """
@@ -59,11 +59,11 @@ class ObjectiveSpec:
     terms: Mapping[str, float] = field(default_factory=dict)
     validation_columns: tuple[str, ...] = ()
     causal: bool = False
-    corruption: Literal["masked", "left_to_right", "unmasked"] = "masked"
+    collator: Literal["mlm", "clm", "none"] = "mlm"
     needs_teacher: bool = False
     refused_pairs: str = ""
     only_architectures: tuple[str, ...] = ()
-    goes_on: bool = False
+    can_continue: bool = False
     fixed_capacity: bool = False
 
 

@@ -154,33 +154,33 @@ class VocabularyParams(Section):
 
     Attributes:
         kind: ``wordpiece`` (BERT, ELECTRA, DistilBERT), ``byte_bpe`` (RoBERTa; DeBERTa v1), ``unigram`` (ALBERT;
-            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; of this section only ``extend`` is then read.
+            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; then only ``num_added_tokens`` is read too.
         vocab_size: number of entries, special tokens and single characters included; 30,000 in the paper (section 3),
             30,522 in the released uncased vocabulary. Ids are stored in 16 bits up to 65,536 entries, in 32 above.
         lowercase: lower-case text and strip accents (the uncased models).
         min_frequency: rarer words (in byte-level BPE: rarer pairs) are not learnt from.
-        alphabet: most single characters kept; rarer ones become [UNK]. Only for WordPiece.
+        limit_alphabet: most single characters kept; rarer ones become [UNK]. Only for WordPiece.
         unused: entries reserved for later use, [unused0] to [unusedN-1], placed as in the released vocabularies (994
             in the uncased one): up to 99 of them right after [PAD], the rest after [MASK]. Only for WordPiece.
         max_word_length: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert. The
             other kinds write them in pieces, and unigram does not learn from them.
-        extend: entries added to a ``given`` WordPiece vocabulary, learnt from words that it cuts; its [unusedN] are
-            replaced first.
+        num_added_tokens: entries added to a ``given`` WordPiece vocabulary, learnt from the words that it splits;
+            they replace its [unusedN] first.
     """
 
     kind: Literal["wordpiece", "byte_bpe", "unigram", "given"] = "wordpiece"
     vocab_size: int = Field(ge=100, le=1_000_000)
     lowercase: bool = True
     min_frequency: int = Field(default=2, ge=1, le=1_000_000_000)
-    alphabet: int = Field(default=1000, ge=26, le=1_000_000)
+    limit_alphabet: int = Field(default=1000, ge=26, le=1_000_000)
     unused: int = Field(default=0, ge=0, le=60_000)
     max_word_length: int = Field(default=100, ge=1, le=10_000)
-    extend: int = Field(default=0, ge=0, le=100_000)
+    num_added_tokens: int = Field(default=0, ge=0, le=100_000)
 
     @model_validator(mode="after")
     def _reserved_entries_fit(self) -> VocabularyParams:
-        if self.extend and self.kind != "given":
-            raise ValueError(f"extend ({self.extend}) is only for kind: given; set it to 0")
+        if self.num_added_tokens and self.kind != "given":
+            raise ValueError(f"num_added_tokens ({self.num_added_tokens}) is only for kind: given; set it to 0")
         if self.kind == "given":
             return self
         if self.vocab_size < FEWEST[self.kind]:

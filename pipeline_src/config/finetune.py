@@ -88,9 +88,10 @@ class FinetuneParams(Section):
         per_task: task -> its differences from ``defaults``, ``{}`` for none.
         bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
             left-to-right model's).
-        pair_head: how tasks of two texts are read: ``joint`` as one sequence (paper, figure 4), or ``two_towers``, not
-            the paper's: apart, each a mean over its tokens of embeddings and last layer, with an output layer over
-            [u, v, |u - v|], or for a regression their cosine (Sentence-BERT, Reimers and Gurevych 2019, section 3).
+        pair_head: how tasks read two texts: ``cross_encoder`` as one sequence (paper, figure 4), or ``bi_encoder`` (not
+            in the paper): each by itself, as the mean over its tokens of embeddings and last layer, with an output
+            layer over [u, v, |u - v|], or for a regression their cosine (Sentence-BERT, Reimers and Gurevych
+            2019, section 3).
         optimizer: as ``pretrain.optimizer``; ``bert_adam`` is the paper's, ``muon`` has one learning rate for all.
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
@@ -103,7 +104,7 @@ class FinetuneParams(Section):
     defaults: TaskHyperparameters = TaskHyperparameters()
     per_task: dict[Name, TaskHyperparameters] = {}
     bilstm: bool = False
-    pair_head: Literal["joint", "two_towers"] = "joint"
+    pair_head: Literal["cross_encoder", "bi_encoder"] = "cross_encoder"
     optimizer: Optimizer = "adamw"
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)

@@ -124,9 +124,9 @@ class Machine(Section):
         os.environ.update(PORTABLE)
 
 
-USUAL = Machine()
+DEFAULT_MACHINE = Machine()
 
 
 def load_machine(path: str | Path = MACHINE) -> Machine:
     """Read and check machine.yaml; a missing file or key takes the default."""
-    return check_block(Machine, read_yaml(path), path) if Path(path).exists() else USUAL
+    return check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE

@@ -114,7 +114,7 @@ class PretrainParams(Section):
     log_points: int = Field(default=100, ge=2, le=100_000)
 
     @property
-    def goes_on(self) -> bool:
+    def continued(self) -> bool:
         """True if the first phase starts from a pretrained model."""
         return self.init_from != NO_MODEL
 
@@ -218,4 +218,4 @@ class ObjectivesParams(Section):
         return sections.get(objective, ObjectiveParams())
 
 
-USUAL = ObjectivesParams()
+DEFAULT_OBJECTIVES = ObjectivesParams()

@@ -44,5 +44,5 @@ def _listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Name = Annotated[str, AfterValidator(check_name)]
 FileName = Annotated[str, AfterValidator(check_file_name)]
 FilePath = Annotated[str, AfterValidator(check_path)]
-Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]  # of a restart
+Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]  # of a seed
 ListedOnce = AfterValidator(_listed_once)

@@ -133,15 +133,15 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     """What needs no torch; the stage ``start_model`` checks the rest."""
     source, key, given = study.pretrain.init_from, "pretrain.init_from", study.vocabulary.kind == "given"
     message = "given is the vocabulary of pretrain.init_from; name a model there"
-    yield given and not study.pretrain.goes_on, "vocabulary.kind", message
+    yield given and not study.pretrain.continued, "vocabulary.kind", message
     message = "a model goes on with its own vocabulary; set vocabulary.kind: given"
-    yield study.pretrain.goes_on and not given, key, message
+    yield study.pretrain.continued and not given, key, message
     folder, entries = Path(source), [f"{MODELS}/{entry}.yaml" for entry in entry_names(MODELS)]
     objective = study.pretrain.objective
     if not given:
         return
     message = f"pretrain.objective: {objective} starts from random weights; set it to mlm"
-    yield not objective_spec(objective).goes_on, key, message
+    yield not objective_spec(objective).can_continue, key, message
     if source in entries:
         return
     yield folder.parts[:2] in MADE_HERE, key, f"the study itself makes it; copy it: cp -r {source} models/start"
@@ -164,7 +164,7 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
     yield muon and architecture.blocks == "none", "finetune.optimizer", message
     message = "muon has no matrices to update in an encoder frozen by feature_layers; set it to adamw"
     yield muon and frozen, "finetune.optimizer", message
-    made_here = finetune.model.startswith("models/pretrained/") and not study.pretrain.goes_on
+    made_here = finetune.model.startswith("models/pretrained/") and not study.pretrain.continued
     for key, recipe in _recipes(finetune):
         message = f"{name} has no blocks of their own from the top; set it to 0"
         yield recipe.reinit_layers and architecture.blocks != "own", f"{key}.reinit_layers", message
@@ -175,9 +175,11 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
         yield recipe.reinit_layers and recipe.feature_layers, f"{key}.reinit_layers", message
 
     taught = finetune.teacher != NO_TEACHER
-    message = f"goes with no LSTM, feature_layers or teacher; set it to joint, or these to false, null, {NO_TEACHER}"
+    message = (
+        f"goes with no LSTM, feature_layers or teacher; set it to cross_encoder, or these to false, null, {NO_TEACHER}"
+    )
     alone = not (finetune.bilstm or frozen or taught)
-    yield finetune.pair_head == "two_towers" and not alone, "finetune.pair_head", message
+    yield finetune.pair_head == "bi_encoder" and not alone, "finetune.pair_head", message
     if not taught:
         return
     yield frozen, "finetune.teacher", "a frozen encoder learns nothing from it; set feature_layers: null"

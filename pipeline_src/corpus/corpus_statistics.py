@@ -1,6 +1,6 @@
 """Stage ``corpus_statistics``: counts of the corpus by stage, and its overlap with the tasks and the validation set.
 
-``results/corpus.json`` also has a few passages of the cleaned text. The tool ``statistics`` prints the counts as soon
+``results/corpus.json`` also has a few passages of the cleaned text. The tool ``corpus-stats`` prints the counts as soon
 as there are examples, before any training.
 """
 

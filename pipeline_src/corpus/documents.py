@@ -74,7 +74,9 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
     }
 
 
-def keep_words(folder: Path, shards: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str, Any]], int]:
+def subsample_to_words(
+    folder: Path, shards: list[dict[str, Any]], most: int | None
+) -> tuple[list[dict[str, Any]], int]:
     """Leave out documents, so that the others have at most ``most`` words; the caller makes the folder atomic.
 
     Documents are taken in an order keyed by their ids as long as they fit, so that a few are as varied as all.

@@ -76,7 +76,7 @@ def _copy(
                     )  # fmt: skip
 
 
-def cut_out(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
+def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
     """Write each excerpt of ``text_file`` below ``folder``; in any encoding, since its bytes are not decoded.
 
     Args:

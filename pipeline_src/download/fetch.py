@@ -19,7 +19,7 @@ from pipeline_src.common.files import digests, hash_file, list_folder, write_jso
 from pipeline_src.common.paths import DOWNLOADS
 from pipeline_src.common.progress import log
 from pipeline_src.download import https, pypi
-from pipeline_src.download.archive import cut_out, unpack
+from pipeline_src.download.archive import extract, unpack
 from pipeline_src.download.catalogue import Source, SourceFile, Wheel
 from pipeline_src.download.checksums import (
     LOCK,
@@ -62,7 +62,7 @@ def place(name: str, source: Source, obtained: list[Obtained], folder: Path) -> 
             unpack(one.local, one.file.unpack, folder, one.file.path)
             continue
         if one.file.excerpts:
-            cut_out(one.local, one.file.excerpts, folder, one.file.path)
+            extract(one.local, one.file.excerpts, folder, one.file.path)
             continue
         target = folder / one.file.path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -90,16 +90,16 @@ def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float)
 
 
 RULES = {
-    "swapped": "A sentence is as it was written (1), or two of its words have changed places (0).",
-    "following": "Which of four sentences comes next; the other three are of other documents.",
-    "capitals": "Which words had a capital after another word, `I` apart; all are shown in lower case.",
+    "word_swap": "A sentence is as it was written (1), or two of its words have changed places (0).",
+    "next_sentence_choice": "Which of four sentences comes next; the other three are of other documents.",
+    "truecasing": "Which words had a capital after another word, `I` apart; all are shown in lower case.",
     "cloze": "A sentence of the paragraph with one word left out; the answer is that word, where it stands there.",
     "same_document": "Two passages are of one document (1), or of two (0).",
 }
 EXAMPLES = {  # of each file: enough to train a small model in seconds and to measure a few points
-    "swapped": {"train": 5000, "dev": 2000},
-    "following": {"train": 600, "dev": 1000},
-    "capitals": {"train": 1200, "dev": 1000},
+    "word_swap": {"train": 5000, "dev": 2000},
+    "next_sentence_choice": {"train": 600, "dev": 1000},
+    "truecasing": {"train": 1200, "dev": 1000},
     "cloze": {"train": 800, "dev": 1000},
     "same_document": {"train": 1500, "dev": 1000},
 }
@@ -141,7 +141,7 @@ def _runs(texts: Sequence[Text], length: int) -> list[tuple[Text, tuple[str, ...
     return [(text, run) for text in texts for run in text.runs(length)]
 
 
-def swapped(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
+def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
     """Return (document, label, sentence); every sentence occurs once, unchanged or swapped."""
     rows: list[tuple[str, str, str]] = []
     for text, sentence in _shuffled(_sentences(texts), rng):
@@ -158,7 +158,7 @@ def swapped(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]
     return rows
 
 
-def following(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
+def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
     """Return (document, sentence, four candidates for the next one, index of the right one)."""
     runs = _shuffled(_runs(texts, 2), rng)
     rows: list[tuple[str, str, tuple[str, ...], int]] = []
@@ -211,7 +211,7 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
     return rows
 
 
-def capitals(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tuple[str, str]]]]:
+def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return (document, lower-cased words with their tags)."""
     rows = []
     for text, sentence in _shuffled(_sentences(texts), rng):
@@ -290,9 +290,9 @@ def _as_squad(folder: Path, split: str, rows: list[tuple[str, str, str, str, int
 
 
 WRITERS: dict[str, tuple[Callable, Callable]] = {
-    "swapped": (swapped, _as_cola),
-    "following": (following, _as_swag),
-    "capitals": (capitals, _as_conll),
+    "word_swap": (word_swap, _as_cola),
+    "next_sentence_choice": (next_sentence_choice, _as_swag),
+    "truecasing": (truecasing, _as_conll),
     "cloze": (cloze, _as_squad),
     "same_document": (same_document, _as_mrpc),
 }

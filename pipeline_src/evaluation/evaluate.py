@@ -1,9 +1,9 @@
 """Stage ``evaluate``: score prediction files against the tasks' files, without a model.
 
-``results/scores.json`` is a list of rows, one per task, evaluation set and metric: the score of every restart, their
+``results/scores.json`` is a list of rows, one per task, evaluation set and metric: the score of every seed, their
 mean, deviation and best, the majority baseline and the same training from random weights.
 ``results/tasks/<task>.json`` has the details of one task: every run, dropped examples, and the errors of its best
-restart. ``results/submissions/`` has files for leaderboards.
+seed. ``results/submissions/`` has files for leaderboards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline_src.config.schema import NO_TEACHER
 from pipeline_src.download import from_corpus
 from pipeline_src.download.synthetic import RULES
 from pipeline_src.evaluation.label_curve import label_curve
-from pipeline_src.evaluation.scores import TaskScores, break_down, read_runs, score_task, spread
+from pipeline_src.evaluation.scores import TaskScores, error_analysis, read_runs, score_task, spread
 from pipeline_src.evaluation.submissions import submissions, write_submissions
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
@@ -71,37 +71,37 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
 
 
 def task_details(scores: TaskScores) -> dict[str, Any]:
-    """Return every run, its spread, dropped and truncated examples, and the errors of the best restart."""
+    """Return every run, its spread, dropped and truncated examples, and the errors of the best seed."""
     spec, task = scores.spec, make_task(scores.spec)
-    runs, counts, select = read_runs(spec.name, scores.restarts)
+    runs, counts, select = read_runs(spec.name, scores.seeds)
     for name, result in scores.results.items():
         file = spec.scores[name].file
         counts[file] = {**counts.get(file, {}), **result.counts}
     return {
         "kind": spec.kind,
-        "restarts": list(scores.restarts),
-        "best_restart": scores.best,
+        "seeds": list(scores.seeds),
+        "best_seed": scores.best,
         "select": select,
         "runs": runs,
         "spread": spreads(scores, runs),
         "counts": counts,
-        "figures": {  # what a task reports besides the set's metrics, such as a threshold, restart by restart
+        "figures": {  # what a task reports besides the set's metrics, such as a threshold, seed by seed
             name: {key: [score[key] for score in result.scores] for key in sorted(extra)}
             for name, result in scores.results.items()
             if (extra := set(result.scores[0]) - set(spec.scores[name].metrics))
         },
         "errors": {
-            name: break_down(spec, task.example_results(name, result.examples, result.best))
+            name: error_analysis(spec, task.example_results(name, result.examples, result.best))
             for name, result in scores.results.items()
         },
     }
 
 
 def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return mean, deviation, best and count of each metric of the first set, over restarts and over all runs.
+    """Return mean, deviation, best and count of each metric of the first set, over seeds and over all runs.
 
-    The restarts are the best runs of each grid. The paper reports the best of its runs, others the mean over restarts;
-    a grid's spread is not that of restarts. A metric declared after the runs exists for restarts only, whose
+    The seeds are the best runs of each grid. The paper reports the best of its runs, others the mean over seeds;
+    a grid's spread is not that of seeds. A metric declared after the runs exists for seeds only, whose
     predictions are kept.
     """
     name, result = next(iter(scores.results.items()))
@@ -109,7 +109,7 @@ def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[st
     return {
         weights: {
             metric: {
-                "restarts": _spread([score[metric] for score in kept]),
+                "seeds": _spread([score[metric] for score in kept]),
                 "runs": _spread(
                     [run["dev"][metric] for run in runs if run["weights"] == weights and metric in run["dev"]]
                 ),

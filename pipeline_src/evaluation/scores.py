@@ -1,4 +1,4 @@
-"""Scores of one task over its restarts, computed from prediction files and the task's files, and error analysis."""
+"""Scores of one task over its seeds, computed from prediction files and the task's files, and error analysis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import misfit, read_json
+from pipeline_src.common.files import read_json, schema_error
 from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.evaluation.bag_of_words import applies, predict
 from pipeline_src.evaluation.significance import compare, make_units, resampled_values, score_interval
@@ -30,9 +30,9 @@ OPTIONAL = {
 Rows = list[dict[str, Any]]
 
 
-def predictions_path(task: str, restart: int, weights: str, eval_set: str, test: bool = False) -> Path:
+def predictions_path(task: str, seed: int, weights: str, eval_set: str, test: bool = False) -> Path:
     """Return the path of the predictions for an evaluation set, or for its test file."""
-    return task_predictions(task, restart) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
+    return task_predictions(task, seed) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
 
 
 def read_predictions(path: Path) -> Rows:
@@ -45,30 +45,30 @@ def read_predictions(path: Path) -> Rows:
     for number, row in enumerate(rows, start=1):
         optional = {key: kind for key, kind in OPTIONAL.items() if isinstance(row, dict) and row.get(key) is not None}
         shape = PREDICTED | optional
-        if wrong := misfit(row, shape, f"line {number}"):
+        if wrong := schema_error(row, shape, f"line {number}"):
             raise PipelineError("not a prediction", wrong, where=path, hint=HINT)
     return rows
 
 
-def read_runs(task: str, restarts: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]], str]:
-    """Read every run of the listed restarts, and the counts of dropped and truncated examples by file and reason.
+def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]], str]:
+    """Read every run of the listed seeds, and the counts of dropped and truncated examples by file and reason.
 
     Returns:
-        The runs as ``run.json`` lists them, each with its ``restart``; counts by file of the task; and which epoch they
+        The runs as ``run.json`` lists them, each with its ``seed``; counts by file of the task; and which epoch they
         kept, ``last`` or ``best``.
     """
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}
-    for restart in restarts:
-        path = task_predictions(task, restart) / "run.json"
+    for seed in seeds:
+        path = task_predictions(task, seed) / "run.json"
         record = read_json(path, {"runs": [{"weights": str, "dev": {str: float}}]})
-        if wrong := misfit(record.get("counts", {}), {str: {str: int}}, "counts"):
+        if wrong := schema_error(record.get("counts", {}), {str: {str: int}}, "counts"):
             raise PipelineError("not what its stage writes", wrong, where=path, hint=HINT)
         listed = record["runs"]
         if not listed:
             raise PipelineError("no runs are listed, each with its weights and scores", path, hint=HINT)
-        runs += [{"restart": restart, **run} for run in listed]
-        counts |= record.get("counts", {})  # the same in every restart
+        runs += [{"seed": seed, **run} for run in listed]
+        counts |= record.get("counts", {})  # the same in every seed
     return runs, counts, record.get("recipe", {}).get("select", "last")
 
 
@@ -78,12 +78,12 @@ class EvalResult:
 
     Attributes:
         examples: of the labelled file.
-        scores: metric -> percent for each restart, in their order; a task may add its own figures.
-        random_weights: the same from random weights, for the restarts that have it.
+        scores: metric -> percent for each seed, in their order; a task may add its own figures.
+        random_weights: the same from random weights, for the seeds that have it.
         majority_baseline: metric -> percent of the best constant answer.
         counts: number of dropped examples by reason.
-        best: the best restart's prediction rows.
-        uncertainty: metric -> intervals and comparisons, see :func:`uncertainty_of`.
+        best: the best seed's prediction rows.
+        uncertainty: metric -> intervals and comparisons, see :func:`confidence_intervals`.
     """
 
     examples: Sequence[Any]
@@ -97,18 +97,18 @@ class EvalResult:
 
 @dataclass(frozen=True)
 class TaskScores:
-    """A task's scores by evaluation set, and the restart that is best by the first set's main metric."""
+    """A task's scores by evaluation set, and the seed that is best by the first set's main metric."""
 
     spec: TaskSpec
-    restarts: tuple[int, ...]
+    seeds: tuple[int, ...]
     best: int
     results: dict[str, EvalResult]
 
     def table(self) -> list[dict[str, Any]]:
         """Return rows of ``results/scores.json``, one per evaluation set and metric.
 
-        ``values`` are in the order of restarts. ``best`` is the value of the task's best restart, which the main metric
-        of the first set decides; in another set or metric another restart may be higher.
+        ``values`` are in the order of seeds. ``best`` is the value of the task's best seed, which the main metric
+        of the first set decides; in another set or metric another seed may be higher.
         """
         return [
             self._row(name, eval_set, metric)
@@ -130,8 +130,8 @@ class TaskScores:
             "examples": len(result.examples),
             "values": values,
             **spread(values),
-            "best": values[self.restarts.index(self.best)],
-            "best_restart": self.best,
+            "best": values[self.seeds.index(self.best)],
+            "best_seed": self.best,
             "majority_baseline": result.majority_baseline[metric],
             "random_weights": fmean(random_weights) if random_weights else None,
             **result.uncertainty[metric],
@@ -143,8 +143,8 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
     return {"mean": fmean(values), "deviation": stdev(values) if len(values) > 1 else None}
 
 
-def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = False) -> TaskScores:
-    """Score one task over the listed restarts; the folder may hold others.
+def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False) -> TaskScores:
+    """Score one task over the listed seeds; the folder may hold others.
 
     Args:
         bag_of_words: also train and score the bag-of-words baseline.
@@ -155,12 +155,12 @@ def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = Fal
     for name, eval_set in spec.scores.items():
         counts: Counter[str] = Counter()
         examples = task.read(TASKS / spec.name / eval_set.file, name, counts=counts)
-        predicted = [read_predictions(predictions_path(spec.name, restart, "pretrained", name)) for restart in restarts]
-        random = [predictions_path(spec.name, restart, "random", name) for restart in restarts]
+        predicted = [read_predictions(predictions_path(spec.name, seed, "pretrained", name)) for seed in seeds]
+        random = [predictions_path(spec.name, seed, "random", name) for seed in seeds]
         # training from random weights is optional
         from_random = [read_predictions(path) for path in random if path.parent.exists()]
         scores = [task.score(name, examples, rows) for rows in predicted]
-        if best is None:  # the first set decides; of equal restarts the first
+        if best is None:  # the first set decides; of equal seeds the first
             best = max(range(len(scores)), key=lambda place: scores[place][eval_set.metrics[0]])
         baselines = {"random_weights": from_random} if from_random else {}
         if bag_of_words and applies(spec):
@@ -173,19 +173,19 @@ def score_task(spec: TaskSpec, restarts: Sequence[int], bag_of_words: bool = Fal
             majority_baseline=task.majority_baseline(name, examples),
             counts=counts,
             best=predicted[best],
-            uncertainty=uncertainty_of(spec, name, examples, predicted, baselines),
+            uncertainty=confidence_intervals(spec, name, examples, predicted, baselines),
         )
     assert best is not None  # a task has at least one evaluation set
-    return TaskScores(spec, tuple(restarts), restarts[best], results)
+    return TaskScores(spec, tuple(seeds), seeds[best], results)
 
 
-def uncertainty_of(
+def confidence_intervals(
     spec: TaskSpec, eval_set: str, examples: Sequence[Any], predicted: Sequence[Rows], baselines: dict[str, list[Rows]]
 ) -> dict[str, dict[str, Any]]:
     """Return for each metric the score's interval, and each baseline's score, interval and comparison with ours.
 
     Args:
-        predicted: prediction rows of every restart.
+        predicted: prediction rows of every seed.
         baselines: prediction rows of other systems' runs on the same examples, by name.
     """
     task, systems = make_task(spec), [predicted, *baselines.values()]
@@ -203,7 +203,7 @@ def uncertainty_of(
                 name: {
                     "score": units.score(place),
                     "interval": score_interval(units, place, resampled[place]),
-                    "against": asdict(compare(units, resampled, len(examples), stream, 0, place)),
+                    "vs_baseline": asdict(compare(units, resampled, len(examples), stream, 0, place)),
                 }
                 for place, name in enumerate(baselines, start=1)
             },
@@ -217,7 +217,7 @@ LENGTH_CLASSES, WORST = 5, 20
 ANSWERS: dict[str, Callable[[str], list[str]]] = {"classification": lambda text: [text], "tagging": str.split}
 
 
-def break_down(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
+def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
     """Return the error analysis of one evaluation set, as in ``results/tasks/<task>.json``."""
     return {
         "confusion": confusion(spec, example_results),

@@ -1,6 +1,6 @@
 """Confidence intervals of scores and significance tests between systems, by resampling examples.
 
-Only the examples of an evaluation set are resampled; the variation over restarts is reported separately as their
+Only the examples of an evaluation set are resampled; the variation over seeds is reported separately as their
 standard deviation. Examples of one group (questions on a paragraph, sentences of a document) are resampled together.
 Every metric is a function of sums (:mod:`pipeline_src.tasks.metrics`), so units with equal sums are sampled together:
 the counts of each kind of unit are multinomial, which is the exact bootstrap at a cost that hardly grows with the set.
@@ -33,7 +33,7 @@ class ResamplingUnits:
     Attributes:
         count: number of units: groups of examples, or examples.
         times: number of units of each kind, [kinds].
-        rows: contribution of a unit of each kind, [kinds, sums], for each restart of each system.
+        rows: contribution of a unit of each kind, [kinds, sums], for each seed of each system.
         sums: the metric.
         paired: whether each unit is one example.
     """
@@ -45,7 +45,7 @@ class ResamplingUnits:
     paired: bool
 
     def values(self, system: int, times: np.ndarray) -> np.ndarray:
-        """Return a system's metric, mean over restarts, for units of each kind ``times``, [sets, kinds] -> [sets]."""
+        """Return a system's metric, mean over seeds, for units of each kind ``times``, [sets, kinds] -> [sets]."""
         return np.mean([self.sums.value(times @ rows) for rows in self.rows[system]], axis=0)
 
     def score(self, system: int) -> float:
@@ -53,12 +53,12 @@ class ResamplingUnits:
         return float(self.values(system, self.times[None].astype(float))[0])
 
 
-def make_units(sums: BootstrapStatistics, restarts: Sequence[int], groups: Sequence[object]) -> ResamplingUnits:
+def make_units(sums: BootstrapStatistics, seeds: Sequence[int], groups: Sequence[object]) -> ResamplingUnits:
     """Build the units of the systems in ``sums.rows``.
 
     Args:
         sums: sums of all runs, system after system.
-        restarts: number of runs of each system.
+        seeds: number of runs of each system.
         groups: group of each example, None for none; if all examples are in one group, examples are the units.
     """
     from scipy.sparse import csr_array, issparse
@@ -76,7 +76,7 @@ def make_units(sums: BootstrapStatistics, restarts: Sequence[int], groups: Seque
     if not issparse(added[0]):
         kinds, times = np.unique(np.hstack(added), axis=0, return_counts=True)
         added = np.split(kinds, len(added), axis=1)
-    ends = np.cumsum([0, *restarts])
+    ends = np.cumsum([0, *seeds])
     rows = [added[start:end] for start, end in zip(ends, ends[1:], strict=False)]
     return ResamplingUnits(count, times, rows, sums, count == len(of))
 

@@ -1,4 +1,4 @@
-"""Submissions to leaderboards: test set predictions of the best restart, in each leaderboard's format."""
+"""Submissions to leaderboards: test set predictions of the best seed, in each leaderboard's format."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
                 predictions = [{**row, "prediction": label} for row in predictions]
         threshold = None
         if test is not None and spec.unanswerable:  # in a file without labels no threshold can be searched
-            threshold = result.scores[scores.restarts.index(scores.best)]["threshold"]
+            threshold = result.scores[scores.seeds.index(scores.best)]["threshold"]
         files |= task.submission(name, examples, predictions, threshold)
     return files, missing
 

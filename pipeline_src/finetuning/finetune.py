@@ -27,7 +27,7 @@ from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import BASELINES, finetuned_model, predictions_folder, task_predictions
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.config.machine import USUAL, Machine
+from pipeline_src.config.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.schema import NO_TEACHER
 from pipeline_src.finetuning.augmentation import augment, load_substitutes
@@ -39,7 +39,7 @@ from pipeline_src.finetuning.distillation import (
     load_fit_dense,
     load_task_teacher,
 )
-from pipeline_src.finetuning.heads import LOSSES, POOLED, BertForTask, Loss, choose_towers
+from pipeline_src.finetuning.heads import LOSSES, POOLED, BertForTask, Loss, choose_bi_encoder
 from pipeline_src.finetuning.hyperparameter_grid import (
     FEWEST_STEPS,
     BaselineGrid,
@@ -90,12 +90,19 @@ FORM = ("config.json", "tokenizer.json")  # files of an encoder's folder that ra
 
 
 def run(
-    *, seed: int, model: ModelParams, finetune: FinetuneParams, task: str, restart: str, machine: Machine = USUAL
+    *,
+    seed: int,
+    model: ModelParams,
+    finetune: FinetuneParams,
+    task: str,
+    finetune_seed: str,
+    machine: Machine = DEFAULT_MACHINE,
 ) -> None:
     """Read the encoder's folder and ``data/tasks/<task>``; write the best model and its predictions.
 
-    ``results/predictions/<task>/<restart>/predicted/`` has ``pretrained/<row>.jsonl``; ``pretrained/<row>.test.jsonl``
-    if the row has a test file; ``random/<row>.jsonl`` with ``random_baseline``; the same of the first row in
+    ``results/predictions/<task>/<seed>/predicted/`` has ``pretrained/<eval_set>.jsonl``, and
+    ``pretrained/<eval_set>.test.jsonl`` if the set has a test file; with ``random_baseline`` also
+    ``random/<eval_set>.jsonl``; the same of the first set in
     ``pretrained-<count>-labels/`` and ``random-<count>-labels/`` for each of ``label_counts``; and ``run.json`` with
     the score of every run on the whole file and the number of truncated or dropped examples, by file. A stage that was
     stopped resumes.
@@ -108,13 +115,13 @@ def run(
     hyperparameters, encoder = finetune.recipe(task), Path(finetune.model)
 
     config, spec = load_task_config(encoder, model, hyperparameters), load_spec(task)
-    towers = choose_towers(spec, finetune, config, hyperparameters.feature_layers)
-    data = TaskData(spec, encoder, hyperparameters.max_length, apart=towers is not None)
-    task_seed = derive_seed(seed, task, restart) >> 1
+    bi_encoder = choose_bi_encoder(spec, finetune, config, hyperparameters.feature_layers)
+    data = TaskData(spec, encoder, hyperparameters.max_length, apart=bi_encoder is not None)
+    task_seed = derive_seed(seed, task, finetune_seed) >> 1
     trainer = TaskTrainer(data.spec, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
     identity = {  # determines the result; checkpoints are stored under its hash
         "seed": seed,
-        "restart": restart,
+        "finetune_seed": finetune_seed,
         "recipe": hyperparameters.model_dump(exclude=OTHER_RUNS),
         "finetune": finetune.model_dump(exclude=OTHER_KEYS),
         "task": data.spec.model_dump(),
@@ -125,7 +132,7 @@ def run(
         "code": fingerprint("pipeline_src.finetuning.finetune", f"pipeline_src.models.{model.architecture}"),
     }
 
-    eval_sets, grids = [data.eval_set(row) for row in data.spec.scores], []
+    eval_sets, grids = [data.eval_set(name) for name in data.spec.scores], []
     with catch_stop_requests() as stop_request:
         for weights in WEIGHTS if hyperparameters.random_baseline else ("pretrained",):
             own_identity = identity_of_weights(weights, identity)
@@ -142,20 +149,20 @@ def run(
     kept, best = grids[0].best_folder, trainer.model()
     load_weights(best, kept / "model")
     best.to(trainer.distributed.device)
-    with atomic_directory(task_predictions(task, restart)) as output:
+    with atomic_directory(task_predictions(task, finetune_seed)) as output:
         for grid in grids:
             shutil.copytree(grid.best_folder / "predictions", output / grid.weights)
         for folder, part in parts:
             shutil.copytree(part.best_folder / "predictions", output / folder)
-        for row in data.rows_with_test_file():
-            lines = trainer.predict(best, data.eval_set(row, test=True))
-            write_lines(output / "pretrained" / f"{row}.test.jsonl", lines)
+        for name in data.eval_sets_with_test_file():
+            lines = trainer.predict(best, data.eval_set(name, test=True))
+            write_lines(output / "pretrained" / f"{name}.test.jsonl", lines)
         counts = {file: reasons for file, reasons in data.counts.items() if reasons}
         runs = [run for grid in grids for run in grid.runs]
         recipe = hyperparameters.model_dump()
-        summary = {"task": task, "restart": restart, "recipe": recipe, "runs": runs, "counts": counts}
+        summary = {"task": task, "seed": finetune_seed, "recipe": recipe, "runs": runs, "counts": counts}
         write_json(output / "run.json", summary)
-    with atomic_directory(finetuned_model(task, restart)) as output:
+    with atomic_directory(finetuned_model(task, finetune_seed)) as output:
         shutil.copytree(kept / "model", output, dirs_exist_ok=True)
     CHECKS.before_finishing()
     for grid in [*grids, *(part for _, part in parts)]:
@@ -214,10 +221,10 @@ def identity_of_weights(weights: str, identity: Mapping[str, Any]) -> dict[str, 
 
 def open_grid(identity: Mapping[str, Any]) -> Grid:
     """Open the grid of one kind of initial weights, with the runs of an earlier start of the stage."""
-    weights, task, restart = identity["weights"], identity["task"]["name"], identity["restart"]
+    weights, task, finetune_seed = identity["weights"], identity["task"]["name"], identity["finetune_seed"]
     if "labels" in identity:  # a part's baselines do not push out those of the whole file
-        restart = f"{restart}-{identity['labels']}-labels"
-    folder = Path(task, restart, hash_values(identity))
+        finetune_seed = f"{finetune_seed}-{identity['labels']}-labels"
+    folder = Path(task, finetune_seed, hash_values(identity))
     if weights == "random":
         return BaselineGrid(BASELINES / folder, weights)
     return Grid(ROOT / PHASE / folder, weights)
@@ -234,7 +241,7 @@ def run_grid(
     """Train every grid point that ``grid`` does not have yet, and predict ``eval_sets`` with each.
 
     Args:
-        eval_sets: one per score row; the first decides between the points.
+        eval_sets: the first one decides between the points.
 
     Raises:
         PipelineError, Interrupted: as :func:`run`.
@@ -252,10 +259,10 @@ def run_grid(
         start = imitate_layers(grid, trainer, identity, stop_request)
         score_model = partial(main_score, trainer, data, first)
         model, loss, epoch = trainer.train(grid.weights, point, checkpointer, start, score_model)
-        predictions = {each.row: trainer.predict(model, each) for each in eval_sets}
-        scores = data.task.score(first.row, first.examples, predictions[first.row])
+        predictions = {each.name: trainer.predict(model, each) for each in eval_sets}
+        scores = data.task.score(first.name, first.examples, predictions[first.name])
         log.info("%s: %s", shown, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
-        about = {"seed": identity["seed"], "restart": identity["restart"], **point._asdict()}
+        about = {"seed": identity["seed"], "finetune_seed": identity["finetune_seed"], **point._asdict()}
         save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
         save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
         grid.keep(point, loss, scores, metrics[0], predictions, save_best, epoch)
@@ -277,7 +284,7 @@ def run_part(
     """
     best = grid.best()
     part = copy(trainer)
-    part.training = data.training_part(count, identity["restart"])
+    part.training = data.training_part(count, identity["finetune_seed"])
     epochs = max(best["epochs"], -(-FEWEST_STEPS // -(-part.training.items // best["batch"])))
     point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (best["batch"],)}
     part.hyperparameters = trainer.hyperparameters.model_copy(update=point)
@@ -291,15 +298,15 @@ def run_part(
 
 def main_score(trainer: TaskTrainer, data: TaskData, eval_set: EvalSet, model: BertForTask) -> float:
     """Return the main score of a model on an evaluation set."""
-    spec = data.spec.scores[eval_set.row]
-    return data.task.score(eval_set.row, eval_set.examples, trainer.predict(model, eval_set))[spec.metrics[0]]
+    spec = data.spec.scores[eval_set.name]
+    return data.task.score(eval_set.name, eval_set.examples, trainer.predict(model, eval_set))[spec.metrics[0]]
 
 
 def open_checkpointer(
     trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
 ) -> Checkpointer:
     """Open the checkpoints of one run; those of a grid point have its best epoch, if that is to be kept."""
-    phase = f"{PHASE}/{identity['task']['name']}/{identity['restart']}"
+    phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
     if point is None or trainer.hyperparameters.select == "last":
         return Checkpointer(phase, identity, machine, trainer.distributed, stop_request)
@@ -393,7 +400,7 @@ class TaskTrainer:
         )
         self.encoder, self.training, self.seed, self.machine = encoder, training, seed, machine
         self.teacher: BertForTask | None = None
-        self.towers = choose_towers(spec, params, config, hyperparameters.feature_layers)
+        self.bi_encoder = choose_bi_encoder(spec, params, config, hyperparameters.feature_layers)
 
     def model(self) -> BertForTask:
         """Make the task's model with random weights."""
@@ -423,7 +430,7 @@ class TaskTrainer:
             for block, drawn in list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))[-anew:]:
                 block.load_state_dict(drawn.state_dict())
         model = self._with_head(bert)
-        if why and self.task.head in POOLED and self.towers is None and not model.first_last:
+        if why and self.task.head in POOLED and self.bi_encoder is None and not model.first_last:
             log.info("%s %s; it is trained from random weights", self.encoder, why)
         for name, part in model.named_children():
             if name != "bert":
@@ -445,7 +452,7 @@ class TaskTrainer:
     def _with_head(self, bert: Bert | None) -> BertForTask:
         model = BertForTask(
             self.config, self.task.head, self.task.num_outputs, self.params.bilstm,
-            self.hyperparameters.feature_layers, bert, self.towers, self.hyperparameters.pooling,
+            self.hyperparameters.feature_layers, bert, self.bi_encoder, self.hyperparameters.pooling,
         )  # fmt: skip
         if self.teacher is not None:
             model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
@@ -572,7 +579,7 @@ def save_finetuned(
     score = data.spec.eval_set(None)
     hyperparameters = trainer.hyperparameters
     # transformers has no class for two towers or the first-last average
-    without_class = trainer.towers is not None or model.first_last
+    without_class = trainer.bi_encoder is not None or model.first_last
     huggingface_class = trainer.config.names.classes["encoder" if without_class else data.task.head]
     card = finetuned_card(
         trainer.config,

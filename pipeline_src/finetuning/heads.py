@@ -26,7 +26,7 @@ MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et
 
 
 @dataclass(frozen=True)
-class TwoTowers:
+class BiEncoder:
     """Comparison of two texts' vectors u and v, which were encoded apart.
 
     Attributes:
@@ -43,17 +43,19 @@ class TwoTowers:
         return torch.cat([one, other, (one - other).abs(), *([one * other] if self.product else [])], dim=1)
 
 
-def choose_towers(spec: TaskSpec, params: FinetuneParams, config: BertConfig, frozen: str | None) -> TwoTowers | None:
+def choose_bi_encoder(
+    spec: TaskSpec, params: FinetuneParams, config: BertConfig, frozen: str | None
+) -> BiEncoder | None:
     """Return how the two texts of a task are compared; None if they are one sequence.
 
     Word vectors read them apart unless an LSTM reads their tokens, or a teacher's outputs are learnt.
     """
     if not spec.is_pair:
         return None
-    if params.pair_head == "two_towers":
-        return TwoTowers(range=spec.range)
+    if params.pair_head == "bi_encoder":
+        return BiEncoder(range=spec.range)
     means = config.reads_texts_apart and not params.bilstm and frozen is None and params.teacher == NO_TEACHER
-    return TwoTowers(product=True) if means else None
+    return BiEncoder(product=True) if means else None
 
 
 class BertForTask(nn.Module):
@@ -70,7 +72,7 @@ class BertForTask(nn.Module):
         frozen: a name in ``feature_based.LAYER_MIXES``: do not train the encoder, but an LSTM over its layers (paper,
             section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
         bert: an encoder; by default a new one.
-        towers: compare two sequences, each encoded apart; the head is ``sequence``.
+        bi_encoder: compare two sequences, each encoded apart; the head is ``sequence``.
         pooling: of the heads ``sequence`` and ``choice``, as ``TaskHyperparameters.pooling``.
     """
 
@@ -82,13 +84,13 @@ class BertForTask(nn.Module):
         bilstm: bool = False,
         frozen: str | None = None,
         bert: Bert | None = None,
-        towers: TwoTowers | None = None,
+        bi_encoder: BiEncoder | None = None,
         pooling: str = "cls",
     ) -> None:
         super().__init__()
         self.bert = make_encoder(config) if bert is None else bert
-        self.head, self.towers = head, towers
-        plain = head in POOLED and towers is None and not bilstm and frozen is None and not config.reads_texts_apart
+        self.head, self.bi_encoder = head, bi_encoder
+        plain = head in POOLED and bi_encoder is None and not bilstm and frozen is None and not config.reads_texts_apart
         self.first_last = pooling == "first_last" and plain
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
         self.bilstm = BiLSTM(config.hidden_size, config.hidden_size) if bilstm and frozen is None else None
@@ -97,12 +99,12 @@ class BertForTask(nn.Module):
         before_pooler = head == "sequence" and config.dropout_before_pooler
         self.dropout_before_pooler = Dropout(config.hidden_dropout_prob if before_pooler else 0.0)
         width = config.hidden_size if frozen is None else LSTM_WIDTH
-        if towers is not None:
-            width *= 4 if towers.product else 3
-            self.mlp = nn.Sequential(nn.Linear(width, MLP_WIDTH), nn.Tanh()) if towers.product else nn.Identity()
-            width = MLP_WIDTH if towers.product else width
+        if bi_encoder is not None:
+            width *= 4 if bi_encoder.product else 3
+            self.mlp = nn.Sequential(nn.Linear(width, MLP_WIDTH), nn.Tanh()) if bi_encoder.product else nn.Identity()
+            width = MLP_WIDTH if bi_encoder.product else width
         self.output_layer = config.names.output_layers[head]
-        if towers is None or towers.range is None:
+        if bi_encoder is None or bi_encoder.range is None:
             self.add_module(self.output_layer, nn.Linear(width, outputs))
 
     def train(self, mode: bool = True) -> BertForTask:
@@ -120,22 +122,22 @@ class BertForTask(nn.Module):
         """
         lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
         layout = PackedBatch.of(cu_seqlens, len(ids), int(lengths.max()))
-        if self.towers is not None:
-            return self._compare(self.towers, ids, segments, layout)
+        if self.bi_encoder is not None:
+            return self._compare(self.bi_encoder, ids, segments, layout)
         hidden = self._output_layer_input(ids, segments, layout, lengths)
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
-    def _compare(self, towers: TwoTowers, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
+    def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Outputs of pairs whose texts are consecutive sequences, [B / 2, outputs]."""
         if self.bert.config.reads_texts_apart:
             means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         else:
             means = self._first_last_means(ids, segments, layout)
         one, other = means.view(len(means) // 2, 2, -1).unbind(1)
-        if towers.range is not None:
-            low, high = towers.range
+        if bi_encoder.range is not None:
+            low, high = bi_encoder.range
             return low + (high - low) * F.cosine_similarity(one, other)[:, None]
-        return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(towers.join(one, other)))))
+        return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(bi_encoder.join(one, other)))))
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Mean of each sequence's tokens, of embeddings plus last layer, [B, H]."""

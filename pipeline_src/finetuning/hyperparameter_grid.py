@@ -34,14 +34,14 @@ def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
         yield GridPoint(rate, number, batch)
 
 
-Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by score row
+Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by evaluation set
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
 FEWEST_STEPS = 200  # of training on a part of the labels
-KEPT_BASELINES = 8  # newest baselines of a task and restart
+KEPT_BASELINES = 8  # newest baselines of a task and seed
 
 
 class Grid:
-    """Finished runs of one task, restart and kind of initial weights, with the files of the best run.
+    """Finished runs of one task, seed and kind of initial weights, with the files of the best run.
 
     ``runs.json`` lists the runs, with checksums of the list and of the best run's files; ``run-<N>/``, N the best run's
     index in the list, has its predictions and, if requested, its model. A run is listed with its point, initial
@@ -134,7 +134,7 @@ class BaselineGrid(Grid):
     """
 
     def finish(self) -> None:
-        """Mark this grid as the newest and remove the oldest ones of its task and restart."""
+        """Mark this grid as the newest and remove the oldest ones of its task and seed."""
         os.utime(self.folder)
         oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in oldest_first[:-KEPT_BASELINES]:
@@ -146,10 +146,10 @@ def _point(run: Mapping[str, Any]) -> GridPoint:
 
 
 def write_predictions(folder: Path, predictions: Predictions) -> None:
-    """Write one file of JSON lines per score row."""
+    """Write one file of JSON lines per evaluation set."""
     folder.mkdir(exist_ok=True)
-    for row, lines in predictions.items():
-        write_lines(folder / f"{row}.jsonl", lines)
+    for eval_set, lines in predictions.items():
+        write_lines(folder / f"{eval_set}.jsonl", lines)
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:

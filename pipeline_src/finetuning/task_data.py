@@ -34,9 +34,9 @@ AUGMENTATION = "pipeline_src.finetuning.augmentation"  # the module whose code a
 
 @dataclass(frozen=True)
 class EvalSet:
-    """A file to predict: its score row, its examples and their features."""
+    """A file to predict: its evaluation set, its examples and their features."""
 
-    row: str
+    name: str
     examples: Sequence[Any]
     features: Features
 
@@ -79,9 +79,9 @@ class TaskData:
         """Number of examples of the training file."""
         return len(self._training_examples)
 
-    def training_part(self, count: int, restart: str) -> Features:
+    def training_part(self, count: int, seed: str) -> Features:
         """Return the features of ``count`` examples of the training file; see :func:`labelled_part`."""
-        return self._make(labelled_part(self.spec.name, restart, self._training_examples, count))
+        return self._make(labelled_part(self.spec.name, seed, self._training_examples, count))
 
     def augmented(self, make: Callable[[Features], Features], decides: Mapping[str, Any]) -> Features:
         """Return the features that ``make`` makes from those of the training file, from the cache if they are there.
@@ -91,18 +91,18 @@ class TaskData:
         more = {**self._decides(self.spec.train, None, False), **decides, "code": fingerprint(AUGMENTATION)}
         return cached(self.spec.name, more, lambda dropped: make(self.training()))
 
-    def eval_set(self, row: str, test: bool = False) -> EvalSet:
-        """Return the file of a score row, or its test file."""
-        score = self.spec.scores[row]
+    def eval_set(self, name: str, test: bool = False) -> EvalSet:
+        """Return the file of an evaluation set, or its test file."""
+        score = self.spec.scores[name]
         file = score.test.file if test and score.test else score.file
         dropped: Counter[str] = Counter()
-        examples = self._read(file, row, test, dropped)
-        return EvalSet(row, examples, self._features(file, row, test, (examples, dropped)))
+        examples = self._read(file, name, test, dropped)
+        return EvalSet(name, examples, self._features(file, name, test, (examples, dropped)))
 
-    def rows_with_test_file(self) -> list[str]:
-        """Return the score rows whose test file exists."""
+    def eval_sets_with_test_file(self) -> list[str]:
+        """Return the evaluation sets whose test file exists."""
         return [
-            row for row, score in self.spec.scores.items() if score.test and (self.folder / score.test.file).exists()
+            name for name, score in self.spec.scores.items() if score.test and (self.folder / score.test.file).exists()
         ]
 
     def checksums(self) -> dict[str, str]:
@@ -115,11 +115,15 @@ class TaskData:
             self._checksums[file] = hash_file(self.folder / file)
         return self._checksums[file]
 
-    def _read(self, file: str, row: str | None, test: bool, dropped: Counter[str]) -> Sequence[Any]:
-        return self.task.read(self.folder / file, row, test, dropped)
+    def _read(self, file: str, eval_set: str | None, test: bool, dropped: Counter[str]) -> Sequence[Any]:
+        return self.task.read(self.folder / file, eval_set, test, dropped)
 
     def _features(
-        self, file: str, row: str | None, test: bool, already_read: tuple[Sequence[Any], Counter[str]] | None = None
+        self,
+        file: str,
+        eval_set: str | None,
+        test: bool,
+        already_read: tuple[Sequence[Any], Counter[str]] | None = None,
     ) -> Features:
         """Features from the cache, or from the file's examples and drop counts, which are read unless given."""
 
@@ -128,10 +132,10 @@ class TaskData:
                 examples = already_read[0]
                 dropped.update(already_read[1])
             else:
-                examples = self._read(file, row, test, dropped)
+                examples = self._read(file, eval_set, test, dropped)
             return self._make(examples)
 
-        features = cached(self.spec.name, self._decides(file, row, test), make)
+        features = cached(self.spec.name, self._decides(file, eval_set, test), make)
         self.counts[file] = dict(features.counts)
         return features
 
@@ -141,10 +145,10 @@ class TaskData:
             return self.task.features_apart(examples, self.tokenizer, self.max_length)
         return self.task.features(examples, self.tokenizer, self.max_length)
 
-    def _decides(self, file: str, row: str | None, test: bool) -> dict[str, Any]:
+    def _decides(self, file: str, eval_set: str | None, test: bool) -> dict[str, Any]:
         return {
             "task": self.spec.model_dump(mode="json"),
-            "row": row,
+            "eval_set": eval_set,
             "test": test,
             "file": self._checksum(file),
             "tokenizer": hash_file(self.encoder / "tokenizer.json"),

@@ -28,8 +28,8 @@ TWO_LAYERS_SAVED: Rules = (
 
 PIPELINES = {  # use of a model -> Hugging Face's pipeline tag
     "pretraining": "fill-mask",
-    "masked_words": "fill-mask",
-    "left_to_right": "text-generation",
+    "masked_lm": "fill-mask",
+    "causal_lm": "text-generation",
     "encoder": "feature-extraction",
     "sequence": "text-classification",
     "choice": "multiple-choice",
@@ -110,9 +110,9 @@ BERT = StateDictAdapter(
     ),
     classes={
         "pretraining": "BertForPreTraining",
-        "masked_words": "BertForMaskedLM",
+        "masked_lm": "BertForMaskedLM",
         "next_sentence": "BertForNextSentencePrediction",
-        "left_to_right": "BertLMHeadModel",
+        "causal_lm": "BertLMHeadModel",
         "encoder": "BertModel",
         "sequence": "BertForSequenceClassification",
         "choice": "BertForMultipleChoice",

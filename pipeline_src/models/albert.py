@@ -41,7 +41,7 @@ ALBERT = StateDictAdapter(
     paper="Lan et al. 2020, [ALBERT: A Lite BERT](https://arxiv.org/abs/1909.11942)",
     classes={
         "pretraining": "AlbertForPreTraining",
-        "masked_words": "AlbertForMaskedLM",
+        "masked_lm": "AlbertForMaskedLM",
         "next_sentence": "AlbertModel",
         "encoder": "AlbertModel",
         "sequence": "AlbertForSequenceClassification",

@@ -320,9 +320,9 @@ class DebertaConfig(BertConfig):
 
         The projection of the relative positions, once per batch, is not counted.
         """
-        blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.squares, products=PRODUCTS)
-        last = block_flops(self, work.rows, work.row_pairs, products=PRODUCTS, key_tokens=work.tokens)
-        again = block_flops(self, work.rows, work.row_pairs, products=PRODUCTS, key_tokens=0)
+        blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.sum_len_squared, products=PRODUCTS)
+        last = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=work.tokens)
+        again = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=0)
         decoding = (DECODINGS - 1) * again if self.mask_decoder and work.predictions else 0
         return blocks + last + decoding + head_flops(self, work.predictions)
 
@@ -497,7 +497,7 @@ class DebertaV1Config(DebertaConfig):
             paper="He et al. 2021, [DeBERTa](https://arxiv.org/abs/2006.03654)",
             classes={
                 "pretraining": "DebertaForMaskedLM",
-                "masked_words": "DebertaForMaskedLM",
+                "masked_lm": "DebertaForMaskedLM",
                 "next_sentence": "DebertaModel",
                 "encoder": "DebertaModel",
                 "sequence": "DebertaForSequenceClassification",

@@ -54,7 +54,7 @@ class DebertaV2Config(DebertaConfig):
             paper="He et al. 2023, [DeBERTaV3](https://arxiv.org/abs/2111.09543)",
             classes={
                 "pretraining": "DebertaV2ForMaskedLM",
-                "masked_words": "DebertaV2ForMaskedLM",
+                "masked_lm": "DebertaV2ForMaskedLM",
                 "next_sentence": "DebertaV2Model",
                 "encoder": "DebertaV2Model",
                 "sequence": "DebertaV2ForSequenceClassification",

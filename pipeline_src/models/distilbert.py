@@ -39,7 +39,7 @@ DISTILBERT = StateDictAdapter(
     paper="Sanh et al. 2019, [DistilBERT, a distilled version of BERT](https://arxiv.org/abs/1910.01108)",
     classes={
         "pretraining": "DistilBertForMaskedLM",
-        "masked_words": "DistilBertForMaskedLM",
+        "masked_lm": "DistilBertForMaskedLM",
         "next_sentence": "DistilBertModel",
         "encoder": "DistilBertModel",
         "sequence": "DistilBertForSequenceClassification",

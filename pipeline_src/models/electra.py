@@ -30,10 +30,10 @@ ELECTRA = StateDictAdapter(
     ),
     classes={
         "pretraining": "ElectraForMaskedLM",
-        "masked_words": "ElectraForMaskedLM",
+        "masked_lm": "ElectraForMaskedLM",
         "replaced": "ElectraForPreTraining",
         "next_sentence": "ElectraModel",
-        "left_to_right": "ElectraForCausalLM",
+        "causal_lm": "ElectraForCausalLM",
         "encoder": "ElectraModel",
         "sequence": "ElectraForSequenceClassification",
         "choice": "ElectraForMultipleChoice",

@@ -30,18 +30,18 @@ class Workload(NamedTuple):
     Attributes:
         sequences: number of sequences.
         tokens: tokens without padding.
-        squares: sum of squared lengths.
+        sum_len_squared: sum of squared lengths.
         predictions: predicted tokens.
-        rows: query rows of the last block.
-        row_pairs: sum over sequences of query rows times length.
+        num_outputs: query rows of the last block.
+        attended_pairs: sum over sequences of query rows times length.
     """
 
     sequences: int = 0
     tokens: int = 0
-    squares: int = 0
+    sum_len_squared: int = 0
     predictions: int = 0
-    rows: int = 0
-    row_pairs: int = 0
+    num_outputs: int = 0
+    attended_pairs: int = 0
 
     def __add__(self, other: Workload) -> Workload:  # type: ignore[override]
         return Workload(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
@@ -68,8 +68,8 @@ def training_flops(sizes: Sizes, work: Workload) -> int:
     element-wise operations, embeddings, the optimizer, and the pooler with the pair head (6 (H^2 + 2 H) per sequence,
     less than 1 % for sequences of 64 tokens and two layers).
     """
-    blocks = (sizes.num_hidden_layers - 1) * block_flops(sizes, work.tokens, work.squares)
-    last = block_flops(sizes, work.rows, work.row_pairs, key_tokens=work.tokens)
+    blocks = (sizes.num_hidden_layers - 1) * block_flops(sizes, work.tokens, work.sum_len_squared)
+    last = block_flops(sizes, work.num_outputs, work.attended_pairs, key_tokens=work.tokens)
     return projection_flops(sizes, work.tokens) + blocks + last + head_flops(sizes, work.predictions)
 
 

@@ -59,7 +59,7 @@ def pretrained_card(
     figures: Mapping[str, Mapping[str, float]],
     cost: Mapping[str, float],
     mix: Mapping[str, float] | None = None,
-    goes_on: bool = False,
+    continued: bool = False,
 ) -> str:
     """Return the card of a pretrained encoder.
 
@@ -71,9 +71,9 @@ def pretrained_card(
         training: training parameters by name, nested.
         figures: losses and accuracies by text ("validation text").
         cost: amounts by name ("tokens", "FLOP").
-        goes_on: it continues another model.
+        continued: it continues another model.
     """
-    how = "a pretrained model trained further on" if goes_on else "trained from scratch on"
+    how = "a pretrained model trained further on" if continued else "trained from scratch on"
     return _card(
         config, huggingface_class, "", ("pretraining",), sources or (), training, figures,
         about=f"with {parameters:,} parameters, {how} {learns}",
@@ -98,7 +98,7 @@ def finetuned_card(
         task: the task's title ("CoLA").
         huggingface_class: the transformers class that loads it.
         source: the task's data, from its ``source.json``; None if it has none.
-        hyperparameters: by name: seed, restart, learning rate, epochs, batch, length.
+        hyperparameters: by name: seed, finetune_seed, learning rate, epochs, batch, length.
         scores: on the sets by which the model was chosen.
     """
     figures: dict[str, dict[str, float]] = {}

@@ -113,7 +113,7 @@ MODERNBERT = StateDictAdapter(
     paper="Warner et al. 2024, [Smarter, Better, Faster, Longer](https://arxiv.org/abs/2412.13663)",
     classes={
         "pretraining": "ModernBertForMaskedLM",
-        "masked_words": "ModernBertForMaskedLM",
+        "masked_lm": "ModernBertForMaskedLM",
         "next_sentence": "ModernBertModel",
         "encoder": "ModernBertModel",
         "sequence": "ModernBertForSequenceClassification",
@@ -222,11 +222,11 @@ class ModernBertConfig(BertConfig):
 
     def training_flops(self, work: Workload) -> int:
         """Count three matrices per feed-forward layer, and only pairs within the window in local blocks."""
-        whole, local = work.squares, self.local_pairs(work)
+        whole, local = work.sum_len_squared, self.local_pairs(work)
         seen = [whole if self.is_global(number) else local for number in range(self.num_hidden_layers)]
         blocks = sum(block_flops(self, work.tokens, pairs, MATRICES) for pairs in seen[:-1])
         last = block_flops(
-            self, work.rows, work.row_pairs * seen[-1] // max(1, whole), MATRICES, key_tokens=work.tokens
+            self, work.num_outputs, work.attended_pairs * seen[-1] // max(1, whole), MATRICES, key_tokens=work.tokens
         )
         return blocks + last + head_flops(self, work.predictions)
 
@@ -234,8 +234,8 @@ class ModernBertConfig(BertConfig):
         """Return the pairs within the window; exact if all sequences, or none, are shorter than half a window."""
         reach = self.local_attention // 2
         if work.tokens < reach * work.sequences:
-            return work.squares
-        return min(work.squares, (2 * reach + 1) * work.tokens - reach * (reach + 1) * work.sequences)
+            return work.sum_len_squared
+        return min(work.sum_len_squared, (2 * reach + 1) * work.tokens - reach * (reach + 1) * work.sequences)
 
 
 class ModernBertEmbeddings(Embeddings):

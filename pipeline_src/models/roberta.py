@@ -22,9 +22,9 @@ ROBERTA = StateDictAdapter(
     paper="Liu et al. 2019, [RoBERTa: A Robustly Optimized BERT Pretraining Approach](https://arxiv.org/abs/1907.11692)",
     classes={
         "pretraining": "RobertaForMaskedLM",
-        "masked_words": "RobertaForMaskedLM",
+        "masked_lm": "RobertaForMaskedLM",
         "next_sentence": "RobertaModel",
-        "left_to_right": "RobertaForCausalLM",
+        "causal_lm": "RobertaForCausalLM",
         "encoder": "RobertaModel",
         "sequence": "RobertaForSequenceClassification",
         "choice": "RobertaForMultipleChoice",

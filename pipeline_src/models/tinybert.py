@@ -38,7 +38,7 @@ def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
 
 def difference_counts(student: BertConfig, teacher: BertConfig, work: Workload) -> dict[str, int]:
     """Return the number of elements that each loss term sums per layer."""
-    return {"scores": student.num_attention_heads * work.squares, "states": teacher.hidden_size * work.tokens}
+    return {"scores": student.num_attention_heads * work.sum_len_squared, "states": teacher.hidden_size * work.tokens}
 
 
 def layer_differences(

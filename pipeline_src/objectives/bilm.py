@@ -21,7 +21,7 @@ from pipeline_src.training.trainer import LossTerm
 SPEC = ObjectiveSpec(
     terms={"mlm": 0.5, "backward": 0.5},
     validation_columns=("mlm_loss", "mlm_accuracy"),
-    corruption="left_to_right",
+    collator="clm",
     refused_pairs="nothing reads both of a pair's segments",
     only_architectures=("bilstm",),  # its directions never meet; another encoder would see the tokens to predict
 )

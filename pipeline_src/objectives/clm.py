@@ -9,7 +9,7 @@ SPEC = ObjectiveSpec(
     terms={"mlm": 1.0, "nsp": 1.0},
     validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
     causal=True,
-    corruption="left_to_right",
+    collator="clm",
     refused_pairs="its first mark sees nothing",
     fixed_capacity=True,
 )
@@ -18,7 +18,7 @@ SPEC = ObjectiveSpec(
 class CLMObjective(MLMObjective):
     """Predict every next token; a causal mask hides it."""
 
-    spec, use, learns_tokens = SPEC, "left_to_right", "the next word from those before it"
+    spec, use, learns_tokens = SPEC, "causal_lm", "the next word from those before it"
 
 
 OBJECTIVE = CLMObjective

@@ -101,7 +101,10 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         of_teacher, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
         rows, predicted = None, batch.predicted
         if not self.reads_all_tokens:
-            rows, predicted = QueryRows.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
+            rows, predicted = (
+                QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs),
+                batch.predicted_outputs,
+            )
         with torch.no_grad():
             taught = self.teacher.bert.decode(batch.ids, batch.segments, of_teacher, rows)
         hidden = self.model.bert.decode(batch.ids, batch.segments, layout, rows)
@@ -133,7 +136,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
     def training_flops(self, work: Workload) -> int:
         """Return the FLOPs of the student's training, and of the teacher's forward pass, a third of its training."""
         if self.reads_all_tokens:
-            work = work._replace(rows=work.tokens, row_pairs=work.squares)
+            work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         if self.objective_params.loss_on == "all":
             work = work._replace(predictions=work.tokens)
         return self.config.training_flops(work) + self.teacher.bert.config.training_flops(work) // 3
@@ -143,7 +146,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         return super().validation_metrics(batch) | masked_lm_metrics(self.model, batch)
 
     def saved_models(self) -> dict[str, SavedModel]:
-        return {"": SavedModel(self.model, self.config, self.config.names.classes["masked_words"])}
+        return {"": SavedModel(self.model, self.config, self.config.names.classes["masked_lm"])}
 
 
 def encoder_names(model: BertForMaskedLM) -> set[str]:

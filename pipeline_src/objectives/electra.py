@@ -199,7 +199,7 @@ class ReplaceMLM(BertForMaskedLM):
     """
 
     term: ClassVar[str] = "words"
-    use: ClassVar[str] = "masked_words"
+    use: ClassVar[str] = "masked_lm"
     learns: ClassVar[str] = "what words of a text were before a generator put others there"
 
     def __init__(self, config: BertConfig) -> None:
@@ -354,14 +354,14 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": words, self.model.term: LossTerm(*self.model.loss(text))}
 
     def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
-        """Return the generator's loss, and the text with its samples, which ``batch.draws`` decide."""
-        assert batch.draws is not None
+        """Return the generator's loss, and the text with its samples, which ``batch.sampling_noise`` decide."""
+        assert batch.sampling_noise is not None
         # one each: a layout may cache what depends on the width of heads
         of_generator, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
-        rows = QueryRows.of(batch.rows, batch.row_starts, batch.max_rows)
+        rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
         hidden = self.generator.bert.decode(batch.ids, batch.segments, of_generator, rows)
-        hidden = hidden.index_select(0, batch.predicted_rows)
-        loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.draws)
+        hidden = hidden.index_select(0, batch.predicted_outputs)
+        loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.sampling_noise)
         filled = batch.ids.index_copy(0, batch.predicted, sampled)
         if self.objective_params.disc_loss_on == "all":
             real = torch.repeat_interleave(
@@ -370,7 +370,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
             original = batch.ids.index_copy(0, batch.predicted, batch.labels).where(real, IGNORE_INDEX)
             text = FilledText(filled, batch.segments, layout, None, None, filled, original)
         else:
-            text = FilledText(filled, batch.segments, layout, rows, batch.predicted_rows, sampled, batch.labels)
+            text = FilledText(filled, batch.segments, layout, rows, batch.predicted_outputs, sampled, batch.labels)
         return LossTerm(loss, correct), text
 
     def training_flops(self, work: Workload) -> int:
@@ -380,7 +380,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         """
         positions, read = work.predictions, work
         if self.objective_params.disc_loss_on == "all":
-            positions, read = work.tokens, work._replace(rows=work.tokens, row_pairs=work.squares)
+            positions, read = work.tokens, work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         return self.generator_config.training_flops(work) + self.model.training_flops(read, positions)
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
@@ -399,7 +399,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         classes = self.config.names.classes
         return {
             "": SavedModel(self.model, self.config, classes.get(self.model.use, classes["encoder"])),
-            "generator": SavedModel(self.generator, self.generator_config, classes["masked_words"]),
+            "generator": SavedModel(self.generator, self.generator_config, classes["masked_lm"]),
         }
 
 

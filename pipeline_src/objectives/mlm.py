@@ -8,7 +8,7 @@ from pipeline_src.pretraining.mlm_objective import MLMObjective
 SPEC = ObjectiveSpec(
     terms={"mlm": 1.0, "nsp": 1.0},
     validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
-    goes_on=True,
+    can_continue=True,
     fixed_capacity=True,
 )
 

@@ -20,7 +20,7 @@ from pipeline_src.training.trainer import LossTerm
 SPEC = ObjectiveSpec(
     terms={"scores": 1.0, "states": 1.0},  # as in the paper
     validation_columns=("scores_loss", "states_loss"),
-    corruption="unmasked",
+    collator="none",
     needs_teacher=True,
 )
 
@@ -86,7 +86,7 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
 
         Both compute every position. Recomputing the attention logits, which are not kept, is not counted.
         """
-        work = work._replace(rows=work.tokens, row_pairs=work.squares)
+        work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         student, teacher = self.config, self.teacher.config
         projection = 6 * student.hidden_size * teacher.hidden_size * (student.num_hidden_layers + 1) * work.tokens
         return student.training_flops(work) + projection + teacher.training_flops(work) // 3

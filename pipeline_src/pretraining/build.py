@@ -38,7 +38,7 @@ def build_objective(
     """
     params, machine = phase.pretrain, phase.machine
     kind, spec = load_objective(params.objective), objective_spec(params.objective)
-    if phase.pretrain.goes_on:
+    if phase.pretrain.continued:
         config = start_config(phase.model, tokenizer.get_vocab_size())
     else:
         config = load_architecture(phase.model.architecture).config.from_params(
@@ -89,7 +89,7 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
         objective.load_models(start)
         return
     objective.init_weights(torch.Generator().manual_seed(derive_seed(phase.seed, "weights") >> 1))
-    if phase.pretrain.goes_on:
+    if phase.pretrain.continued:
         fill_from_start_model(objective.saved_models()[""].module)
 
 

@@ -74,55 +74,55 @@ class Capacity:
         return self.real_sequences * self.predictions_per_sequence
 
     @property
-    def rows(self) -> int:
-        """Number of rows: the predicted tokens, and the first token of each sequence."""
+    def outputs(self) -> int:
+        """Number of outputs: the predicted tokens, and the first token of each sequence."""
         return self.predictions + self.sequences
 
     @property
-    def max_rows(self) -> int:
-        """Largest number of rows in a sequence, filler included."""
+    def max_outputs(self) -> int:
+        """Largest number of outputs in a sequence, filler included."""
         return self.predictions_per_sequence + 1
 
     def pad(self, batch: TensorBatch) -> TensorBatch:
         """Fill a microbatch up to this capacity; its ``workload`` and ``examples`` stay those of the real sequences.
 
-        Filler tokens and rows are spread evenly over the filler sequences. Where rows outnumber tokens, which happens
-        when all real sequences are full, filler tokens have several rows.
+        Filler tokens and outputs are spread evenly over the filler sequences. Where outputs outnumber tokens (when all
+        real sequences are full), filler tokens have several outputs.
         """
         self._check(batch)
-        tokens, rows, predictions = len(batch.ids), len(batch.rows), len(batch.labels)
+        tokens, outputs, predictions = len(batch.ids), len(batch.output_positions), len(batch.labels)
         fillers = self.sequences - len(batch.pair_label)
         token_ends = _even_ends(self.tokens - tokens, fillers)
-        row_ends = _even_ends(self.rows - rows, fillers)
-        lengths, read = _sizes(token_ends), _sizes(row_ends)
-        sequence = torch.repeat_interleave(read, output_size=self.rows - rows)
+        output_ends = _even_ends(self.outputs - outputs, fillers)
+        lengths, read = _sizes(token_ends), _sizes(output_ends)
+        sequence = torch.repeat_interleave(read, output_size=self.outputs - outputs)
         starts = tokens + token_ends - lengths
-        place = torch.arange(self.rows - rows) - (row_ends - read).index_select(0, sequence)
+        place = torch.arange(self.outputs - outputs) - (output_ends - read).index_select(0, sequence)
         offset = place * lengths.index_select(0, sequence) // read.index_select(0, sequence)
-        filler_rows = starts.index_select(0, sequence) + offset  # the first token of each sequence is among them
-        predicting = _even_ends(self.rows - rows, self.predictions - predictions) - 1
+        filler_outputs = starts.index_select(0, sequence) + offset  # the first token of each sequence is among them
+        predicting = _even_ends(self.outputs - outputs, self.predictions - predictions) - 1
         more = {
             "ids": torch.full((self.tokens - tokens,), self.pad_id),
             "segments": torch.zeros(self.tokens - tokens, dtype=torch.int64),
             "cu_seqlens": tokens + token_ends,
-            "predicted": filler_rows.index_select(0, predicting),
+            "predicted": filler_outputs.index_select(0, predicting),
             "labels": torch.full((self.predictions - predictions,), IGNORE_INDEX),
             "pair_label": torch.full((fillers,), IGNORE_INDEX),
-            "rows": filler_rows,
-            "row_starts": rows + row_ends,
-            "predicted_rows": rows + predicting,
+            "output_positions": filler_outputs,
+            "output_offsets": outputs + output_ends,
+            "predicted_outputs": outputs + predicting,
         }
-        if batch.draws is not None:
-            more["draws"] = batch.draws.new_zeros(self.predictions - predictions)
+        if batch.sampling_noise is not None:
+            more["sampling_noise"] = batch.sampling_noise.new_zeros(self.predictions - predictions)
         padded = {name: torch.cat([getattr(batch, name), filler]) for name, filler in more.items()}
-        return replace(batch, **padded, max_seqlen=self.length, max_rows=self.max_rows)  # type: ignore[arg-type]
+        return replace(batch, **padded, max_seqlen=self.length, max_outputs=self.max_outputs)  # type: ignore[arg-type]
 
     def _check(self, batch: TensorBatch) -> None:
-        # rows need no limit of their own: one that is no prediction is the first of its sequence
+        # outputs need no limit of their own: one that is no prediction is the first of its sequence
         limits = {
             "sequences": (len(batch.pair_label), self.real_sequences),
             "tokens in a sequence": (batch.max_seqlen, self.length),
-            "rows in a sequence": (batch.max_rows, self.max_rows),
+            "outputs in a sequence": (batch.max_outputs, self.max_outputs),
             "predictions": (len(batch.labels), self.predictions),
         }
         exceeded = [f"{count} {name}, not {most}" for name, (count, most) in limits.items() if count > most]

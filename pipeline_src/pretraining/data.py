@@ -44,8 +44,8 @@ class PretrainingBatch:
         pair_label: label of each pair: 1 if segment B is a random one or both are swapped (as in google-research/bert
             and google-research/albert), int64 [sequences].
         examples: number of each sequence's example in its sample index, int64 [sequences].
-        draws: a uniform random number for each prediction, from which an objective samples there; keyed by seed, epoch,
-            example and position, float32 [predictions]. None if nothing is sampled.
+        sampling_noise: a uniform random number for each prediction, keyed by seed, epoch, example and position, float32
+            [predictions]; objectives sample tokens from it. None if nothing is sampled.
     """
 
     ids: np.ndarray
@@ -55,7 +55,7 @@ class PretrainingBatch:
     labels: np.ndarray
     pair_label: np.ndarray
     examples: np.ndarray
-    draws: np.ndarray | None = None
+    sampling_noise: np.ndarray | None = None
 
     @property
     def max_seqlen(self) -> int:
@@ -67,11 +67,11 @@ class TensorBatch:
     """A microbatch as tensors; see :class:`PretrainingBatch` for those that are not listed.
 
     Attributes:
-        rows: positions whose last hidden state a masked model reads: the predicted ones and the first of each sequence,
-            ascending, int64 [R].
-        row_starts: index of each sequence's first row, and R, int64 [sequences + 1].
-        predicted_rows: indices of the predicted positions among the rows, int64 [predictions].
-        max_seqlen, max_rows: largest number of tokens, and of rows, in a sequence.
+        output_positions: positions whose last hidden state an MLM reads: the predicted tokens and the first token
+            of each sequence, ascending, int64 [R].
+        output_offsets: index of each sequence's first output, and R, int64 [sequences + 1].
+        predicted_outputs: indices of the predicted positions among the outputs, int64 [predictions].
+        max_seqlen, max_outputs: largest number of tokens, and of outputs, in a sequence.
         workload: counts that determine losses and FLOPs.
     """
 
@@ -81,43 +81,43 @@ class TensorBatch:
     predicted: Tensor
     labels: Tensor
     pair_label: Tensor
-    rows: Tensor
-    row_starts: Tensor
-    predicted_rows: Tensor
+    output_positions: Tensor
+    output_offsets: Tensor
+    predicted_outputs: Tensor
     max_seqlen: int
-    max_rows: int
+    max_outputs: int
     workload: Workload
     examples: np.ndarray
-    draws: Tensor | None = None
+    sampling_noise: Tensor | None = None
 
     GIVEN = ("ids", "segments", "cu_seqlens", "predicted", "labels", "pair_label")
 
     @classmethod
     def of(cls, batch: PretrainingBatch) -> TensorBatch:
         """Convert a batch to tensors on the host."""
-        rows = np.union1d(batch.predicted, batch.cu_seqlens[:-1])
+        positions = np.union1d(batch.predicted, batch.cu_seqlens[:-1])
         arrays = {name: getattr(batch, name) for name in cls.GIVEN}
         arrays |= {
-            "rows": rows,
-            "row_starts": np.searchsorted(rows, batch.cu_seqlens),
-            "predicted_rows": np.searchsorted(rows, batch.predicted),
+            "output_positions": positions,
+            "output_offsets": np.searchsorted(positions, batch.cu_seqlens),
+            "predicted_outputs": np.searchsorted(positions, batch.predicted),
         }
-        lengths, read = np.diff(batch.cu_seqlens), np.diff(arrays["row_starts"])
+        lengths, read = np.diff(batch.cu_seqlens), np.diff(arrays["output_offsets"])
         work = Workload(
             sequences=len(lengths),
             tokens=len(batch.ids),
-            squares=int(lengths @ lengths),
+            sum_len_squared=int(lengths @ lengths),
             predictions=len(batch.labels),
-            rows=len(rows),
-            row_pairs=int(lengths @ read),
+            num_outputs=len(positions),
+            attended_pairs=int(lengths @ read),
         )
         return cls(
             **{name: torch.from_numpy(array) for name, array in arrays.items()},
             max_seqlen=int(lengths.max()),
-            max_rows=int(read.max()),
+            max_outputs=int(read.max()),
             workload=work,
             examples=batch.examples,
-            draws=None if batch.draws is None else torch.from_numpy(batch.draws),
+            sampling_noise=None if batch.sampling_noise is None else torch.from_numpy(batch.sampling_noise),
         )
 
 
@@ -234,8 +234,8 @@ class PretrainingExamples:
         input_ids, predicted = self.collator.apply(ids, lengths, numbers, continues)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
-        draw_rows = (examples + epochs * len(self.sample_index))[sequence]
-        draws = bits(self._key, draw_rows, predicted - cu_seqlens[sequence]) >> np.uint64(40)
+        noise_rows = (examples + epochs * len(self.sample_index))[sequence]
+        sampling_noise = bits(self._key, noise_rows, predicted - cu_seqlens[sequence]) >> np.uint64(40)
         return PretrainingBatch(
             ids=input_ids,
             segments=segments,
@@ -244,7 +244,7 @@ class PretrainingExamples:
             labels=ids[predicted + self.collator.label_shift],
             pair_label=rows["is_random"].astype(np.int64),
             examples=examples,
-            draws=draws.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
+            sampling_noise=sampling_noise.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
         )
 
 

@@ -126,7 +126,7 @@ def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, T
 PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # besides the encoder
 USES = {  # has the MLM head, the NSP head -> use of the model (``models.adapter``)
     (True, True): "pretraining",
-    (True, False): "masked_words",
+    (True, False): "masked_lm",
     (False, True): "next_sentence",
     (False, False): "encoder",
 }

@@ -89,7 +89,7 @@ class LossMonitor(Callback):
         params, step = self._phase.pretrain, trainer.state.step
         tokens = params.train_batch_size * self._phase.positions(step)
         losses = [row["mlm_loss"] for row in trainer.state.curve if "mlm_loss" in row]
-        more = step, params.warmup_steps, losses, self._corpus, params.goes_on
+        more = step, params.warmup_steps, losses, self._corpus, params.continued
         run = Run(self._settings, tokens, trainer.metrics, *more)
         self.status = check_loss(run, pd.read_csv(REFERENCE_RUNS, sep="\t"))
         (log.warning if self.status["cause"] else log.info)("is this normal? %s", self.status["sentence"])

@@ -171,12 +171,12 @@ class CLMCollator(Collator):
         return labels != self.end_id  # special tokens are absent from the text's counts
 
 
-COLLATORS = {"masked": MLMCollator, "left_to_right": CLMCollator, "unmasked": Collator}  # by SPEC.corruption
+COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}  # by an objective's SPEC.collator
 
 
 def collator_class(objective: str) -> type[Collator]:
     """Return an objective's collator, without importing the objective."""
-    return COLLATORS[objective_spec(objective).corruption]
+    return COLLATORS[objective_spec(objective).collator]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,10 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
         """Return the summed losses of tokens and of pairs; token logits are not kept."""
         rows, predicted = None, batch.predicted
         if not self.config.is_decoder:  # a decoder predicts nearly every token
-            rows, predicted = QueryRows.of(batch.rows, batch.row_starts, batch.max_rows), batch.predicted_rows
+            rows, predicted = (
+                QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs),
+                batch.predicted_outputs,
+            )
         inputs = (batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
         hidden, pooled = self.model.bert(*inputs, rows, decoded=True)
         tokens, pairs = self.model.cls["predictions"], self.model.cls["seq_relationship"]
@@ -66,7 +69,7 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
     def training_flops(self, work: Workload) -> int:
         """Return the FLOPs of training; a decoder computes the last block at every position."""
         if self.config.is_decoder:
-            work = work._replace(rows=work.tokens, row_pairs=work.squares)
+            work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         return super().training_flops(work)
 
     def saved_models(self) -> dict[str, SavedModel]:

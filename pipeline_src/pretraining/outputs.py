@@ -94,13 +94,13 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
         read_sources(manifest),
         {
             **{"seed": phase.seed, "mask_prob": phase.mask_prob, "step": trainer.state.step},
-            **phase.pretrain.model_dump(exclude=None if phase.pretrain.goes_on else {"init_from"}),
+            **phase.pretrain.model_dump(exclude=None if phase.pretrain.continued else {"init_from"}),
             **phase.objective_params.model_dump(),
         },
         {"training text": last_losses(trainer), "validation text": trainer.metrics},
         {name: costs[name] for name in CARD_COSTS},
         read_mix(manifest, shares),
-        phase.pretrain.goes_on,
+        phase.pretrain.continued,
     )
 
 
@@ -157,7 +157,7 @@ def write_outputs(
     if by_source:
         final = [{"step": phase.last, **validator.row(trainer.metrics)}] if phase.last > phase.first else []
         losses = source_losses([*state.curve, *final], by_source)
-        results["going_on" if phase.pretrain.goes_on else "by_source"] = losses
+        results["source_losses" if phase.pretrain.continued else "by_source"] = losses
     write_json(PRETRAIN_RESULTS / f"{phase.name}.json", results)
     settings = phase.machine_settings(trainer.distributed.device.type)
     write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute_tracker.measured() | {"machine": settings})

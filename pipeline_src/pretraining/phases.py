@@ -11,10 +11,9 @@ from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, PRETRAINED
-from pipeline_src.config.machine import USUAL, Machine
+from pipeline_src.config.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.config.model import ModelParams
-from pipeline_src.config.pretrain import USUAL as USUAL_OBJECTIVES
-from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
+from pipeline_src.config.pretrain import DEFAULT_OBJECTIVES, ObjectivesParams, PretrainParams
 from pipeline_src.config.schema import Section
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.training.trainer import OptimizerConfig
@@ -32,8 +31,8 @@ class Phase:
     mask_prob: float
     model: ModelParams
     pretrain: PretrainParams
-    machine: Machine = USUAL
-    objectives: ObjectivesParams = USUAL_OBJECTIVES
+    machine: Machine = DEFAULT_MACHINE
+    objectives: ObjectivesParams = DEFAULT_OBJECTIVES
 
     def __post_init__(self) -> None:
         if self.name not in PHASES:

@@ -19,10 +19,9 @@ from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import EXAMPLES, LOGS, START_MODEL, TOKENS, VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import architecture_spec, objective_spec
-from pipeline_src.config.machine import USUAL, Machine
+from pipeline_src.config.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.config.model import ModelParams
-from pipeline_src.config.pretrain import USUAL as USUAL_OBJECTIVES
-from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
+from pipeline_src.config.pretrain import DEFAULT_OBJECTIVES, ObjectivesParams, PretrainParams
 from pipeline_src.models.bert import compile_parts
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import model_files
@@ -60,9 +59,9 @@ def run(
     mask_prob: float,
     model: ModelParams,
     pretrain: PretrainParams,
-    objectives: ObjectivesParams = USUAL_OBJECTIVES,
+    objectives: ObjectivesParams = DEFAULT_OBJECTIVES,
     phase: str,
-    machine: Machine = USUAL,
+    machine: Machine = DEFAULT_MACHINE,
 ) -> None:
     """Train one phase: read tokens, examples and the phase before; write the model, its metrics and its curve.
 
@@ -101,7 +100,7 @@ class PhaseTraining:
             phase, self.tokenizer, examples.pairs, distributed, checkpointer=self.checkpointer
         )
         objective = trainer.objective
-        by_source = params.goes_on or "sources" in phase.examples_manifest[phase.name]
+        by_source = params.continued or "sources" in phase.examples_manifest[phase.name]
         validation = ValidationSet(phase.name, self.tokenizer, params.objective, examples.store, distributed, by_source)
         self.validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
         self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
@@ -119,7 +118,7 @@ class PhaseTraining:
         phase, trainer, validator, distributed = self.phase, self.trainer, self.validator, self.distributed
         first, objective, compute_tracker = trainer.state.step, trainer.objective, trainer.compute_tracker
         assert compute_tracker is not None
-        if phase.pretrain.goes_on and first == phase.first:  # what the start model knows before step 1
+        if phase.pretrain.continued and first == phase.first:  # what the start model knows before step 1
             compute_tracker.start()
             with compute_tracker.aside():
                 trainer.state.row().update(validator.row(validator.validation.measure(objective)))
@@ -207,7 +206,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     files = DATA | ({"first phase": FIRST_PHASE / TRAINING_STATE / "state.json"} if phase.name == "phase2" else {})
     if objective_spec(phase.pretrain.objective).needs_teacher:
         files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
-    if phase.pretrain.goes_on:
+    if phase.pretrain.continued:
         files |= {f"start model's {path.name}": path for path in model_files(START_MODEL)}
     for path in files.values():
         if not path.exists():

@@ -27,7 +27,7 @@ def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParam
     """Write ``data/start_model``."""
     with atomic_directory(START_MODEL) as output:
         parts = []
-        if pretrain.goes_on:
+        if pretrain.continued:
             parts = import_start_model(pretrain, model, examples, output)
         write_json(output / "manifest.json", {"parts": parts})
 

@@ -123,8 +123,8 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
         interval=row.get("interval"),
         majority=row["majority_baseline"],
         bag_of_words=words.get("score"),
-        vs_random=random.get("against"),
-        vs_words=words.get("against"),
+        vs_random=random.get("vs_baseline"),
+        vs_words=words.get("vs_baseline"),
         published=published.get((key, metric, split_of(row["file"]))),
         test_server=published.get((key, metric, TEST_SERVER)),
     )

@@ -138,7 +138,7 @@ def compared_with(first: Experiment, other: Experiment) -> dict[tuple[str, str],
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
     """Return the difference of the first side from the second in each metric of one evaluation set."""
-    from pipeline_src.evaluation.scores import predictions_path, read_predictions, uncertainty_of
+    from pipeline_src.evaluation.scores import confidence_intervals, predictions_path, read_predictions
     from pipeline_src.tasks.kinds import make_task
     from pipeline_src.tasks.spec import load_spec
 
@@ -152,5 +152,5 @@ def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -
     spec = load_spec(task)
     examples = make_task(spec).read(files[0], eval_set)
     ours, theirs = ([predictions(side, seed) for seed in side.seeds] for side in sides)
-    uncertainty = uncertainty_of(spec, eval_set, examples, ours, {"first": theirs})
-    return {(eval_set, metric): scores["baselines"]["first"]["against"] for metric, scores in uncertainty.items()}
+    uncertainty = confidence_intervals(spec, eval_set, examples, ours, {"first": theirs})
+    return {(eval_set, metric): scores["baselines"]["first"]["vs_baseline"] for metric, scores in uncertainty.items()}

@@ -159,7 +159,7 @@ class SourceLosses:
 
 
 def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
-    """Return the losses by source of a phase, ``going_on`` from another model or ``by_source``, if measured twice."""
+    """Return the losses of a phase by source, if measured twice; ``key`` is ``source_losses`` or ``by_source``."""
     return [
         SourceLosses(name, [row["step"] for row in rows], [row["mlm_loss"] for row in rows])
         for name, rows in phase.get(key, {}).items()

@@ -1,4 +1,4 @@
-"""The results as text: report.md, and the table that the tool ``table`` prints."""
+"""The results as text: report.md, and the table that the tool ``results`` prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline_src.report.results import RESULTS, Results, fitting_results, sourc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``table`` takes no arguments."""
+    """``results`` takes no arguments."""
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -113,7 +113,7 @@ def _losses_by_source(results: Results) -> list[str]:
         changes = [
             f"{as_text(source.name)} {source.losses[0]:.3f} -> {source.losses[-1]:.3f} ({source.change:+.3f}"
             + (f", nine tenths by step {source.nine_tenths:,})" if source.nine_tenths else ": forgotten)")
-            for source in source_losses(result, "going_on")
+            for source in source_losses(result, "source_losses")
         ]
         if changes:
             lines.append(f"Going on from another model, {phase}: MLM loss on {'; '.join(changes)}")

@@ -42,9 +42,9 @@ def read_examples(
     return (_read_choices if spec.kind == "choice" else _read_texts)(spec, path, eval_set, test, counts)
 
 
-def labelled_part(task: str, restart: object, training: Sequence[Any], count: int) -> list[Any]:
-    """Return ``count`` of a task's training examples in their order, drawn by the restart; fewer are among more."""
-    draw = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(restart))))
+def labelled_part(task: str, seed: object, training: Sequence[Any], count: int) -> list[Any]:
+    """Return ``count`` of a task's training examples in their order, drawn by the seed; fewer are among more."""
+    draw = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(seed))))
     return [training[number] for number in np.sort(draw.permutation(len(training))[:count])]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import misfit
+from pipeline_src.common.files import schema_error
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features, SpanFeatures
 from pipeline_src.tasks.metrics import BootstrapStatistics, ratio_statistics
@@ -111,7 +111,7 @@ class QuestionAnswering(Task[Question]):
     def _null_score_differences(self, examples: Sequence[Question], predictions: Rows) -> np.ndarray:
         by_id = {row["id"]: row.get("null_score_difference") for row in predictions}
         for name, value in by_id.items():
-            if misfit(value, float):
+            if schema_error(value, float):
                 hint = "make the predictions again; without it no threshold can be applied"
                 where = f"task {self.spec.name}, question {name}"
                 raise PipelineError("no null score difference", repr(value), where=where, hint=hint)

@@ -236,7 +236,7 @@ def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: Senten
     tokenizer.add_tokens(tokens)
 
 
-USUAL = {  # transformers' class by model_type; it takes the tokenizer.json of others as it is
+DEFAULT_CLASSES = {  # transformers' class by model_type; it takes the tokenizer.json of others as it is
     **dict.fromkeys(("bert", "electra", "distilbert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
     "deberta": "DebertaTokenizer",
@@ -266,7 +266,7 @@ def _read(source: Source, model_type: str) -> Tokenizer | None:
     others = [name for name in (*SENTENCEPIECE, "merges.txt") if (folder / name).exists()]
     if source.model.get("type", "WordPiece") == "WordPiece" and not others:
         return None
-    named = source.settings.get("tokenizer_class") or USUAL.get(model_type)
+    named = source.settings.get("tokenizer_class") or DEFAULT_CLASSES.get(model_type)
     name = None if named is None else str(named).removesuffix("Fast")
     if name in AS_SAVED and source.saved:
         tokenizer = Tokenizer.from_str(json.dumps(source.saved))

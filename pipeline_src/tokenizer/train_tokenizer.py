@@ -50,7 +50,7 @@ class Learner:
 
 
 def _learn_wordpiece(folder: Path, words: WordCounts, texts: Iterable[str], params: VocabularyParams) -> int:
-    pieces = learn_vocabulary(words, params.vocab_size, params.alphabet, params.min_frequency, params.unused)
+    pieces = learn_vocabulary(words, params.vocab_size, params.limit_alphabet, params.min_frequency, params.unused)
     wordpiece.save_tokenizer(folder, pieces, params.lowercase, params.max_word_length)
     return len(pieces)
 
@@ -65,12 +65,16 @@ def _count_given(params: VocabularyParams) -> Count:
 
 
 def _take_given(folder: Path, words: WordCounts, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Copy the start model's tokenizer; with ``extend``, add entries to it."""
+    """Copy the start model's tokenizer; with ``num_added_tokens``, add entries to it."""
     tokenizer = load_tokenizer(START_MODEL)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         if (START_MODEL / name).exists():
             shutil.copyfile(START_MODEL / name, folder / name)
-    return extend(folder, tokenizer, words, params.extend) if params.extend else tokenizer.get_vocab_size()
+    return (
+        extend(folder, tokenizer, words, params.num_added_tokens)
+        if params.num_added_tokens
+        else tokenizer.get_vocab_size()
+    )
 
 
 LEARNERS = {  # vocabulary.kind -> how it is learnt

@@ -118,7 +118,7 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
             f"{size} entries for {len(reserved)} special and unused ones and {len(spelling.forms)} forms of "
             f"{spelling.characters} characters",
             where="params.yaml, block vocabulary",
-            hint=f"set size to {size - room} or more, or lower unused or alphabet",
+            hint=f"set size to {size - room} or more, or lower unused or limit_alphabet",
         )
     with Progress("learning pieces", size, "piece") as progress:
         progress.advance(size - room)

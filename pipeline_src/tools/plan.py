@@ -276,8 +276,8 @@ def phase_flops(study: Study, objective: Any, phase: str) -> float:
 
 def predicted_share(study: Study) -> float:
     """Return the share of tokens that pretraining predicts."""
-    corruption = objective_spec(study.pretrain.objective).corruption
-    return {"left_to_right": 1.0, "unmasked": 0.0}.get(corruption, study.mask_prob)
+    collator = objective_spec(study.pretrain.objective).collator
+    return {"clm": 1.0, "none": 0.0}.get(collator, study.mask_prob)
 
 
 def make_objective(study: Study, teacher: Study | None = None) -> Any:
@@ -292,7 +292,7 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
     kind = load_objective(study.pretrain.objective)
 
     def config_of(one: Study) -> Any:
-        for folder in (Path(one.pretrain.init_from), START_MODEL) if one.pretrain.goes_on else ():
+        for folder in (Path(one.pretrain.init_from), START_MODEL) if one.pretrain.continued else ():
             if (folder / "config.json").exists():
                 return load_config(folder)
         config = load_architecture(one.model.architecture).config

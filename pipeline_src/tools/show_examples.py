@@ -1,4 +1,4 @@
-"""Tools ``show``, which prints pretraining examples, and ``statistics``, which prints corpus statistics as JSON."""
+"""Tools ``show-examples`` and ``corpus-stats``: pretraining examples as text, statistics of the corpus as JSON."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _spelt(piece: ReadablePiece, colour: bool) -> str:
 
 
 def add_statistics_arguments(parser: argparse.ArgumentParser) -> None:
-    """``statistics`` takes no arguments."""
+    """``corpus-stats`` takes no arguments."""
 
 
 def statistics(arguments: argparse.Namespace) -> None:

@@ -239,7 +239,7 @@ def test_imported_model_fills_masks_has_their_states_and_is_fine_tuned(bare, tmp
         architecture=model_type.replace("-", "_"), num_hidden_layers=1, hidden_size=16, num_attention_heads=2
     )
     params = FinetuneParams(model="ours", defaults=recipe)
-    finetune(seed=1, model=architecture, finetune=params, task="sst2", restart="1")
+    finetune(seed=1, model=architecture, finetune=params, task="sst2", finetune_seed="1")
     assert len(transformers.AutoTokenizer.from_pretrained("models/finetuned/sst2/1/kept-model")) == len(tokenizer)
 
 

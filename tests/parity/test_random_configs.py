@@ -139,9 +139,7 @@ def draw(model_type: str, number: int) -> Draw:
     if model_type == "modernbert":
         values |= {"classifier_activation": values["hidden_activation"], "pad_token_id": 0}
         values |= dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
-    uses = (
-        ["left_to_right", "encoder"] if values.get("is_decoder") else ["pretraining", "masked_words", "encoder", *TASKS]
-    )
+    uses = ["causal_lm", "encoder"] if values.get("is_decoder") else ["pretraining", "masked_lm", "encoder", *TASKS]
     if model_type == "deberta":
         uses.remove("choice")  # transformers has no class for it
     refused = one(list(options.refused)) if generator.random() < 1 / 4 else None

@@ -88,7 +88,7 @@ def test_stages_pretrain_and_finetune_every_member(
         pretrain(seed=1, mask_prob=study.mask_prob, phase=phase, **blocks)
     figures = read_json("results/pretrain/phase2.json")
     assert (figures["steps"], figures["objective"]) == (1, study.pretrain.objective)
-    finetune(seed=1, model=study.model, finetune=study.finetune, task="sst2", restart="1")
+    finetune(seed=1, model=study.model, finetune=study.finetune, task="sst2", finetune_seed="1")
     expected = load_architecture(study.model.architecture).names
     raw = read_json("models/finetuned/sst2/1/kept-model/config.json")
     assert (raw["model_type"], raw["architectures"]) == (expected.model_type, [expected.classes["sequence"]])

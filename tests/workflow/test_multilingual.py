@@ -37,7 +37,7 @@ SMALL = {
     "pretrain.keep_checkpoint_steps": [],
     "pretrain.train_batch_size": 16,
     "pretrain.warmup_steps": 5,
-    "tasks": ["swapped"],
+    "tasks": ["word_swap"],
     "finetune.defaults.epochs": 1,
     "finetune.defaults.random_baseline": False,
     "interpretation.words": 600,

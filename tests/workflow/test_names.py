@@ -82,12 +82,12 @@ def test_dvc_repro_forced_with_path_as_name_deletes_no_folder(clone: Project, pa
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "mine.txt").write_text("mine\n")
     parts = ["../../../pipeline_src/common", "../../../../notes", "../../vocabulary", "."]
-    restarts = ["../../../pipeline_src/common", "../../../../notes", "../../../data/vocabulary"]
+    seeds = ["../../../pipeline_src/common", "../../../../notes", "../../../data/vocabulary"]
     names = [*parts, "../../../../notes", "../vocabulary", "../../notes"]
     cases = [
         ("\n    wikipedia:", f"\n    {json.dumps(name)}:", stage) for name in names for stage in ("download", "clean")
     ]
-    cases += [("seeds:\n  - 1", f"seeds: {json.dumps(restarts)}", "finetune")]
+    cases += [("seeds:\n  - 1", f"seeds: {json.dumps(seeds)}", "finetune")]
     cases += [("\ntasks:\n- rte\n- squad2\n- swag", f"\ntasks: {json.dumps(parts)}", "finetune")]
     for old, new, stage in cases:
         (clone.path / "params.yaml").write_text(params)

@@ -287,7 +287,7 @@ def test_snakemake_dry_run_of_bert_base_requests_cluster_resources(
     said = project.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
     assert counts["clean"] == counts["download"] == "2"  # one a source, whatever its parts
-    assert counts["finetune"] == "70"  # tasks x restarts
+    assert counts["finetune"] == "70"  # tasks x seeds
     pretraining = said.split("rule pretrain_phase1:")[1].split("resources:")[1].splitlines()[0]
     assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
     finetuning = said.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]

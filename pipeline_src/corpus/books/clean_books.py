@@ -27,9 +27,9 @@ from pipeline_src.corpus.books.readers import RawDocument, count_others, find_bo
 from pipeline_src.corpus.documents import (
     ENGLISH,
     Document,
-    keep_words,
     part_names,
     read_origins,
+    subsample_to_words,
     write_manifest,
     write_shard,
 )
@@ -98,7 +98,7 @@ def run(source: str, params: FilesParams) -> None:
         while (first := next(documents, None)) is not None:
             shard = chain([first], up_to(SHARD - len(first.text), documents))
             shards.append(write_shard(folder / f"books-{len(shards):05d}.jsonl", shard))
-        shards, books_filter.dropped["beyond_max_words"] = keep_words(folder, shards, params.max_words)
+        shards, books_filter.dropped["beyond_max_words"] = subsample_to_words(folder, shards, params.max_words)
         manifest = write_manifest(
             folder, shards, +books_filter.dropped,
             files=len(paths),

@@ -29,10 +29,10 @@ from pipeline_src.config.data import WikipediaParams
 from pipeline_src.corpus.documents import (
     Document,
     ShardSlice,
-    keep_words,
     part_names,
     read_origins,
     read_slice,
+    subsample_to_words,
     write_manifest,
     write_shard,
 )
@@ -114,7 +114,7 @@ def run(source: str, params: WikipediaParams) -> None:
         )
         if not counts["pages"]:
             raise PipelineError("the dump holds no pages", _names(parts), hint="use a pages-articles dump")
-        shards, beyond = keep_words(folder, [row["shard"] for row in rows], params.max_words)
+        shards, beyond = subsample_to_words(folder, [row["shard"] for row in rows], params.max_words)
         manifest = write_manifest(
             folder,
             shards,

@@ -23,9 +23,9 @@ from pipeline_src.common.files import (
     atomic_directory,
     atomic_file,
     hash_file,
-    misfit,
     read_json,
     read_json_lines,
+    schema_error,
     write_json,
 )
 from pipeline_src.tools.preset import preset_text
@@ -156,7 +156,7 @@ WRITTEN = {"splits": {"train": {"tokens": 3, "loss": 0.5, "extra": None}}, "shar
     ],
 )
 def test_the_first_misfit_is_named(value, said):
-    found = misfit(value, SHAPE)
+    found = schema_error(value, SHAPE)
     assert (found is None) if said is None else found.startswith(said)
 
 

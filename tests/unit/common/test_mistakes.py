@@ -19,9 +19,9 @@ from pipeline_src.tools.preset import preset_text
 NOTHING_DONE = [  # in a folder where no stage has run
     "clean --source wikipedia", "clean --source books", "train_tokenizer", "tokenize", "build_examples",
     "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
-    "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --restart 1",
-    "finetune --task nope --restart 1", "finetune --task rte --restart x", "evaluate", "report", "statistics", "table",
-    "show", "show --example 7", "show --count -3", "export new --format parquet",
+    "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --seed 1",
+    "finetune --task nope --seed 1", "finetune --task rte --seed x", "evaluate", "report", "corpus-stats", "results",
+    "show-examples", "show-examples --example 7", "show-examples --count -3", "export new --format parquet",
     "export new --format hub", "fill-mask text", "fill-mask [MASK]",
     "interpret", "attention text", "inspect page.html",
 ]  # fmt: skip
@@ -39,7 +39,8 @@ NO_SUCH_THING = [
 NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
     "finetune --task rte",
-    "preset --list --x", "show --phase x", "show --count x", "show --split x", "export", "export new --format x",
+    "preset --list --x", "show-examples --phase x", "show-examples --count x", "show-examples --split x",
+    "export", "export new --format x",
     "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
     "export new --format hub --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip

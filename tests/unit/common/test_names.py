@@ -55,7 +55,7 @@ def test_a_path_stays_below_its_folder(text: str) -> None:
 @given(text=HOSTILE)
 @settings(max_examples=60)
 def test_every_name_of_a_study_is_held_to_it(text: str) -> None:
-    """Sources, parts, tasks, rows, submissions, files of tasks and of sources, restarts."""
+    """Sources, parts, tasks, rows, submissions, files of tasks and of sources, seeds."""
     table = {
         check_name: [
             lambda: WikipediaParams(entry="x", parts=(text,)),
@@ -88,10 +88,10 @@ def test_every_name_of_a_study_is_held_to_it(text: str) -> None:
             assert accepted == good, (check, text)
 
 
-@pytest.mark.parametrize("restart", [-1, "1; touch x", " 1", "1_0", "01", True, 1.5, 2**31, "../1"])
-def test_a_restart_is_a_number_as_it_stands_in_a_path(restart: object) -> None:
+@pytest.mark.parametrize("seed", [-1, "1; touch x", " 1", "1_0", "01", True, 1.5, 2**31, "../1"])
+def test_finetune_seed_not_a_plain_number_is_rejected(seed: object) -> None:
     with pytest.raises(ValidationError):
-        FinetuneParams(seeds=(restart,))
+        FinetuneParams(seeds=(seed,))
     assert FinetuneParams(seeds=("2", 1)).seeds == (2, 1)
     with pytest.raises(ValidationError, match="listed once"):
         FinetuneParams(seeds=(1, "1"))

@@ -111,7 +111,7 @@ def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value
             "even width of its hidden",
         ),
         ("pretrain.masking.mask_ratio", 0.9, "must be 1"),
-        ("vocabulary.extend", 9, "only for kind: given"),
+        ("vocabulary.num_added_tokens", 9, "only for kind: given"),
     ],
 )
 def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, value: Any, allowed: str) -> None:
@@ -148,7 +148,7 @@ PAIRLESS = {"examples.pair_objective": "none"}
         ("finetune.teacher", TAUGHT | {"model.architecture": "modernbert"}),  # which imitates no layers
         ("finetune.teacher", TAUGHT | {"finetune.defaults.feature_layers": "last"}),
         ("finetune.optimizer", TAUGHT | {"finetune.optimizer": "muon"}),
-        ("finetune.pair_head", {"finetune.pair_head": "two_towers", "finetune.bilstm": True}),
+        ("finetune.pair_head", {"finetune.pair_head": "bi_encoder", "finetune.bilstm": True}),
         ("finetune.defaults.reinit_layers", {"finetune.defaults.reinit_layers": 3}),
         (
             "finetune.per_task.rte.reinit_layers",
@@ -182,7 +182,7 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
         {"pretrain.objective": "distilbert", "pretrain.teacher": "models/teacher"},
         {"finetune.teacher": "models/teacher", "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
         {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
-        {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.extend": 9},
+        {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
     ],
 )
 def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:
@@ -253,7 +253,7 @@ def test_check_study_misspelt_key_is_reported_as_unknown() -> None:
 def test_recipe_of_a_task_inherits_from_defaults() -> None:
     study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
     assert study.finetune.recipe("rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
-    assert study.finetune.recipe("following") == study.finetune.defaults
+    assert study.finetune.recipe("next_sentence_choice") == study.finetune.defaults
     whole = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
     study = check_study(changed("finetune.per_task.rte", whole))
     assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]

@@ -6,11 +6,11 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus.documents import (
     Document,
-    keep_words,
     read_documents,
     read_manifest,
     read_slice,
     slice_shards,
+    subsample_to_words,
     write_manifest,
     write_shard,
 )
@@ -58,7 +58,7 @@ def test_keep_words_same_documents_within_limit_for_any_shards(corpus, limit):
     folder, documents = corpus
     shards = read_manifest(folder)["shards"]
     total = sum(document.words for document in documents)
-    rows, num_left_out = keep_words(folder, shards, limit)
+    rows, num_left_out = subsample_to_words(folder, shards, limit)
     write_manifest(folder, rows, {})
     selected = list(read_documents(folder))
     assert selected == [document for document in documents if document in selected]
@@ -68,6 +68,6 @@ def test_keep_words_same_documents_within_limit_for_any_shards(corpus, limit):
     if rows is not shards:
         assert limit - min(document.words for document in documents if document not in selected) < words <= limit
     write_manifest(folder, [write_shard(folder / "all.jsonl", documents)], {})
-    again, _ = keep_words(folder, read_manifest(folder)["shards"], limit)
+    again, _ = subsample_to_words(folder, read_manifest(folder)["shards"], limit)
     write_manifest(folder, again, {})
     assert list(read_documents(folder)) == selected  # however the source is cut into shards

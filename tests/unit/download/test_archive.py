@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.download import archive
-from pipeline_src.download.archive import cut_out, unpack
+from pipeline_src.download.archive import extract, unpack
 from pipeline_src.download.catalogue import Excerpt
 
 TEXT = b"".join(b"line %d of a file\n" % n for n in range(300))
@@ -112,7 +112,7 @@ def cut(tmp_path: Path, **excerpts: dict[str, str]) -> dict[str, bytes]:
     (tmp_path / "all.txt").write_bytes(TWO_BOOKS)
     (tmp_path / "out").mkdir(exist_ok=True)
     wanted = {path.replace("_", "."): Excerpt.model_validate(said) for path, said in excerpts.items()}
-    cut_out(tmp_path / "all.txt", wanted, tmp_path / "out", "all.txt")
+    extract(tmp_path / "all.txt", wanted, tmp_path / "out", "all.txt")
     return {path.name: path.read_bytes() for path in sorted((tmp_path / "out").iterdir())}
 
 

@@ -163,8 +163,8 @@ def test_a_file_that_the_task_declares_and_its_source_lacks(own_task: Path, cata
 def test_a_task_without_synthetic_form_is_fetched(catalogue: Path) -> None:
     (catalogue / "task_sources/theirs.yaml").write_text(THEIRS)
     for task_source in ("synthetic", "official"):
-        found = download_tasks.fetched_sources(task_source, ["cola", "swapped", "theirs"], [])
-        assert ("cola" in found) == (task_source == "official") and "swapped" not in found
+        found = download_tasks.fetched_sources(task_source, ["cola", "word_swap", "theirs"], [])
+        assert ("cola" in found) == (task_source == "official") and "word_swap" not in found
         assert found["theirs"] == load_source(TASK_SOURCES, "theirs")
 
 

@@ -72,14 +72,14 @@ def text_of(documents, scored: bool) -> str:
 def test_scored_text_is_held_out_and_no_other_is(made, scored):
     own, other = (text_of(made[1], side) for side in (scored, not scored))
     shown = [example.texts[0] for example in read(made, "same_document", scored)]
-    shown += [ending for example in read(made, "following", scored) for ending in example.endings]
-    shown += [example.texts[0] for example in read(made, "swapped", scored) if example.label]
+    shown += [ending for example in read(made, "next_sentence_choice", scored) for ending in example.endings]
+    shown += [example.texts[0] for example in read(made, "word_swap", scored) if example.label]
     shown += [example.context for example in read(made, "cloze", scored)]
     assert len(shown) > 60 and all(text in own and text not in other for text in shown)
 
 
 def test_labels_are_balanced(made):
-    for task, classes in (("swapped", 2), ("same_document", 2), ("following", 4)):
+    for task, classes in (("word_swap", 2), ("same_document", 2), ("next_sentence_choice", 4)):
         counts = Counter(int(example.label) for example in read(made, task))
         assert len(counts) == classes and max(counts.values()) - min(counts.values()) <= 1
 
@@ -87,12 +87,12 @@ def test_labels_are_balanced(made):
 def test_a_swapped_sentence_has_the_words_of_a_real_one_in_another_order(made):
     text = text_of(made[1], True)
     real = {" ".join(sorted(one.lower().split())) for one in re.findall(r"[^.]+\.", text)}
-    wrong = [example.texts[0] for example in read(made, "swapped") if not example.label]
+    wrong = [example.texts[0] for example in read(made, "word_swap") if not example.label]
     assert wrong and all(one not in text and " ".join(sorted(one.lower().split())) in real for one in wrong)
 
 
 def test_what_follows_follows_and_the_others_are_elsewhere(made):
-    for example in read(made, "following"):
+    for example in read(made, "next_sentence_choice"):
         home = made[1][example.group].text
         assert f"{example.context} {example.endings[example.label]}" in home
         assert sum(ending in home for ending in example.endings) == 1
@@ -105,7 +105,7 @@ def test_passages_are_of_one_document_or_of_two(made):
 
 
 def test_capitals_are_asked_but_not_shown(made):
-    examples = read(made, "capitals")
+    examples = read(made, "truecasing")
     assert all(word == word.lower() for example in examples for word in example.words)
     tagged = {word for example in examples for word, tag in zip(example.words, example.tags, strict=True) if tag != "O"}
     assert tagged == {"ahab"} and all(example.tags[0] == "O" for example in examples)
@@ -130,9 +130,9 @@ def test_the_same_corpus_makes_the_same_files(made, monkeypatch):
 def test_too_little_text_is_said_and_nothing_is_lost(made, monkeypatch):
     monkeypatch.chdir(made[0].parents[1])
     with pytest.raises(
-        PipelineError, match=r"too little text for the task swapped[\s\S]*dev file[\s\S]*corpus.validation"
+        PipelineError, match=r"too little text for the task word_swap[\s\S]*dev file[\s\S]*corpus.validation"
     ):
-        make(("swapped",), validation=1e-9)
+        make(("word_swap",), validation=1e-9)
     assert len(list(made[0].iterdir())) == len(RULES)
 
 
@@ -142,7 +142,7 @@ def test_a_bag_of_words_answers_every_example_in_the_tasks_own_form(made, task):
     rows = predict(spec, read(made, task, scored=False), examples)
     scores = make_task(spec).score(task, examples, rows)
     assert len(rows) == len(examples) and all(0 <= value <= 100 for value in scores.values())
-    if task == "capitals":  # a name is a word: no order is needed
+    if task == "truecasing":  # a name is a word: no order is needed
         assert scores["entity_f1"] > 95
-    if task == "swapped":  # the words of a swapped sentence are its own
+    if task == "word_swap":  # the words of a swapped sentence are its own
         assert scores["accuracy"] < 75

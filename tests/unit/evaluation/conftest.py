@@ -12,19 +12,19 @@ from pipeline_src.common.files import write_json
 from pipeline_src.common.paths import task_predictions
 
 
-def write_predictions(task: str, restart: str, file: str, predictions: Sequence[Any]) -> None:
+def write_predictions(task: str, seed: str, file: str, predictions: Sequence[Any]) -> None:
     """``file`` is ``<weights>/<row>.jsonl``; a prediction is a value, or a whole row without its id."""
-    path = task_predictions(task, restart) / file
+    path = task_predictions(task, seed) / file
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [value if isinstance(value, dict) else {"prediction": value} for value in predictions]
     path.write_text("".join(json.dumps({"id": str(place), **row}) + "\n" for place, row in enumerate(rows)))
 
 
-def write_run(task: str, restart: str, *runs: dict[str, Any], **more: Any) -> None:
-    """``run.json`` of one restart."""
+def write_run(task: str, seed: str, *runs: dict[str, Any], **more: Any) -> None:
+    """``run.json`` of one seed."""
     write_json(
-        task_predictions(task, restart) / "run.json",
-        {"task": task, "restart": restart, "runs": runs, **more},
+        task_predictions(task, seed) / "run.json",
+        {"task": task, "seed": seed, "runs": runs, **more},
     )
 
 

@@ -46,8 +46,8 @@ def study(project):
     return project
 
 
-def evaluate_rte(task_source: str = "synthetic", restarts: tuple[int, ...] = (1, 2)) -> None:
-    run(task_source=task_source, tasks=("rte",), finetune=FinetuneParams(seeds=restarts))
+def evaluate_rte(task_source: str = "synthetic", seeds: tuple[int, ...] = (1, 2)) -> None:
+    run(task_source=task_source, tasks=("rte",), finetune=FinetuneParams(seeds=seeds))
 
 
 @pytest.mark.parametrize("task_source", ["synthetic", "official"])
@@ -73,7 +73,7 @@ def test_evaluate_row_has_mean_deviation_best_and_baselines(study):
     (row,) = scores["rows"]
     assert scores["synthetic"] and "rte" in scores["rules"]
     assert row["values"] == [25.0, 100.0] and row["mean"] == 62.5
-    assert (row["best"], row["best_restart"]) == (100.0, 2)
+    assert (row["best"], row["best_seed"]) == (100.0, 2)
     assert row["deviation"] == pytest.approx(53.033, abs=1e-3)
     assert row["majority_baseline"] == 75.0 == row["random_weights"]
     assert row["main"] and row["file"] == "dev.tsv" and row["examples"] == 4
@@ -82,16 +82,16 @@ def test_evaluate_row_has_mean_deviation_best_and_baselines(study):
 def test_evaluate_task_details_list_runs_spread_and_errors(study):
     evaluate_rte()
     details = read_json("results/tasks/rte.json")
-    assert (details["synthetic"], details["restarts"], details["best_restart"]) == (True, [1, 2], 2)
+    assert (details["synthetic"], details["seeds"], details["best_seed"]) == (True, [1, 2], 2)
     assert details["rows"] == read_json("results/scores.json")["rows"]
-    runs = [(run["restart"], run["weights"], run["learning_rate"]) for run in details["runs"]]
+    runs = [(run["seed"], run["weights"], run["learning_rate"]) for run in details["runs"]]
     assert runs == [
         *((1, "pretrained", 2e-5), (1, "pretrained", 5e-5), (1, "random", 2e-5)),
         *((2, "pretrained", 2e-5), (2, "pretrained", 5e-5)),
     ]
-    assert details["runs"][0] == {"restart": 1, **one_run(25.0)}
+    assert details["runs"][0] == {"seed": 1, **one_run(25.0)}
     spread = details["spread"]["pretrained"]["accuracy"]
-    assert (spread["restarts"]["count"], spread["restarts"]["mean"], spread["restarts"]["best"]) == (2, 62.5, 100.0)
+    assert (spread["seeds"]["count"], spread["seeds"]["mean"], spread["seeds"]["best"]) == (2, 62.5, 100.0)
     assert (spread["runs"]["count"], spread["runs"]["mean"], spread["runs"]["best"]) == (4, 43.75, 100.0)
     random_runs = {"count": 1, "mean": 75.0, "deviation": None, "best": 75.0}
     assert details["spread"]["random"]["accuracy"]["runs"] == random_runs
@@ -200,17 +200,17 @@ def test_score_task_best_seed_is_the_same_for_all_eval_sets(project):
     mnli, ax = "sentence1\tsentence2\tgold_label", "Premise\tHypothesis\tLabel"
     for name, header in (("dev_matched", mnli), ("dev_mismatched", mnli), ("diagnostic-full", ax)):
         (folder / f"{name}.tsv").write_text(f"{header}\na\tb\tneutral\nc\td\tentailment\n")
-    for restart, matched, mismatched in (
+    for seed, matched, mismatched in (
         ("7", ["neutral"] * 2, ["neutral", "entailment"]),
         ("3", ["neutral", "entailment"], ["entailment", "neutral"]),
     ):
-        write_predictions("mnli", restart, "pretrained/mnli.jsonl", matched)
-        write_predictions("mnli", restart, "pretrained/mnli_mm.jsonl", mismatched)
-        write_predictions("mnli", restart, "pretrained/ax.jsonl", matched)
+        write_predictions("mnli", seed, "pretrained/mnli.jsonl", matched)
+        write_predictions("mnli", seed, "pretrained/mnli_mm.jsonl", mismatched)
+        write_predictions("mnli", seed, "pretrained/ax.jsonl", matched)
     table = {row["eval_set"]: row for row in score_task(load_spec("mnli"), (7, 3)).table()}
-    assert (table["mnli"]["values"], table["mnli"]["best"], table["mnli"]["best_restart"]) == ([50.0, 100.0], 100.0, 3)
+    assert (table["mnli"]["values"], table["mnli"]["best"], table["mnli"]["best_seed"]) == ([50.0, 100.0], 100.0, 3)
     assert (table["mnli_mm"]["values"], table["mnli_mm"]["best"]) == ([100.0, 0.0], 0.0)  # though seed 7 had more
-    assert table["ax"]["best_restart"] == 3
+    assert table["ax"]["best_seed"] == 3
 
 
 def test_evaluate_other_figures_are_kept_with_the_task(study, monkeypatch):

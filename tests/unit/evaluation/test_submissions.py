@@ -39,15 +39,15 @@ def answers(task: str, count: int, seed: int) -> list:
     return [spec.labels[label] for label in rng.integers(0, len(spec.labels), count)]
 
 
-def predict(task: str, restart: str, right: bool = False) -> None:
+def predict(task: str, seed: str, right: bool = False) -> None:
     """Predictions for every file of a task; with ``right``, the gold labels of the labelled ones."""
     spec = load_spec(task)
     for name, row in spec.scores.items():
         examples = make_task(spec).read(Path("data/tasks") / task / row.file, name)
         gold = [spec.labels[example.label] if spec.labels else example.label for example in examples]
-        write_predictions(task, restart, f"pretrained/{name}.jsonl", gold if right else answers(task, 300, 1))
-        write_predictions(task, restart, f"pretrained/{name}.test.jsonl", answers(task, 100, int(restart)))
-    write_run(task, restart, {"weights": "pretrained", "dev": dict.fromkeys(spec.eval_set(None).metrics, 1.0)})
+        write_predictions(task, seed, f"pretrained/{name}.jsonl", gold if right else answers(task, 300, 1))
+        write_predictions(task, seed, f"pretrained/{name}.test.jsonl", answers(task, 100, int(seed)))
+    write_run(task, seed, {"weights": "pretrained", "dev": dict.fromkeys(spec.eval_set(None).metrics, 1.0)})
 
 
 def evaluate(tasks: tuple[str, ...] = TASKS) -> dict:
@@ -97,7 +97,7 @@ def test_submissions_glue_zip_has_eleven_files_of_the_best_seed(study):
     scores = [float(line.split("\t")[1]) for line in (SUBMITTED / "STS-B.tsv").read_text().splitlines()[1:]]
     assert 0.0 <= min(scores) < 1 and 4 < max(scores) <= 5.0
     rte = [line.split("\t")[1] for line in (SUBMITTED / "RTE.tsv").read_text().splitlines()[1:]]
-    assert rte == answers("rte", 100, 2)  # restart 2 was right on dev
+    assert rte == answers("rte", 100, 2)  # seed 2 was right on dev
     assert (SUBMITTED / "swag.csv").read_text().split("\n")[0] == ",pred"
 
 

@@ -37,7 +37,7 @@ def params(teacher: str = "models/teacher", **recipe) -> FinetuneParams:
 
 def fine_tune_student(**recipe) -> list[str]:
     """Fine-tune the student on SST-2; gives its answers."""
-    run(seed=1, model=MODEL, finetune=params(**recipe), task="sst2", restart="1")
+    run(seed=1, model=MODEL, finetune=params(**recipe), task="sst2", finetune_seed="1")
     return answers("results/predictions/sst2/1/predicted/pretrained/sst2.jsonl")
 
 
@@ -61,7 +61,7 @@ def trained_teacher(make_study) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         recipe = TaskHyperparameters(learning_rates=(2e-3,), epochs=2, batch_sizes=64, max_length=32)
-        run(seed=1, model=MODEL, finetune=FinetuneParams(defaults=recipe), task="sst2", restart="1")
+        run(seed=1, model=MODEL, finetune=FinetuneParams(defaults=recipe), task="sst2", finetune_seed="1")
     save_encoder(root / STUDENT, root / "models/pretrained/phase2", layers=1, heads=2, width=32)
     (root / "models/teacher").mkdir()
     for name in ("finetuned", "pretrained"):
@@ -87,7 +87,7 @@ def test_finetune_student_learns_teachers_predictions_without_labels(study):
     agree = np.mean([one == other for one, other in zip(fine_tune_student(), taught, strict=True)])
     assert agree > 0.9 and {"0", "1"} == set(taught)
     without_teacher = FinetuneParams(model=STUDENT, defaults=params().defaults)
-    run(seed=1, model=MODEL, finetune=without_teacher, task="sst2", restart="2")
+    run(seed=1, model=MODEL, finetune=without_teacher, task="sst2", finetune_seed="2")
     alone = answers("results/predictions/sst2/2/predicted/pretrained/sst2.jsonl")
     assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
 

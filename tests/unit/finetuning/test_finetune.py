@@ -49,13 +49,13 @@ def params(**recipe) -> FinetuneParams:
     return FinetuneParams(defaults=TaskHyperparameters(**short | recipe))
 
 
-def fine_tune(task: str = "sst2", restart: str = "1", wanted: FinetuneParams | None = None, **options: Any) -> None:
-    run(**{"seed": 1, "model": MODEL, "finetune": wanted or params(), "task": task, "restart": restart} | options)
+def fine_tune(task: str = "sst2", seed: str = "1", wanted: FinetuneParams | None = None, **options: Any) -> None:
+    run(**{"seed": 1, "model": MODEL, "finetune": wanted or params(), "task": task, "finetune_seed": seed} | options)
 
 
-def predicted(file: str, task: str = "sst2", restart: str = "1") -> list[dict[str, Any]]:
+def predicted(file: str, task: str = "sst2", seed: str = "1") -> list[dict[str, Any]]:
     """Rows of a file of predictions with the pretrained weights."""
-    path = Path(f"results/predictions/{task}/{restart}/predicted/pretrained/{file}.jsonl")
+    path = Path(f"results/predictions/{task}/{seed}/predicted/pretrained/{file}.jsonl")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -89,7 +89,7 @@ def test_finetune_random_baseline_uses_position_init_of_study(study, monkeypatch
 
     monkeypatch.setitem(finetune.WEIGHTS, "random", draw)
     started = MODEL.model_copy(update={"position_init": "neighbor_heads"})
-    fine_tune("swag", restart="2", model=started)
+    fine_tune("swag", seed="2", model=started)
     assert torch.equal(drawn[0], sinusoids(*drawn[0].shape))
     assert "position_init" not in read_json("models/finetuned/swag/2/kept-model/config.json")
 
@@ -111,13 +111,13 @@ def test_finetune_span_and_choice_tasks_are_loaded_by_transformers(study, monkey
 def test_finetune_two_towers_changes_pair_tasks_only(study, tmp_path, monkeypatch, task):
     monkeypatch.chdir(copy_of(study, tmp_path))
     found = []
-    for pair_head in ("joint", "two_towers"):
+    for pair_head in ("cross_encoder", "bi_encoder"):
         fine_tune(task, wanted=params().model_copy(update={"pair_head": pair_head}))
         found.append(
             (predicted(task, task), read_json(f"models/finetuned/{task}/1/kept-model/config.json")["architectures"])
         )
-    (joint, _), (towers, classes) = found
-    assert (joint == towers) is (task == "sst2")
+    (cross_encoder, _), (bi_encoder, classes) = found
+    assert (cross_encoder == bi_encoder) is (task == "sst2")
     assert classes == (["BertForSequenceClassification"] if task == "sst2" else ["BertModel"])
     assert len(predicted(f"{task}.test", task)) > 1
 
@@ -136,7 +136,7 @@ def test_finetune_dropout_overrides_dropout_of_encoder(study, monkeypatch):
     monkeypatch.chdir(study)
     losses = []
     for dropout in (0.0, 0.3):
-        fine_tune(restart="2", wanted=params(dropout=dropout))
+        fine_tune(seed="2", wanted=params(dropout=dropout))
         kept = read_json("models/finetuned/sst2/2/kept-model/config.json", dict)
         assert {kept[f"{part}_dropout_prob"] for part in ("hidden", "attention_probs")} == {dropout}
         losses.append(read_json("results/predictions/sst2/2/predicted/run.json")["runs"][0]["train_loss"])
@@ -145,7 +145,7 @@ def test_finetune_dropout_overrides_dropout_of_encoder(study, monkeypatch):
 
 def test_load_task_teacher_first_last_pooling_is_restored(study, monkeypatch):
     monkeypatch.chdir(study)
-    fine_tune(restart="4", wanted=params(pooling="first_last"))
+    fine_tune(seed="4", wanted=params(pooling="first_last"))
     folder = Path("models/finetuned/sst2/4/kept-model")
     kept = read_json(folder / "config.json", dict)
     assert (kept["pooling"], kept["architectures"]) == ("first_last", ["BertModel"])
@@ -154,7 +154,7 @@ def test_load_task_teacher_first_last_pooling_is_restored(study, monkeypatch):
     )
     trainer, data = task_trainer(folder), TaskData(load_spec("sst2"), folder, 64)
     found = [row["prediction"] for row in trainer.predict(teacher, data.eval_set("sst2"))]
-    assert found == [row["prediction"] for row in predicted("sst2", restart="4")]
+    assert found == [row["prediction"] for row in predicted("sst2", seed="4")]
 
 
 def test_finetune_bilstm_ignores_pooling(study, monkeypatch):
@@ -162,17 +162,17 @@ def test_finetune_bilstm_ignores_pooling(study, monkeypatch):
     hashes = []
     for pooling in ("cls", "first_last"):
         recipe = params(pooling=pooling, random_baseline=False).model_copy(update={"bilstm": True})
-        fine_tune(restart="5", wanted=recipe)
+        fine_tune(seed="5", wanted=recipe)
         hashes.append(hash_file("models/finetuned/sst2/5/kept-model/model.safetensors"))
     assert hashes[0] == hashes[1]
 
 
-def test_finetune_repeats_bytes_and_other_restart_differs(study, monkeypatch):
+def test_finetune_repeats_bytes_and_other_seed_differs(study, monkeypatch):
     monkeypatch.chdir(study)
     hashes = []
-    for restart in ("1", "1", "2"):
-        fine_tune(restart=restart)
-        hashes.append(hash_file(f"models/finetuned/sst2/{restart}/kept-model/model.safetensors"))
+    for seed in ("1", "1", "2"):
+        fine_tune(seed=seed)
+        hashes.append(hash_file(f"models/finetuned/sst2/{seed}/kept-model/model.safetensors"))
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -250,18 +250,18 @@ def test_label_names_equal_transformers(task, labels):
 def test_finetune_stopped_anywhere_resumes_to_same_bytes(study, tmp_path, monkeypatch, after, recipe):
     wanted = params(learning_rates=(1e-3, 2e-3), **recipe)
     monkeypatch.chdir(study)
-    fine_tune(restart="7", wanted=wanted)
+    fine_tune(seed="7", wanted=wanted)
     undisturbed = outputs_of(study)
     monkeypatch.chdir(copy_of(study, tmp_path))
     monkeypatch.setattr(finetune, "make_trainer", stopping_after(after))
     with pytest.raises(Interrupted, match="checkpoint is saved"):
-        fine_tune(restart="7", wanted=wanted)
+        fine_tune(seed="7", wanted=wanted)
     assert not outputs_of(tmp_path)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     steps = []
     monkeypatch.setattr(finetune, "make_trainer", counting(steps))
-    fine_tune(restart="7", wanted=wanted)
+    fine_tune(seed="7", wanted=wanted)
     assert outputs_of(tmp_path) == undisturbed
     batches = -(-len(Path("data/tasks/sst2/train.tsv").read_text().splitlines()[1:]) // 64)
     assert len(steps) == 4 * wanted.defaults.epochs[0] * batches - after, "steps before the stop were repeated"
@@ -313,7 +313,7 @@ def test_task_trainer_select_best_restores_best_epoch(study, tmp_path, monkeypat
         return [60.0, 80.0, 80.0, 70.0][len(seen) - 1]  # of equal ones the first is kept
 
     with catch_stop_requests() as stop_request:
-        checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "restart": "1"}, stop_request, point)
+        checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "finetune_seed": "1"}, stop_request, point)
         model, loss, epoch = trainer.train("pretrained", point, checkpointer, score_model=score_model)
         checkpointer.finish()
     assert epoch == 2 and len(seen) == 4
@@ -336,7 +336,7 @@ def test_task_trainer_select_best_damaged_checkpoint_is_rejected(study, tmp_path
         return scores[-1]
 
     with catch_stop_requests() as stop_request:
-        checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "restart": "2"}, stop_request, point)
+        checkpointer = open_checkpointer(trainer, {"task": {"name": "sst2"}, "finetune_seed": "2"}, stop_request, point)
         with pytest.raises(PipelineError, match="the best checkpoint cannot be read"):
             trainer.train("pretrained", point, checkpointer, score_model=score_model)
 
@@ -346,7 +346,7 @@ def test_task_trainer_trains_after_predicting_same_lengths(study, tmp_path, monk
     monkeypatch.chdir(copy_of(study, tmp_path))
     size = ModelParams(architecture=architecture, num_hidden_layers=2, hidden_size=64)
     config = load_architecture(architecture).config.from_params(size, 600)
-    save_masked_lm(Path("models/other"), config, config.names.classes["masked_words"])
+    save_masked_lm(Path("models/other"), config, config.names.classes["masked_lm"])
     few = Path("data/tasks/sst2/train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)[:5]
     for name in ("train.tsv", "dev.tsv"):  # one batch, of one length in both
         Path("data/tasks/sst2", name).write_text("".join(few), encoding="utf-8")
@@ -363,7 +363,7 @@ def test_task_trainer_trains_after_predicting_same_lengths(study, tmp_path, monk
 def test_finetune_run_json_records_kept_epoch(study, monkeypatch):
     monkeypatch.chdir(study)
     for select in ("last", "best"):
-        fine_tune(restart="8", wanted=params(epochs=3, select=select))
+        fine_tune(seed="8", wanted=params(epochs=3, select=select))
         found = read_json("results/predictions/sst2/8/predicted/run.json")
         assert found["recipe"]["select"] == select
         assert all(run["kept_epoch"] in ((3,) if select == "last" else (1, 2, 3)) for run in found["runs"])
@@ -448,7 +448,7 @@ def save_masked_lm(folder: Path, config: BertConfig, huggingface_class: str) -> 
 
 
 def outputs_of(root: Path) -> dict[str, str]:
-    """Sums of every output of restart 7."""
+    """Sums of every output of seed 7."""
     folders = (root / "models/finetuned/sst2/7/kept-model", root / "results/predictions/sst2/7/predicted")
     return {str(p.relative_to(root)): hash_file(p) for f in folders for p in sorted(f.rglob("*")) if p.is_file()}
 

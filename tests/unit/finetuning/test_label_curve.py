@@ -30,7 +30,7 @@ def study(make_study) -> Path:
 
 def finetuned(task: str) -> Path:
     params = FinetuneParams(defaults=RECIPE)
-    run(seed=1, model=ModelParams(num_hidden_layers=1, hidden_size=64), finetune=params, task=task, restart="3")
+    run(seed=1, model=ModelParams(num_hidden_layers=1, hidden_size=64), finetune=params, task=task, finetune_seed="3")
     return Path(f"results/predictions/{task}/3/predicted")
 
 
@@ -71,9 +71,9 @@ def test_training_part_has_features_of_its_examples(study, monkeypatch, task):
     assert found.ids.tolist() == expected.ids.tolist() and found.labels.tolist() == expected.labels.tolist()
 
 
-def test_labelled_part_smaller_is_subset_and_other_restart_differs():
+def test_labelled_part_smaller_is_subset_and_other_seed_differs():
     few, many, others = (
         labelled_part("sst2", *draw) for draw in ((1, range(90), 10), (1, range(90), 60), (2, range(90), 10))
     )
     assert set(few) < set(many) and few != others and len(others) == 10 and few == sorted(few)
-    assert labelled_part("sst2", "1", range(90), 10) == few  # a restart of the command line is a text
+    assert labelled_part("sst2", "1", range(90), 10) == few  # a seed of the command line is a text

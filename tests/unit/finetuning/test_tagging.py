@@ -43,7 +43,7 @@ def params(**recipe) -> FinetuneParams:
 
 def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study, monkeypatch):
     monkeypatch.chdir(study)
-    run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", restart="1")
+    run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", finetune_seed="1")
     task = make_task(load_spec("ner"))
     (best,) = read_json("results/predictions/ner/1/predicted/run.json")["runs"]
     for row, eval_set in task.spec.scores.items():
@@ -63,7 +63,13 @@ def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study, monkeypat
 
 def test_finetune_pos_frozen_encoder_is_saved_unchanged(study, monkeypatch):
     monkeypatch.chdir(study)
-    run(seed=1, model=MODEL, finetune=params(feature_layers="weighted_all", batch_sizes=8), task="pos", restart="2")
+    run(
+        seed=1,
+        model=MODEL,
+        finetune=params(feature_layers="weighted_all", batch_sizes=8),
+        task="pos",
+        finetune_seed="2",
+    )
     before = load_file("models/pretrained/phase2/model.safetensors")
     after = load_file("models/finetuned/pos/2/kept-model/model.safetensors")
     shared = [name for name in after if name.startswith("bert.")]

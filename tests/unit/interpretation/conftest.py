@@ -54,7 +54,7 @@ def save(folder: Path, model: ProbedModel) -> Path:
     tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
     (folder / "vocabulary").mkdir(parents=True)
     save_tokenizer(folder / "vocabulary", ENTRIES, lowercase=True)
-    save_model(folder, tensors, model.config, model.config.names.classes["masked_words"], folder / "vocabulary")
+    save_model(folder, tensors, model.config, model.config.names.classes["masked_lm"], folder / "vocabulary")
     return folder
 
 

@@ -92,7 +92,7 @@ def test_finetune_documented_architecture_runs_and_other_study_is_rejected(pretr
         defaults=TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=128, max_length=16),
     )
     study = ModelParams(architecture=shifted, num_hidden_layers=1, hidden_size=64)
-    finetune(seed=1, model=study, finetune=params, task="sst2", restart="1")
+    finetune(seed=1, model=study, finetune=params, task="sst2", finetune_seed="1")
     assert read_json("models/finetuned/sst2/1/kept-model/config.json")["model_type"] == "shifted"
     assert "shifted.pooler.dense.weight" in load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
     with pytest.raises(PipelineError, match=r"shifted, not bert[\s\S]*set model.architecture to shifted"):

@@ -82,8 +82,11 @@ def extra_flops_of_positions(model: BertForPretraining, work: Workload, length: 
         return 0
     layers, width, distances = model.bert.config.num_hidden_layers, model.bert.config.hidden_size, 2 * length - 1
     projected = 12 * width**2 * distances * (layers + 1)  # the last block runs twice
-    spare = [distances * asked - pairs for asked, pairs in ((work.tokens, work.squares), (work.rows, work.row_pairs))]
-    keys = distances * work.tokens - work.row_pairs
+    spare = [
+        distances * asked - pairs
+        for asked, pairs in ((work.tokens, work.sum_len_squared), (work.num_outputs, work.attended_pairs))
+    ]
+    keys = distances * work.tokens - work.attended_pairs
     return projected + 6 * width * (2 * spare[0] * (layers - 1) + 2 * (spare[1] + keys))
 
 
@@ -109,7 +112,7 @@ def test_check_study_objective_refused_by_architecture_is_rejected(root, name):
 def test_architecture_spec_without_causal_class_refuses_clm(name):
     """A causal model that transformers has no class for could not be exported."""
     refused = "clm" in architecture_spec(name).refused_objectives
-    assert refused != ("left_to_right" in load_architecture(name).names.classes)
+    assert refused != ("causal_lm" in load_architecture(name).names.classes)
 
 
 @pytest.mark.parametrize("lengths", [[9, 5], [64, 65, 300], [70, 90]])

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.finetuning.feature_based import BiLSTM
-from pipeline_src.finetuning.heads import BertForTask, TwoTowers
+from pipeline_src.finetuning.heads import BertForTask, BiEncoder
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.models.word_vectors import WordVectorsConfig
@@ -84,11 +84,11 @@ PAIRS = (torch.arange(14) + 5, torch.zeros(14, dtype=torch.int64), torch.tensor(
 
 @pytest.mark.parametrize("kind", [BertConfig, WordVectorsConfig])
 @pytest.mark.parametrize(
-    ("towers", "outputs"), [(TwoTowers(range=(1.0, 5.0)), 1), (TwoTowers(), 3), (TwoTowers(product=True), 3)]
+    ("bi_encoder", "outputs"), [(BiEncoder(range=(1.0, 5.0)), 1), (BiEncoder(), 3), (BiEncoder(product=True), 3)]
 )
-def test_two_towers_equal_formula_on_mean_vectors(kind, towers, outputs):
+def test_two_towers_equal_formula_on_mean_vectors(kind, bi_encoder, outputs):
     config = kind(60, 64, 1, 1, 128, 32, hidden_dropout_prob=0.0)
-    model = BertForTask(config, "sequence", outputs, towers=towers)
+    model = BertForTask(config, "sequence", outputs, bi_encoder=bi_encoder)
     initialise(model, torch.Generator().manual_seed(0))
     ids, segments, starts = PAIRS
     with torch.no_grad():
@@ -101,11 +101,11 @@ def test_two_towers_equal_formula_on_mean_vectors(kind, towers, outputs):
             alone = [model.bert.embeddings.word_embeddings(part[0]) for part in parts]
         means = torch.stack([hidden.mean(0) for hidden in alone])
         u, v = means[0::2], means[1::2]
-        if towers.range:
+        if bi_encoder.range:
             expected = 1 + 4 * torch.cosine_similarity(u, v)[:, None]
             assert not hasattr(model, "classifier")
         else:
-            joined = torch.cat([u, v, (u - v).abs(), *([u * v] if towers.product else [])], 1)
+            joined = torch.cat([u, v, (u - v).abs(), *([u * v] if bi_encoder.product else [])], 1)
             expected = model.classifier(model.mlp(joined))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 

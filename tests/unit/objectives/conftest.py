@@ -41,7 +41,7 @@ def fine_tune(study) -> Callable[..., Path]:
         recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=128, max_length=16)
         model = ModelParams(**{"num_hidden_layers": 1, "hidden_size": 64} | sizes)
         params = FinetuneParams(model="models/pretrained/phase2", defaults=recipe)
-        finetune(seed=1, model=model, finetune=params, task="sst2", restart="1")
+        finetune(seed=1, model=model, finetune=params, task="sst2", finetune_seed="1")
         return study / "models/finetuned/sst2/1/kept-model"
 
     return tuned

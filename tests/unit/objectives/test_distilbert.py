@@ -87,12 +87,12 @@ def test_distilbert_alpha_of_zero_removes_term(batch):
 
 
 def test_distilbert_training_flops_include_teacher_forward():
-    work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=28)
+    work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
     everywhere = Workload(2, 11, 61, 11, 11, 61)
     student, teacher = config(2), config(4)
     own, theirs = student.training_flops(everywhere), teacher.training_flops(everywhere)
     assert build(teacher, student).training_flops(work) == own + theirs // 3
-    for alpha_cos, run in ((0, work), (1, work._replace(rows=11, row_pairs=61))):
+    for alpha_cos, run in ((0, work), (1, work._replace(num_outputs=11, attended_pairs=61))):
         objective = build(teacher, student, loss_on="predicted", alpha_cos=alpha_cos)
         assert objective.training_flops(work) == student.training_flops(run) + teacher.training_flops(run) // 3
 

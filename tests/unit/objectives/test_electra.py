@@ -47,7 +47,7 @@ def build(config: BertConfig = CONFIG, **own) -> ElectraObjective:
 @pytest.fixture
 def batch() -> TensorBatch:
     draws = np.array([0.1, 0.6, 0.9], np.float32)
-    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7], draws=draws)
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7], sampling_noise=draws)
 
 
 def test_electra_discriminator_gradient_does_not_reach_generator(batch):
@@ -172,7 +172,7 @@ def test_area_under_curve_equals_share_of_ordered_pairs():
 
 def test_electra_training_flops_equal_formula():
     """Against the formula written out: two layers of width 32, F 64, E 16, V 60; the generator half as wide."""
-    work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=28)
+    work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
 
     def encoder(width: int, inner: int, rows: int, pairs: int) -> int:
         first = 6 * (4 * width**2 + 2 * width * inner) * 11 + 12 * width * 61

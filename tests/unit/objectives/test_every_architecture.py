@@ -28,7 +28,11 @@ PARAMS |= {"hidden_dropout_prob": 0.0}
 
 def batch(predicted: list[int]) -> TensorBatch:
     count, positions = len(predicted), np.array(predicted, np.int64)
-    arrays = {"predicted": positions, "labels": positions + 20, "draws": np.linspace(0.1, 0.9, count, dtype=np.float32)}
+    arrays = {
+        "predicted": positions,
+        "labels": positions + 20,
+        "sampling_noise": np.linspace(0.1, 0.9, count, dtype=np.float32),
+    }
     return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], **arrays)
 
 
@@ -45,7 +49,7 @@ def test_objective_with_every_architecture_learns_or_is_refused(architecture, ob
         larger = ModelParams(architecture=architecture, **PARAMS | {"num_hidden_layers": 2})
         made.set_teacher(kind.build_teacher(config.from_params(larger, 60)).eval().requires_grad_(False))
     made.init_weights(torch.Generator().manual_seed(0))
-    learnt = batch([1, 2, 5] if objective_spec(objective).corruption == "masked" else [])
+    learnt = batch([1, 2, 5] if objective_spec(objective).collator == "mlm" else [])
     terms, counts = made(learnt), made.loss_counts(learnt.workload)
     sum(made.weights[name] * term.loss / counts[name] for name, term in terms.items()).backward()
     assert all(torch.isfinite(term.loss) for term in terms.values())

@@ -43,32 +43,32 @@ def capacities_and_batches(draw: Any) -> tuple[Capacity, TensorBatch]:
 @settings(max_examples=300, deadline=None)
 def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
     capacity, batch = drawn
-    batch = batch if samples else dataclasses.replace(batch, draws=None)
+    batch = batch if samples else dataclasses.replace(batch, sampling_noise=None)
     padded = capacity.pad(batch)
     shapes = {
         **dict.fromkeys(("ids", "segments"), capacity.tokens),
-        **dict.fromkeys(("predicted", "labels", "predicted_rows"), capacity.predictions),
-        **{"pair_label": capacity.sequences, "rows": capacity.rows},
-        **dict.fromkeys(("cu_seqlens", "row_starts"), capacity.sequences + 1),
-    } | ({"draws": capacity.predictions} if samples else {})
+        **dict.fromkeys(("predicted", "labels", "predicted_outputs"), capacity.predictions),
+        **{"pair_label": capacity.sequences, "output_positions": capacity.outputs},
+        **dict.fromkeys(("cu_seqlens", "output_offsets"), capacity.sequences + 1),
+    } | ({"sampling_noise": capacity.predictions} if samples else {})
     for name, size in shapes.items():
         real, filled = getattr(batch, name), getattr(padded, name)
         assert filled.shape == (size,) and filled.dtype == real.dtype
         assert torch.equal(filled[: len(real)], real), name
-    assert capacity.tokens % ALIGNMENT == 0 and (padded.draws is None) != samples
+    assert capacity.tokens % ALIGNMENT == 0 and (padded.sampling_noise is None) != samples
     assert padded.workload == batch.workload and padded.examples is batch.examples
 
-    lengths, rows = padded.cu_seqlens.diff(), padded.row_starts.diff()
+    lengths, rows = padded.cu_seqlens.diff(), padded.output_offsets.diff()
     assert lengths.min() > 0 and lengths.max() <= padded.max_seqlen == capacity.length
-    assert rows.min() > 0 and rows.max() <= padded.max_rows == capacity.max_rows
-    assert (padded.cu_seqlens[-1], padded.row_starts[-1]) == (capacity.tokens, capacity.rows)
+    assert rows.min() > 0 and rows.max() <= padded.max_outputs == capacity.max_outputs
+    assert (padded.cu_seqlens[-1], padded.output_offsets[-1]) == (capacity.tokens, capacity.outputs)
     sequence = torch.repeat_interleave(rows)
-    assert torch.all(padded.rows >= padded.cu_seqlens[sequence])
-    assert torch.all(padded.rows < padded.cu_seqlens[sequence + 1])
-    assert torch.equal(padded.rows[padded.row_starts[:-1]], padded.cu_seqlens[:-1])
-    assert torch.all(padded.rows.diff() >= 0)
-    assert torch.equal(padded.rows[padded.predicted_rows], padded.predicted)
-    assert torch.all(padded.predicted_rows.diff() > 0)
+    assert torch.all(padded.output_positions >= padded.cu_seqlens[sequence])
+    assert torch.all(padded.output_positions < padded.cu_seqlens[sequence + 1])
+    assert torch.equal(padded.output_positions[padded.output_offsets[:-1]], padded.cu_seqlens[:-1])
+    assert torch.all(padded.output_positions.diff() >= 0)
+    assert torch.equal(padded.output_positions[padded.predicted_outputs], padded.predicted)
+    assert torch.all(padded.predicted_outputs.diff() > 0)
 
     tokens, predictions, sequences = len(batch.ids), len(batch.labels), len(batch.pair_label)
     assert torch.all(padded.ids[tokens:] == PAD) and torch.all(padded.predicted[predictions:] >= tokens)
@@ -84,7 +84,7 @@ def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
     [
         ([4] * 7, None, "7 sequences, not 6"),
         ([33], None, "33 tokens in a sequence, not 32"),
-        ([32] * 6, [6] * 6, "rows in a sequence"),
+        ([32] * 6, [6] * 6, "outputs in a sequence"),
         ([32] * 6, [6] * 6, "36 predictions, not 30"),
     ],
 )

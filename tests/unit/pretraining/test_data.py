@@ -77,12 +77,16 @@ def test_a_batch_is_cls_a_sep_b_sep(examples):
 
 def test_draws_are_of_example_epoch_and_place_whatever_the_batch(examples):
     whole, alone = examples.batch(np.asarray([3, 0, 9])), examples.batch(np.asarray([9]))
+    noise = whole.sampling_noise
     inside = whole.predicted >= whole.cu_seqlens[2]
-    assert np.array_equal(whole.draws[inside], alone.draws) and len(whole.draws) == len(whole.labels)
-    assert whole.draws.dtype == np.float32 and (whole.draws >= 0).all() and (whole.draws < 1).all()
-    assert len(np.unique(whole.draws)) == len(whole.draws)
+    assert np.array_equal(noise[inside], alone.sampling_noise) and len(noise) == len(whole.labels)
+    assert noise.dtype == np.float32 and (noise >= 0).all() and (noise < 1).all()
+    assert len(np.unique(noise)) == len(noise)
     again = examples.batch(np.asarray([9]), 1)
-    assert np.array_equal(again.predicted, alone.predicted) and not np.isin(again.draws, alone.draws).any()
+    assert (
+        np.array_equal(again.predicted, alone.predicted)
+        and not np.isin(again.sampling_noise, alone.sampling_noise).any()
+    )
 
 
 def test_without_pairs_a_batch_is_cls_a_sep(tmp_path, store):

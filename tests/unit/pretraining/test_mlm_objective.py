@@ -44,9 +44,11 @@ def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
         scores, labels = expected[term]
         torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
         assert right == (scores.argmax(1) == labels).sum()
-    work = Workload(sequences=2, tokens=11, squares=61, predictions=3, rows=5, row_pairs=6 * 3 + 5 * 2)
+    work = Workload(
+        sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=6 * 3 + 5 * 2
+    )
     assert batch.workload == work and objective.loss_counts(work) == {"mlm": 3, "nsp": 2}
-    computed = work._replace(rows=11, row_pairs=61) if name == "clm" else work
+    computed = work._replace(num_outputs=11, attended_pairs=61) if name == "clm" else work
     assert objective.training_flops(work) == objective.config.training_flops(computed)
     assert objective.columns() == ["loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"]
 

@@ -13,7 +13,7 @@ from pipeline_src.common.files import write_json
 from pipeline_src.config.data import WordVectorsParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
-from pipeline_src.finetuning.heads import BertForTask, TwoTowers, choose_towers
+from pipeline_src.finetuning.heads import BertForTask, BiEncoder, choose_bi_encoder
 from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.hub import load_config, load_weights
 from pipeline_src.tasks.spec import load_spec
@@ -104,13 +104,13 @@ def test_a_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
 @pytest.mark.parametrize(
     ("task", "changes", "expected"),
     [
-        ("rte", {}, TwoTowers(product=True)),
-        ("stsb", {}, TwoTowers(product=True)),
-        ("stsb", {"pair_head": "two_towers"}, TwoTowers(range=(0.0, 5.0))),
+        ("rte", {}, BiEncoder(product=True)),
+        ("stsb", {}, BiEncoder(product=True)),
+        ("stsb", {"pair_head": "bi_encoder"}, BiEncoder(range=(0.0, 5.0))),
         ("rte", {"bilstm": True}, None),
         ("sst2", {}, None),
     ],
 )
 def test_two_texts_are_two_means_unless_an_lstm_reads_them(run_in, task, changes, expected):
     """As GLUE's baseline, whose classifier reads u, v, |u - v| and u * v."""
-    assert choose_towers(load_spec(task), FinetuneParams(**changes), load_config(run_in), None) == expected
+    assert choose_bi_encoder(load_spec(task), FinetuneParams(**changes), load_config(run_in), None) == expected

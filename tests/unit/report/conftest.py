@@ -46,7 +46,7 @@ def score_row(task: str, metric: str, *values: float, main: bool = True, **more:
         "mean": mean,
         "deviation": spread,
         "best": max(values),
-        "best_restart": 1,
+        "best_seed": 1,
         "majority_baseline": 50.0,
         "random_weights": 61.5,
         **more,

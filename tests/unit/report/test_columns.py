@@ -34,10 +34,10 @@ LOSS = GAIN | {"difference": -15.0, "interval": [-20.0, -10.0]}
 NOISE = {"difference": 1.0, "interval": [-1.0, 3.0], "p": 0.4, "significant": False, "examples_needed": 1287}
 
 
-def baselines(against: dict) -> dict:
+def baselines(vs_baseline: dict) -> dict:
     return {
-        "random_weights": {"score": 55.0, "interval": [50.0, 60.0], "against": against},
-        "bag_of_words": {"score": 44.4, "interval": [40.0, 50.0], "against": against},
+        "random_weights": {"score": 55.0, "interval": [50.0, 60.0], "vs_baseline": vs_baseline},
+        "bag_of_words": {"score": 44.4, "interval": [40.0, 50.0], "vs_baseline": vs_baseline},
     }
 
 
@@ -85,11 +85,11 @@ def test_columns_without_any_value_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("against", "word"),
+    ("vs_baseline", "word"),
     [(GAIN, "yes"), (LOSS, "worse"), (NOISE, "not significant (1,287 examples needed)"), (None, "–")],
 )
-def test_text_table_difference_has_its_verdict(against, word):
-    row = score_row("mnli", "accuracy", 85.0, baselines=baselines(against) if against else {})
+def test_text_table_difference_has_its_verdict(vs_baseline, word):
+    row = score_row("mnli", "accuracy", 85.0, baselines=baselines(vs_baseline) if vs_baseline else {})
     other = score_row("rte", "accuracy", 85.0, baselines=baselines(GAIN))
     cells = [cell.strip() for cell in text_table(TERMINAL, rows_of(row, other)).splitlines()[2].split("|")]
     assert cells[-2] == word

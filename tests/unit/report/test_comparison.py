@@ -166,12 +166,12 @@ def test_differing_lists_no_equal_parameters(results):
 QUESTIONS = 60
 
 
-def answered(folder, right: int, restart: int = 1) -> None:
+def answered(folder, right: int, seed: int = 1) -> None:
     """A task of the user's own kind of files: its development set, and an experiment's answers, the first right."""
     lines = [f"{number}\t{number % 2}\t\tsentence {number}" for number in range(QUESTIONS)]
     (folder / "data/tasks/cola").mkdir(parents=True, exist_ok=True)
     (folder / "data/tasks/cola/dev.tsv").write_text("\n".join(lines) + "\n")
-    place = folder / f"results/predictions/cola/{restart}/predicted/pretrained"
+    place = folder / f"results/predictions/cola/{seed}/predicted/pretrained"
     place.mkdir(parents=True, exist_ok=True)
     rows = [{"id": str(number), "prediction": str((number + (number >= right)) % 2)} for number in range(QUESTIONS)]
     (place / "cola.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

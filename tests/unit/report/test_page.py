@@ -82,7 +82,7 @@ def test_page_of_a_continued_model_shows_gain_and_forgetting(results):
     path = results / "pretrain/phase2.json"
     books = [{"step": step, "mlm_loss": loss} for step, loss in ((10, 4.2), (1_200, 3.75), (1_400, 3.71), (1_500, 3.7))]
     general = [{"step": one["step"], "mlm_loss": loss} for one, loss in zip(books, (4.5, 4.4, 4.6, 4.75), strict=True)]
-    write_json(path, read_json(path) | {"going_on": {"books": books, "wikipedia": general}})
+    write_json(path, read_json(path) | {"source_losses": {"books": books, "wikipedia": general}})
     text = Page(page_of()).text
     assert "step 10" in text and "3.750" in text and "-0.500" in text and "+0.250" in text
     assert "books: nine tenths of the fall by step 1,200; wikipedia: forgotten" in text

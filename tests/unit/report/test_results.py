@@ -34,13 +34,13 @@ def test_summarise_task_named_like_a_figure_is_own(results):
 
 def test_summarise_tasks_from_the_corpus_are_averaged_with_their_error(results):
     rows = [
-        score_row("swapped", "accuracy", 60.0, interval=[57.0, 63.0]),
+        score_row("word_swap", "accuracy", 60.0, interval=[57.0, 63.0]),
         score_row("cloze", "f1", 20.0, interval=[16.0, 24.0]),
         score_row("cloze", "em", 10.0, main=False),
     ]
     write_scores(results, rows, [])
     write_json(
-        results / "scores.json", read_json(results / "scores.json") | {"from_corpus": {"swapped": "", "cloze": ""}}
+        results / "scores.json", read_json(results / "scores.json") | {"from_corpus": {"word_swap": "", "cloze": ""}}
     )
     summary = summarise(read_results())
     assert summary["from_corpus"] == 40.0 and summary["from_corpus_error"] == 2.5

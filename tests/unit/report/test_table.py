@@ -49,7 +49,7 @@ def test_markdown_of_losses_by_source_shows_gain_and_forgetting(results):
     path = results / "pretrain/phase2.json"
     books = [{"step": step, "mlm_loss": loss} for step, loss in ((10, 4.2), (1_200, 3.75), (1_400, 3.71), (1_500, 3.7))]
     wikipedia = [{"step": 10, "mlm_loss": 4.5}, {"step": 1_500, "mlm_loss": 4.75}]
-    losses = {"going_on": {"books": books, "wikipedia": wikipedia}, "by_source": {"ltg": books}}
+    losses = {"source_losses": {"books": books, "wikipedia": wikipedia}, "by_source": {"ltg": books}}
     write_json(path, read_json(path) | losses)
     text = render_markdown(read_results())
     line = "books 4.200 -> 3.700 (-0.500, nine tenths by step 1,200); wikipedia 4.500 -> 4.750 (+0.250: forgotten)"

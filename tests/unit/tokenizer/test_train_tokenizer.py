@@ -31,7 +31,7 @@ from pipeline_src.tokenizer import train_tokenizer as train
 train.WordCounts.__init__.__defaults__ = (int(sys.argv[2]),)
 from pipeline_src.config.data import VocabularyParams
 from tests.sources import corpus_of
-vocabulary = VocabularyParams(vocab_size=150, alphabet=60, max_word_length=20)
+vocabulary = VocabularyParams(vocab_size=150, limit_alphabet=60, max_word_length=20)
 train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
 """
 
@@ -54,7 +54,7 @@ def study(tmp_path, monkeypatch):
 
 
 def run(**params) -> dict:
-    vocabulary = VocabularyParams(**{"vocab_size": 150, "alphabet": 60, "max_word_length": 20} | params)
+    vocabulary = VocabularyParams(**{"vocab_size": 150, "limit_alphabet": 60, "max_word_length": 20} | params)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
     return read_json("data/vocabulary/manifest.json")
 
@@ -72,7 +72,7 @@ def test_train_tokenizer_same_bytes_for_any_workers_slices_and_memory(study, roo
 
 
 def test_train_tokenizer_manifest_measures_the_vocabulary(study):
-    manifest = run(alphabet=26)
+    manifest = run(limit_alphabet=26)
     tokenizer = load_tokenizer("data/vocabulary")
     documents = [json.loads(line) for path in study.rglob("*.jsonl") for line in path.read_text().splitlines()]
     training = [document for document in documents if not in_validation_split(document["id"], 1, CORPUS.validation)]
@@ -175,7 +175,7 @@ def test_train_tokenizer_kind_given_copies_the_start_model_s_files(start_tokeniz
 
 
 def test_train_tokenizer_extend_adds_entries_for_split_words(start_tokenizer):
-    before, manifest = run(kind="given"), run(kind="given", extend=5)
+    before, manifest = run(kind="given"), run(kind="given", num_added_tokens=5)
     old, new = start_tokenizer.get_vocab(), load_tokenizer("data/vocabulary").get_vocab()
     assert manifest["entries"] == len(new) == 103  # two in place of unused ones
     assert old.keys() - new.keys() == {"[unused0]", "[unused1]"}
@@ -193,8 +193,8 @@ def test_train_tokenizer_extend_adds_entries_for_split_words(start_tokenizer):
 
 
 def test_train_tokenizer_extend_beyond_all_pairs_stops(start_tokenizer):
-    manifest = run(kind="given", extend=100_000)
-    assert run(kind="given", extend=100_000) == manifest and manifest["entries"] < 2000
+    manifest = run(kind="given", num_added_tokens=100_000)
+    assert run(kind="given", num_added_tokens=100_000) == manifest and manifest["entries"] < 2000
 
 
 def test_train_tokenizer_extend_byte_bpe_is_rejected(study):
@@ -202,4 +202,4 @@ def test_train_tokenizer_extend_byte_bpe_is_rejected(study):
     (study / "data/vocabulary").rename(study / "data/start_model")
     assert run(kind="given")["entries"] == 300
     with pytest.raises(PipelineError, match="only a WordPiece vocabulary can be extended: BPE"):
-        run(kind="given", extend=1)
+        run(kind="given", num_added_tokens=1)

@@ -63,9 +63,9 @@ def test_compute_attention_counts_squared_lengths():
     compute = Compute(2, counted([3, 128, 60_000], 5) + counted([2], 1))
     work = compute.work
     assert (compute.steps, work.sequences, work.tokens, work.predictions) == (2, 4, 60_133, 6)
-    assert work.squares == 9 + 128**2 + 60_000**2 + 4
+    assert work.sum_len_squared == 9 + 128**2 + 60_000**2 + 4
     without = training_flops(BASE, every_row(work.sequences, work.tokens, 0, work.predictions))
-    assert compute.flops(BASE) - without == 12 * 12 * 768 * work.squares
+    assert compute.flops(BASE) - without == 12 * 12 * 768 * work.sum_len_squared
 
 
 def test_training_flops_query_rows_equal_those_that_torch_counts():
