@@ -18,9 +18,8 @@ def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterat
     for batch in model.batches(texts):
         with record_attention(model.encoder) as recorded:
             _, layout = model.hidden_states([texts[number] for number in batch])
-        for row, number in enumerate(batch):
-            length = layout.lengths[row]
-            yield number, torch.stack([layer[row, :, :length, :length] for layer in recorded])
+        for index, (number, length) in enumerate(zip(batch, layout.lengths, strict=True)):
+            yield number, torch.stack([layer[index, :, :length, :length] for layer in recorded])
 
 
 @contextmanager
@@ -51,17 +50,17 @@ def _owner(module: nn.Module, method: str) -> type:
 
 
 def merge_tokens(maps: Tensor, units: Sequence[int]) -> Tensor:
-    """Merge tokens into units such as words: sum over the attended tokens, average over the attending ones.
+    """Merge tokens into units such as words: sum over attended tokens, average over attending ones.
 
-    Takes [..., n, n] and each token's unit, numbered from 0 without gaps; returns [..., U, U] with rows that sum to 1
-    (Clark et al. 2019, section 4.1).
+    Takes [..., n, n] and each token's unit, numbered from 0 without gaps; returns [..., U, U] (Clark et al. 2019,
+    section 4.1).
     """
     member = torch.nn.functional.one_hot(torch.tensor(units), max(units) + 1).to(maps.dtype)
     return (member / member.sum(0)).T @ maps @ member
 
 
 def unit_of_tokens(model: ProbedModel, words: Sequence[int]) -> list[int]:
-    """Number the units of a text with special tokens: each of these is one, and each word, given for each token."""
+    """Number the units of a text with special tokens: each special token and each word of ``words`` is one."""
     leading, trailing = model.num_leading, model.template.size - model.num_leading
     numbers = {word: leading + rank for rank, word in enumerate(dict.fromkeys(words))}
     after = leading + len(numbers)

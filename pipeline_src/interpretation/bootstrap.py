@@ -13,23 +13,21 @@ NUM_RESAMPLES = 1000
 
 
 def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
-    """Return the ends of the 95 % interval of the mean of each row of [rows, W], resampling the words' documents."""
+    """Return the 95 % interval of the mean of each row of [N, W], resampling the words' documents."""
     names, of_word = np.unique(np.asarray(documents), return_inverse=True)
     words = np.bincount(of_word, minlength=len(names))
     sums = np.stack([np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values])
     counts = _resampled_counts(seed, len(names))
     # The mean of a resample is over words: documents are of different lengths.
     ends = np.quantile(sums @ counts.T / (counts @ words), [0.025, 0.975], axis=1)
-    return [[rounded(end) for end in both] for both in ends.T]
+    return [rounded_list(interval) for interval in ends.T]
 
 
 @lru_cache(maxsize=2)  # training documents and test documents
 def _resampled_counts(seed: int, documents: int) -> np.ndarray:
-    """Count how often each resample contains each document, float64 [resamples, documents]."""
-    columns = np.arange(documents)
-    sampled = integers(
-        derive_seed(seed, "documents drawn"), np.arange(NUM_RESAMPLES)[:, None], columns[None], documents
-    )
+    """Return how often each resample contains each document, float64 [NUM_RESAMPLES, documents]."""
+    columns, resamples = np.arange(documents), np.arange(NUM_RESAMPLES)[:, None]
+    sampled = integers(derive_seed(seed, "documents drawn"), resamples, columns, documents)
     return np.stack([np.bincount(row, minlength=documents) for row in sampled]).astype(float)
 
 
@@ -45,7 +43,7 @@ def balancing(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def mean(values: np.ndarray) -> float | None:
-    """Return the rounded mean; None if there are no values."""
+    """Return the rounded mean; None without values."""
     return rounded(values.mean()) if len(values) else None
 
 
@@ -55,7 +53,7 @@ def balanced(correct: np.ndarray, labels: np.ndarray) -> float | None:
 
 
 def rounded(value: float) -> float:
-    """Round to the four digits that results are written with."""
+    """Round to four digits, as results are written."""
     return round(float(value), 4)
 
 

@@ -50,7 +50,7 @@ def read_texts(
 ) -> tuple[list[Sentence], list[Sentence]]:
     """Read up to ``words`` words of training documents and a quarter as many of validation documents.
 
-    Each source gives as much: a few sentences of each document, from the first document on.
+    Sources have equal shares, and each document gives its first sentences.
     """
     sides: tuple[list[Sentence], list[Sentence]] = [], []
     for source, folder in corpus_folders(TEXT, names).items():
@@ -89,7 +89,7 @@ def read_tagged(spec: TaskSpec, path: Path, max_words: int) -> LabelledSentences
 
 @dataclass
 class InterpretationContext:
-    """Inputs of the measures of one study; each part is loaded at its first use, or raises SkipMeasure."""
+    """Inputs of the measures of one study; each is loaded on first use, or raises SkipMeasure."""
 
     seed: int
     params: InterpretationParams
@@ -125,7 +125,7 @@ class InterpretationContext:
 
     @cached_property
     def tagged(self) -> dict[str, TagSet]:
-        """The sentences of each tagging task; tested are those of the first file that it is scored on."""
+        """Sentences of each tagging task; the test set is the first file that it is scored on."""
         return {
             task: TagSet(
                 len(spec.labels),

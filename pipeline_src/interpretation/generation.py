@@ -24,7 +24,7 @@ MIN_CONTEXT = 4  # tokens on either side of the most masks
 TOP_K = 3  # tokens at a mask
 MAX_TEXTS = 200  # of the validation set
 
-# Which of the masks left the next step fills, given the log-probability of the best token at every position.
+# Masks that the next step fills, given the masked positions and the log-probability of the best token at each position.
 WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
     "at once": lambda masked, best: masked,
     "left to right": lambda masked, best: masked[:1],
@@ -33,9 +33,9 @@ WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
 
 
 def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
-    """Fill masks after a prompt of token ids in one of :data:`WAYS`; return the tokens at them after each step."""
+    """Fill masks after a prompt in one of ``WAYS``; return their token ids after each step."""
     end = _full_stop(model)
-    before = list(prompt)[num_masks + len(end) - model.max_tokens :]
+    before = prompt[num_masks + len(end) - model.max_tokens :]
     special = {token for run in model.template.special_ids for token in run} | {
         model.kind.id_of(model.tokenizer, token) for token in (model.kind.pad, model.kind.unk, model.kind.mask)
     }
@@ -59,32 +59,32 @@ def _full_stop(model: ProbedModel) -> list[int]:
 
 def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM_COMPLETED) -> list[dict[str, Any]]:
     """Complete each prompt in each way: the text after each step, and the share of repeated tokens in the last."""
-    rows = []
-    for prompt in prompts:
-        ways = {}
-        for how in WAYS:
-            steps = complete(model, model.ids(prompt), num_masks, how)
-            ways[how] = {
-                "texts": [model.tokenizer.decode([token for token in step if token != model.mask]) for step in steps],
-                "repeated": rounded(1 - len(set(steps[-1])) / num_masks),
-            }
-        rows.append({"prompt": prompt, "ways": ways})
-    return rows
+
+    def completed(prompt: str, how: str) -> dict[str, Any]:
+        steps = complete(model, model.ids(prompt), num_masks, how)
+        return {
+            "texts": [model.tokenizer.decode([token for token in step if token != model.mask]) for step in steps],
+            "repeated": rounded(1 - len(set(steps[-1])) / num_masks),
+        }
+
+    return [{"prompt": prompt, "ways": {how: completed(prompt, how) for how in WAYS}} for prompt in prompts]
 
 
 def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """Predict the one [MASK] of each text, and rank the expected word, its ``answer``.
 
-    ``rank`` is 1 for the most probable token, and None if the word is not one token.
+    ``rank`` is 1 for the most probable token, and None if the word is not one token. The start of a text is dropped if
+    the mask would be beyond the longest input.
     """
-    rows = []
+    predictions = []
     for text, answer in masks:
-        before, after = map(model.ids, text.split(MASK))
+        before, after = (model.tokenizer.encode(part, add_special_tokens=False).ids for part in text.split(MASK))
+        before = before[max(0, len(before) + 1 - model.max_tokens) :]
         (log_probs,) = model.log_probabilities([[*before, model.mask, *after][: model.max_tokens]], [[len(before)]])
         expected = model.ids(f" {answer}")  # with a space, as within a sentence
         top = log_probs[0].topk(TOP_K)
         one_token = len(expected) == 1 and expected[0] != model.unknown
-        rows.append({
+        predictions.append({
             "text": text,
             "answer": answer,
             "rank": 1 + int((log_probs[0] > log_probs[0, expected[0]]).sum()) if one_token else None,
@@ -93,26 +93,24 @@ def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dic
                 for token, probability in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
             ],
         })  # fmt: skip
-    return rows
+    return predictions
 
 
 def loss_by_masks(model: ProbedModel, texts: Sequence[Sequence[int]], counts: np.ndarray, seed: int) -> dict[str, Any]:
-    """Compute the loss (nats) of a token as more tokens after it are masked, with the rest of the text and without.
+    """Compute the loss (nats) of a token as more tokens after it are masked, with the text after them and without.
 
-    Texts, as token ids, are skipped if too short for the most masks and their context. ``counts`` is the frequency of
-    each token in the training text, int64 [vocab_size], for the ``unigram`` loss.
+    Texts, as token ids, are skipped if they are too short. ``counts`` is the frequency of each token in the training
+    text, int64 [vocab_size], for the ``unigram`` loss.
     """
-    needed = max(MASK_COUNTS) + 2 * MIN_CONTEXT
-    long = [list(text) for text in texts if len(text) >= needed][:MAX_TEXTS]
-    if not long:
+    min_length = max(MASK_COUNTS) + 2 * MIN_CONTEXT
+    texts = [list(text) for text in texts if len(text) >= min_length][:MAX_TEXTS]
+    if not texts:
         raise SkipMeasure("no sentence of the validation text is long enough")
-    choices = np.array([len(text) - needed + 1 for text in long])
-    positions = (MIN_CONTEXT + uniform(derive_seed(seed, "judged token"), np.arange(len(long)), 0) * choices).astype(
-        int
-    )
-    pairs = list(zip(long, positions.tolist(), strict=True))
+    choices = np.array([len(text) - min_length + 1 for text in texts])
+    offsets = (uniform(derive_seed(seed, "judged token"), np.arange(len(texts)), 0) * choices).astype(int)
+    pairs = list(zip(texts, (MIN_CONTEXT + offsets).tolist(), strict=True))
     end = _full_stop(model)
-    figures: dict[str, Any] = {"texts": len(long), "masks": list(MASK_COUNTS), "kept": [], "cut": []}
+    figures: dict[str, Any] = {"texts": len(texts), "masks": list(MASK_COUNTS), "kept": [], "cut": []}
     for num_masks in MASK_COUNTS:
         for key in ("kept", "cut"):
             masked = [
@@ -120,7 +118,7 @@ def loss_by_masks(model: ProbedModel, texts: Sequence[Sequence[int]], counts: np
                 for text, at in pairs
             ]
             predicted = model.log_probabilities(masked, [[at] for _, at in pairs])
-            losses = [-float(row[0, text[at]]) for row, (text, at) in zip(predicted, pairs, strict=True)]
+            losses = [-float(log_probs[0, text[at]]) for log_probs, (text, at) in zip(predicted, pairs, strict=True)]
             figures[key].append(rounded(float(np.mean(losses))))
     unigram = np.log((counts + 1) / (counts + 1).sum())  # one added: a token may be new in the validation text
     figures["unigram"] = rounded(-float(np.mean([unigram[text[at]] for text, at in pairs])))

@@ -61,13 +61,13 @@ def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
 
 
 def _column(spec: TaskSpec, path: Path, number: int) -> list[Sequence[str]]:
-    """Read one column of every sentence, as if it held the words."""
-    other = spec.model_copy(update={"columns": Columns(texts=(number,), label=spec.columns.label)})  # type: ignore[union-attr]
-    return [example.words for example in read_sentences(other, path)]
+    """Read one column of every sentence in place of the words."""
+    columns = Columns(texts=(number,), label=spec.columns.label)  # type: ignore[union-attr]
+    return [example.words for example in read_sentences(spec.model_copy(update={"columns": columns}), path)]
 
 
 def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Compute each head's mean attention from a token to each kind of position, and its role."""
+    """Compute each head's mean attention to each kind of position, and its role."""
     texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
     total: Any = 0
     tokens = 0
@@ -86,20 +86,20 @@ def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, A
 
 
 def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
-    """Sum each role's attention over the tokens of a text, [roles, L, A]."""
+    """Sum each role's attention over the tokens of a text, [roles, L, A]; 0 for a special token that is missing."""
     length = maps.shape[-1]
     text = slice(leading, length - trailing)
-    rows = maps[..., text, :]
+    attention = maps[..., text, :]
     # Attention from i to i + shift. The diagonal at -1 starts with the second token, so its index is one less.
     diagonal = {shift: maps.diagonal(shift, -2, -1) for shift in (-1, 0, 1)}
-    entropy = -(rows * rows.clamp(min=1e-12).log()).sum(-1) / math.log(length)
+    entropy = -(attention * attention.clamp(min=1e-12).log()).sum(-1) / math.log(max(length, 2))
     return torch.stack(
         [
             diagonal[1][..., text].sum(-1),
-            diagonal[-1][..., leading - 1 : length - trailing - 1].sum(-1),
+            diagonal[-1][..., max(leading - 1, 0) : length - trailing - 1].sum(-1),
             diagonal[0][..., text].sum(-1),
-            rows[..., 0].sum(-1),
-            rows[..., length - 1].sum(-1),
+            attention[..., 0].sum(-1) * (leading > 0),
+            attention[..., -1].sum(-1) * (trailing > 0),
             entropy.sum(-1),
         ]
     )
@@ -114,8 +114,8 @@ def relations(
 ) -> list[dict[str, Any]]:
     """Find for each relation the head that most often attends most to the dependency's other end.
 
-    It is compared with the best fixed offset and with the best head of random weights. All three are chosen on one half
-    of the documents and evaluated on the other, since the best of hundreds of heads is good at something by chance.
+    It is compared with the best fixed offset and with the best head of random weights. All are chosen on one half of
+    the documents and measured on the other half, since the best of hundreds of heads is good at something by chance.
     """
     subwords = tokenize_words(model, [tree.sentence for tree in trees])  # the control has the same tokenizer
     trees = [tree for tree, words in zip(trees, subwords.words, strict=True) if len(set(words)) == len(tree.heads) > 1]
@@ -151,9 +151,9 @@ def best_head(hits: np.ndarray) -> tuple[int, int, int]:
 
 
 def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
-    """Count for each relation how often each head attends most to the dependency's other end, [2 halves, L, A, 2].
+    """Count for each relation how often each head attends most to the dependency's other end, [halves, L, A, 2].
 
-    ``half`` is 0 or 1 for each tree. Trees have two words or more and fit into the model's input.
+    ``half`` is 0 or 1 for each tree. Trees have at least two words and fit into the model's input.
     """
     subwords = tokenize_words(model, [tree.sentence for tree in trees])
     hits: dict[str, np.ndarray] = {}
@@ -162,7 +162,7 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
         words = slice(model.num_leading, model.num_leading + len(tree.heads))
         attention = merge_tokens(maps, unit_of_tokens(model, subwords.words[number]))[..., words, words].clone()
         attention.diagonal(0, -2, -1).fill_(-1.0)  # no word is its own head
-        # Dependent to head: the word that each attends to most. Head to dependent: the word that attends most to it.
+        # DIRECTIONS: the word that a dependent attends to most, and the word that attends to it most.
         predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)  # [L, A, words, 2]
         correct = (predicted == torch.tensor(tree.heads)[:, None]).numpy()
         for word, _, relation in tree.dependents():

@@ -123,10 +123,10 @@ def _compare_probes(
 ) -> dict[str, Any]:
     """Train and test probes on the model and on random weights.
 
-    ``gain`` is the interval of the model's best layer over the best layer of random weights, ``gain_over_types`` over
-    the most frequent label of each type. ``between``, ``control_between`` and ``types_between`` are the intervals of
-    each layer's score, of its control task and of the most frequent labels. ``online`` is the online code of the
-    training labels; its gain is in bits per word, best layer against best layer.
+    ``gain`` is the interval of the best layer's advantage over the best layer of random weights, ``gain_over_types``
+    over the most frequent label of each type. ``between``, ``control_between`` and ``types_between`` are intervals of
+    each layer's score, of the control task and of the most frequent labels. ``online`` is the online code of the
+    training labels; its gain is in bits per word.
     """
     seed = context.seed
     probes, codes = [], []
@@ -135,7 +135,7 @@ def _compare_probes(
         probes.append(probe(train_words, test_words, classes, seed))
         codes.append(online_code(train_words, classes, seed))
     (bits, code), (random_bits, random_code) = codes
-    shortest, random_shortest = int(np.argmin(code["code"])), int(np.argmin(random_code["code"]))
+    best_code, best_random_code = int(np.argmin(code["code"])), int(np.argmin(random_code["code"]))
     key = "balanced" if balance else "accuracy"
     best, random_best = (int(np.argmax(result.figures[key])) for result in probes)
     labels, documents = test_words.labels, test_words.documents
@@ -159,22 +159,18 @@ def _compare_probes(
         "online": {
             "model": code,
             "random": random_code,
-            "best_layer": shortest,
-            "gain": interval(random_bits[random_shortest], bits[shortest], train_words.documents, seed),
+            "best_layer": best_code,
+            "gain": interval(random_bits[best_random_code], bits[best_code], train_words.documents, seed),
         },
     }
 
 
 def _senses(context: InterpretationContext) -> Results:
-    def judged(read: Callable[[], WordSenses]) -> Any:
-        return in_two_contexts(context.model, context.control, read(), context.seed)
-
-    return _collect(
-        {
-            "two contexts": lambda: judged(lambda: _two_contexts(context)),
-            "two sources": lambda: judged(lambda: words_of_two_sources(context.texts[0])),
-        }
-    )
+    model, control, seed = context.model, context.control, context.seed
+    return _collect({
+        "two contexts": lambda: in_two_contexts(model, control, _two_contexts(context), seed),
+        "two sources": lambda: in_two_contexts(model, control, words_of_two_sources(context.texts[0]), seed),
+    })  # fmt: skip
 
 
 def _two_contexts(context: InterpretationContext) -> WordSenses:
@@ -258,17 +254,17 @@ def _checkpoints(context: InterpretationContext) -> Results:
         senses, _ = _collect({"two contexts": lambda: _two_contexts(context)})
         if not senses and not context.tagged:
             raise SkipMeasure("there are no words in two senses, and no tags")
-        rows: list[dict[str, Any]] = []
+        by_checkpoint: list[dict[str, Any]] = []
         for step, folder in checkpoints:
             model = ProbedModel.open(folder)
-            row: dict[str, Any] = {"step": step}
-            for name, given in senses.items():
-                row[name] = in_two_contexts(model, context.control, given, context.seed)["accuracy"]
+            figures: dict[str, Any] = {"step": step}
+            for name, word_senses in senses.items():
+                figures[name] = in_two_contexts(model, context.control, word_senses, context.seed)["accuracy"]
             for task, (classes, *parts) in context.tagged.items():
                 train, test = (labelled_words(model, *part) for part in parts)
-                row[task] = probe(train, test, classes, context.seed).figures["accuracy"]
-            rows.append(row)
-        return rows
+                figures[task] = probe(train, test, classes, context.seed).figures["accuracy"]
+            by_checkpoint.append(figures)
+        return by_checkpoint
 
     return _collect({"checkpoints": by_step})
 

@@ -25,11 +25,11 @@ Train = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
 
 
 def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
-    """Compute the online code of labels, and of the control task if there is one, for each layer.
+    """Compute the online code of labels for each layer, and of the control task if there is one.
 
-    Returns the bits of each word's label, float64 [L + 1, W], and the figures: ``code`` in kilobits, ``compression``
-    (the uniform code's length, ``uniform``, divided by this one) with its intervals; the same for the control task and,
-    in one row, for label frequencies without any vector.
+    Returns the bits of each word's label, float64 [L + 1, W], and the figures: ``code`` in kilobits, and
+    ``compression``, the length of the uniform code divided by it, with intervals ``between``. Prefix ``frequencies_``
+    is of label frequencies without vectors.
     """
     targets = probe_targets(words, words, classes, seed)
     bits = bits_of_words(words.vectors, targets, classes, seed)
@@ -47,7 +47,7 @@ def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarr
 
 
 def bits_of_words(vectors: Tensor, targets: Tensor, classes: int, seed: int, train: Train = train_probes) -> np.ndarray:
-    """Return the bits of each label, float64 [tasks, S, W]: -log2 of its probability by probes of the earlier portions.
+    """Return the bits of each label, float64 [tasks, S, W], by probes trained on the portions before its own.
 
     Labels of the first portion take log2 of ``classes`` bits. ``vectors`` are [S, W, H], ``targets`` int64 [W, tasks].
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class WordPair:
-    """A grammatical sentence in which the word at ``position``, ``good``, has an ungrammatical form, ``bad``."""
+    """A grammatical sentence, whose word at ``position``, ``good``, also has an ungrammatical form, ``bad``."""
 
     words: tuple[str, ...]
     position: int
@@ -37,7 +37,7 @@ class WordPair:
 
 @dataclass(frozen=True)
 class SentencePair:
-    """Two sentences with the phenomenon and the paradigm they belong to."""
+    """A grammatical and an ungrammatical sentence of a paradigm of a phenomenon."""
 
     good: str
     bad: str
@@ -55,14 +55,14 @@ def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
         for template in pair_set["templates"]:
             for forms in pair_set["choices"]:
                 for number, noun in enumerate(nouns):
-                    other = nouns[(number + 1) % len(nouns)]
+                    next_noun = nouns[(number + 1) % len(nouns)]
                     for plural in (0, 1):
-                        text = template.replace("{noun}", noun[plural]).replace("{other}", other[1 - plural])
+                        text = template.replace("{noun}", noun[plural]).replace("{other}", next_noun[1 - plural])
                         words = words_of(text.replace("{choice}", "CHOICE"))
-                        at = words.index("CHOICE")
+                        position = words.index("CHOICE")
                         good, bad = forms[plural], forms[1 - plural]
-                        words = (*words[:at], good, *words[at + 1 :])
-                        pairs.append(WordPair(words, at, good, bad, bool(plural), noun[0]))
+                        pair = WordPair(words, position, good, bad, bool(plural), noun[0])
+                        pairs.append(replace(pair, words=_with_form(pair, good).words))
         sets[name] = (pair_set["title"], pairs)
     return sets
 
@@ -73,8 +73,7 @@ def judge_word_pairs(
     """Compute how often the grammatical form is more likely at the masked position, also with random weights.
 
     Pairs are left out and counted if a form is not exactly one known token, or is truncated. ``between`` is the
-    interval of ``balanced``; ``commoner`` the accuracy of always choosing the number that is correct more often, a half
-    if none is left out.
+    interval of ``balanced``; ``commoner`` is the accuracy of always choosing the number that is correct more often.
     """
     good, bad = (
         tokenize_words(model, [_with_form(pair, form) for pair, form in zip(pairs, forms, strict=True)])
@@ -160,9 +159,9 @@ def judge_sentence_pairs(
 ) -> dict[str, Any]:
     """Compute how often the grammatical sentence has the higher pseudo-log-likelihood, by phenomenon and in all.
 
-    Each token is masked alone, the way published figures of masked models on BLiMP count (Salazar et al. 2020). Pairs
-    are left out and counted if a sentence is longer than the model's input or both have the same tokens. Intervals are
-    95 % of the normal approximation, over pairs. Without ``control``, ``random`` and ``gain`` are None.
+    Each token is masked alone (Salazar et al. 2020), as in published figures. Pairs are left out and counted if a
+    sentence is empty or longer than the model's input, or both have the same tokens. Intervals are of the normal
+    approximation over pairs. Without ``control``, ``random`` and ``gain`` are None.
     """
     good, bad = (
         [encoding.ids for encoding in model.tokenizer.encode_batch(side, add_special_tokens=False)]
@@ -170,8 +169,8 @@ def judge_sentence_pairs(
     )
     judged = [
         number
-        for number, (one, other) in enumerate(zip(good, bad, strict=True))
-        if one != other and 0 < min(len(one), len(other)) and max(len(one), len(other)) <= model.max_tokens
+        for number, pair in enumerate(zip(good, bad, strict=True))
+        if pair[0] != pair[1] and all(0 < len(ids) <= model.max_tokens for ids in pair)
     ]
     sides = [good[number] for number in judged], [bad[number] for number in judged]
     correct = _preferences(model, *sides)
@@ -207,5 +206,5 @@ def _normal_interval(values: np.ndarray) -> list[float]:
 
 
 def _preferences(model: ProbedModel, good: list[list[int]], bad: list[list[int]]) -> np.ndarray:
-    scores = [row.sum() for row in pseudo_log_likelihoods(model, [*good, *bad])]
+    scores = [log_probs.sum() for log_probs in pseudo_log_likelihoods(model, [*good, *bad])]
     return np.array([preference(*pair) for pair in zip(scores[: len(good)], scores[len(good) :], strict=True)])

@@ -59,16 +59,14 @@ class ProbedModel:
     def with_random_weights(self, seed: int, **unsaved: Any) -> Self:
         """Return the same architecture with random weights, the control of every measure.
 
-        ``unsaved`` sets fields of the config that are not saved and decide how weights are initialised.
+        ``unsaved`` sets fields of the config that decide how weights are initialised and are not saved.
         """
         config = replace(self.config, **unsaved)
         generator = torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63)
-        if self.head is None:
-            encoder = make_encoder(config)
-            initialise(encoder, generator)
-            return replace(self, encoder=encoder.eval())
-        model = BertForPretraining(config)
+        model = make_encoder(config) if self.head is None else BertForPretraining(config)
         initialise(model, generator)
+        if self.head is None:
+            return replace(self, encoder=model.eval())
         return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
 
     def to(self, device: torch.device) -> Self:
@@ -97,7 +95,7 @@ class ProbedModel:
 
     @property
     def max_tokens(self) -> int:
-        """The longest text in tokens, special tokens not counted."""
+        """Length of the longest text in tokens, without special tokens."""
         return self.config.longest_input - self.template.size
 
     @property
@@ -107,7 +105,7 @@ class ProbedModel:
 
     @property
     def attends(self) -> bool:
-        return any(isinstance(part, HasAttentionProbs) for part in self.encoder.modules())
+        return any(isinstance(module, HasAttentionProbs) for module in self.encoder.modules())
 
     @property
     def lacks(self) -> str | None:
@@ -118,7 +116,7 @@ class ProbedModel:
 
     @property
     def mlm_head(self) -> nn.Module:
-        """The MLM head; raises SkipMeasure if the model cannot fill a mask."""
+        """The MLM head, if the model can fill a mask."""
         if self.head is None or self.lacks:
             raise SkipMeasure(self.lacks)
         return self.head
@@ -166,20 +164,19 @@ class ProbedModel:
         for batch in self.batches(texts):
             ids, token_type_ids, layout = self.pack([texts[number] for number in batch])
             hidden = self.encoder.decode(ids, token_type_ids, layout)
-            starts = layout.first.tolist()
-            rows = [
+            index = [
                 start + self.num_leading + position
-                for start, number in zip(starts, batch, strict=True)
+                for start, number in zip(layout.first.tolist(), batch, strict=True)
                 for position in positions[number]
             ]
-            logits = head(hidden[torch.tensor(rows, dtype=torch.int64)])
+            logits = head(hidden[torch.tensor(index, dtype=torch.int64)])
             log_probs = logits[:, : self.tokenizer.get_vocab_size()].log_softmax(-1)
             results |= zip(batch, log_probs.split([len(positions[number]) for number in batch]), strict=True)
         return [results[number] for number in range(len(texts))]
 
 
 class Sentence(NamedTuple):
-    """Words in order, with the document and the source of text that they come from."""
+    """Words in order, and their document and source of text."""
 
     words: tuple[str, ...]
     document: str
@@ -202,14 +199,14 @@ class WordVectors(NamedTuple):
 
 
 def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
-    """Tokenize sentences with their words joined by spaces, truncated to the longest input without splitting a word."""
+    """Tokenize sentences of words joined by spaces, truncated between words to the longest input."""
     encodings = model.tokenizer.encode_batch(
         [" ".join(sentence.words) for sentence in sentences], add_special_tokens=False
     )
     ids, words = [], []
     for sentence, encoding in zip(sentences, encodings, strict=True):
         ends = list(accumulate((len(word) + 1 for word in sentence.words), initial=-1))[1:]
-        # A token belongs to the word in which it ends: some tokenizers keep the space before a word as a part of it.
+        # A token belongs to the word in which it ends, since some tokenizers make the space before a word part of it.
         numbers = [bisect_right(ends, max(start, end - 1)) for start, end in encoding.offsets]
         size = model.max_tokens
         while 0 < size < len(numbers) and numbers[size] == numbers[size - 1]:  # do not split a word
@@ -239,7 +236,7 @@ def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVecto
         if not batch:
             continue
         states, layout = model.hidden_states([subwords.ids[number] for number in batch])
-        rows = torch.tensor(
+        index = torch.tensor(
             [
                 start + model.num_leading + token
                 for start, number in zip(layout.first.tolist(), batch, strict=True)
@@ -250,7 +247,7 @@ def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVecto
         if vectors is None:
             vectors = torch.zeros(len(states), len(position), states[0].shape[1])
         for layer, state in enumerate(states):
-            vectors[layer].index_add_(0, target, state[rows])
+            vectors[layer].index_add_(0, target, state[index])
         counts.index_add_(0, target, torch.ones(len(target)))
     if vectors is None:
         vectors = torch.zeros(1, 0, model.config.hidden_size)
@@ -277,7 +274,7 @@ def pseudo_log_likelihoods(
             tokens = np.array([texts[number] for number in numbers])  # [n, L]
             word = np.array([words[number] if words else range(length) for number in numbers])
             log_probs = np.zeros(tokens.shape)
-            # One sequence for each token, of which one position is read. A batch is some whole texts if one fits.
+            # One sequence for each masked token. A batch has complete texts if one fits.
             batch = max(1, model.batch_tokens // (length + model.template.size))
             batch = batch // max(length, 1) * length or batch
             for start in range(0, tokens.size, batch):
@@ -286,12 +283,12 @@ def pseudo_log_likelihoods(
                 masked = np.where(same_word & (np.arange(length) >= position[:, None]), model.mask, tokens[text_of])
                 ids, token_type_ids, layout = model.pack(masked)
                 index = layout.first + model.num_leading + torch.from_numpy(position).to(model.device)
-                rows = QueryRows.of(index, torch.arange(len(index) + 1, device=model.device), 1)
-                logits = head(model.encoder.decode(ids, token_type_ids, layout, rows))[:, :vocab_size]
+                queries = QueryRows.of(index, torch.arange(len(index) + 1, device=model.device), 1)
+                logits = head(model.encoder.decode(ids, token_type_ids, layout, queries))[:, :vocab_size]
                 expected = torch.from_numpy(tokens[text_of, position]).to(model.device)
                 of_token = logits.log_softmax(-1).gather(1, expected[:, None])[:, 0]
                 log_probs[text_of, position] = of_token.double().cpu().numpy()
                 progress.advance(len(index))
-            for number, row in zip(numbers, log_probs, strict=True):
-                results[number] = row
+            for number, of_text in zip(numbers, log_probs, strict=True):
+                results[number] = of_text
     return results

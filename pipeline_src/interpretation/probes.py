@@ -1,13 +1,13 @@
 """Probes: softmax regressions from the word vectors of each layer to labels, all layers trained at once.
 
-A probe shows which information a layer holds, not which information the model uses (Belinkov 2022). Its controls are a
-task whose labels are random by word type (Hewitt and Liang 2019, "selectivity"), the most frequent label of each type,
-and the same probe on the same encoder with random weights, which the caller measures.
+A probe shows which information a layer has, not which the model uses (Belinkov 2022). Its controls are a task with
+random labels by word type (Hewitt and Liang 2019, "selectivity"), the most frequent label of each type, and the same
+probe on random weights, which the caller measures.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ CAPITALS = ("small", "capital")
 
 @dataclass(frozen=True)
 class LabelledWords:
-    """W words with labels."""
+    """Labels of W words, and the vectors of the words in every layer."""
 
     vectors: Tensor  # float32 [L + 1, W, H]
     labels: np.ndarray  # int64 [W]
@@ -46,7 +46,7 @@ class ProbeResult:
     correct: np.ndarray  # bool [L + 1, W]
     control: np.ndarray | None  # the same for the control task; None if there are too few types
     by_type: np.ndarray  # whether the most frequent label of a word's type is correct, bool [W]
-    figures: dict[str, Any]  # as written to disk
+    figures: dict[str, Any]
 
 
 def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]]) -> LabelledWords:
@@ -54,13 +54,10 @@ def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Se
     words = word_vectors(model, sentences)
     label = np.array([labels[s][p] for s, p in zip(words.sentence, words.position, strict=True)], np.int64)
     selected = np.flatnonzero(label != NO_LABEL)
-    of_word = [(sentences[words.sentence[row]], words.position[row]) for row in selected]
-    return LabelledWords(
-        words.vectors[:, selected],
-        label[selected],
-        [sentence.words[position].lower() for sentence, position in of_word],
-        [sentence.document for sentence, _ in of_word],
-    )
+    of_word = [sentences[number] for number in words.sentence[selected]]
+    types = [s.words[position].lower() for s, position in zip(of_word, words.position[selected], strict=True)]
+    documents = [sentence.document for sentence in of_word]
+    return LabelledWords(words.vectors[:, selected], label[selected], types, documents)
 
 
 def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
@@ -78,11 +75,7 @@ def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
 
 
 def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) -> ProbeResult:
-    """Train probes on all layers and test them.
-
-    Each list of the figures has a value per layer; ``unseen`` is the accuracy on types that are not in the training
-    words.
-    """
+    """Train probes on all layers and test them; ``unseen`` is the accuracy on types that are not in training words."""
     weights, bias = train_probes(train.vectors, probe_targets(train, train, classes, seed), classes, seed)
     targets = probe_targets(test, train, classes, seed).T.numpy()
     logits = torch.baddbmm(bias, test.vectors, weights)
@@ -122,9 +115,9 @@ def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed
 
 
 def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Return a random label for each word, the same for all words of a type (Hewitt and Liang 2019), int64 [W].
+    """Sample a label for each word by the frequencies of ``labels``, int64 [W] (Hewitt and Liang 2019).
 
-    It is sampled by the frequencies of the real ``labels``, and depends only on them, the seed and the type.
+    It depends on the frequencies, the seed and the word's type alone.
     """
     cumulative = np.bincount(labels, minlength=classes).cumsum()
     names = sorted(set(types))
@@ -135,20 +128,12 @@ def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed:
 
 
 def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str]) -> np.ndarray:
-    """Predict for each tested type its most frequent training label, int64; for an unseen type that of all words.
-
-    Source: Liu et al. 2019.
-    """
-    counts: dict[str, Counter[int]] = {}
+    """Predict each tested type's most frequent training label, int64; for an unseen type that of all words."""
+    counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(labels.max() + 1, np.int64))
     for name, label in zip(types, labels.tolist(), strict=True):
-        counts.setdefault(name, Counter())[label] += 1
-    fallback = _most_frequent(Counter(labels.tolist()))
-    best = {name: _most_frequent(of_type) for name, of_type in counts.items()}
-    return np.array([best.get(name, fallback) for name in tested], np.int64)
-
-
-def _most_frequent(counts: Counter[int]) -> int:
-    return min(counts, key=lambda label: (-counts[label], label))
+        counts[name][label] += 1
+    fallback = np.bincount(labels).argmax()
+    return np.array([counts[name].argmax() if name in counts else fallback for name in tested], np.int64)
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -178,12 +163,8 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
                 batch = scaled[:, start : start + BATCH_SIZE]
                 logits = torch.bmm(weight, batch.transpose(1, 2)).add_(bias)
                 predicted = logits.view(layers, tasks, classes, -1).softmax(2).view_as(logits)
-                grad_logits = predicted.sub_(one_hot_targets[:, start : start + BATCH_SIZE]).div_(
-                    batch.shape[1]
-                )  # of cross-entropy
-                rate = LEARNING_RATE * (
-                    1 - step / (NUM_EPOCHS * batches)
-                )  # decay to 0 instead of averaging the last steps
+                grad_logits = predicted.sub_(one_hot_targets[:, start : start + BATCH_SIZE]).div_(batch.shape[1])
+                rate = LEARNING_RATE * (1 - step / (NUM_EPOCHS * batches))  # decays to 0
                 step += 1
                 _adam_step(weight, grad_logits @ batch, moments[0], moments[1], step, rate)
                 _adam_step(bias, grad_logits.sum(2, keepdim=True), moments[2], moments[3], step, rate)

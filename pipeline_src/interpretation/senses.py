@@ -19,7 +19,7 @@ from pipeline_src.interpretation.data import words_of
 from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, WordVectors, word_vectors
 
 TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
-MIN_SHARED_WORDS = 0.5  # fraction that must occur in the other text; for the project's English sentences 0.8 do
+MIN_SHARED_WORDS = 0.5  # fraction of words that both texts have; English sentences share 0.8
 MIN_OCCURRENCES = 6  # of a word in each source
 MAX_PER_SOURCE = 12  # occurrences of a word in each source
 MIN_DOCUMENTS = 2  # that a word occurs in, per source: neighbours never share a document
@@ -39,13 +39,13 @@ class WordSenses(NamedTuple):
 
 @dataclass(frozen=True)
 class Occurrences:
-    """One word in several sentences, with the sense, sentence, document and row of the vectors of each occurrence."""
+    """Occurrences of one word: the sense, sentence and document of each, and its index among the vectors."""
 
     word: str  # in lower case
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
     documents: tuple[str, ...]
-    rows: tuple[int, ...]
+    index: tuple[int, ...]
 
 
 def two_contexts() -> WordSenses:
@@ -79,7 +79,7 @@ def words_of_two_sources(texts: Sequence[Sentence]) -> WordSenses:
         if len(enough) > 1:
             frequent[word] = enough
     if not frequent:
-        raise SkipMeasure("no word stands often enough in two sources of the text")
+        raise SkipMeasure("no word occurs often enough in two sources of the text")
     rarest = sorted(frequent, key=lambda word: (sum(map(len, frequent[word].values())), word))[:NUM_WORDS]
     sentences: list[Sentence] = []
     senses: dict[str, dict[int, str]] = {word: {} for word in rarest}
@@ -91,20 +91,20 @@ def words_of_two_sources(texts: Sequence[Sentence]) -> WordSenses:
     return WordSenses(sentences, senses)
 
 
-def same_language(sentences: Sequence[Sentence], others: Sequence[Sentence]) -> bool:
-    """Return whether most words of ``sentences`` occur in ``others``."""
-    known = {word.lower() for sentence in others for word in sentence.words}
+def same_language(sentences: Sequence[Sentence], text: Sequence[Sentence]) -> bool:
+    """Return whether most words of ``sentences`` occur in ``text``."""
+    known = {word.lower() for sentence in text for word in sentence.words}
     words = [word.lower() in known for sentence in sentences for word in sentence.words]
     return sum(words) >= MIN_SHARED_WORDS * len(words)
 
 
-def in_two_contexts(model: ProbedModel, control: ProbedModel, given: WordSenses, seed: int) -> dict[str, Any]:
+def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordSenses, seed: int) -> dict[str, Any]:
     """Test how often an occurrence's nearest neighbour in another document has the same sense.
 
     ``gain`` is the interval of the last layer's advantage over that of random weights, over all words. ``words`` also
     holds the sentences and neighbours that the page shows.
     """
-    sentences, senses = given
+    sentences, senses = word_senses
     correct: list[np.ndarray] = []
     words: dict[str, dict[str, Any]] = {}
     for name, probed in (("accuracy", model), ("random", control)):
@@ -112,7 +112,7 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, given: WordSenses,
         parts = [_occurrences(vectors, sentences, word, numbers) for word, numbers in senses.items()]
         of_words = [_nearest_correct(vectors.vectors, part) for part in parts]
         correct.append(np.concatenate(of_words, 1))
-        words = words or {part.word: _picture(vectors.vectors, part, sentences) for part in parts}
+        words = words or {part.word: _for_page(vectors.vectors, part, sentences) for part in parts}
         for part, of_word in zip(parts, of_words, strict=True):
             words[part.word][name] = rounded_list(of_word.mean(1))
     documents = [document for part in parts for document in part.documents]  # the same: both have one tokenizer
@@ -129,17 +129,17 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, given: WordSenses,
 
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
     """Find the first occurrence of a word in each sentence with a sense."""
-    rows: dict[int, int] = {}
-    for row, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
-        if number in senses and number not in rows and sentences[number].words[position].lower() == word:
-            rows[number] = row
-    documents = tuple(sentences[number].document for number in rows)
-    return Occurrences(word, tuple(senses[number] for number in rows), tuple(rows), documents, tuple(rows.values()))
+    first: dict[int, int] = {}
+    for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
+        if number in senses and number not in first and sentences[number].words[position].lower() == word:
+            first[number] = index
+    documents = tuple(sentences[number].document for number in first)
+    return Occurrences(word, tuple(senses[number] for number in first), tuple(first), documents, tuple(first.values()))
 
 
 def _similarities(vectors: Tensor, part: Occurrences) -> Tensor:
     """Cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED within a document."""
-    unit = torch.nn.functional.normalize(vectors[:, list(part.rows)], dim=-1)
+    unit = torch.nn.functional.normalize(vectors[:, list(part.index)], dim=-1)
     document = torch.from_numpy(np.unique(part.documents, return_inverse=True)[1])
     return (unit @ unit.transpose(1, 2)).masked_fill(document[:, None] == document[None], EXCLUDED)
 
@@ -150,13 +150,13 @@ def _nearest_correct(vectors: Tensor, part: Occurrences) -> np.ndarray:
     return senses[_similarities(vectors, part).argmax(-1).numpy()] == senses
 
 
-def _picture(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence]) -> dict[str, Any]:
+def _for_page(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence]) -> dict[str, Any]:
     similarities = _similarities(vectors, part)
-    others = int((similarities > EXCLUDED).sum(-1).min())
+    candidates = int((similarities > EXCLUDED).sum(-1).min())
     return {
         "senses": list(part.senses),
         "texts": [" ".join(sentences[number].words) for number in part.sentence],
-        "neighbours": similarities.topk(min(NUM_NEIGHBOURS, others)).indices.tolist(),
+        "neighbours": similarities.topk(min(NUM_NEIGHBOURS, candidates)).indices.tolist(),
     }
 
 
@@ -169,21 +169,23 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
     words = word_vectors(model, sentences)
     by_type: dict[str, dict[int, int]] = defaultdict(dict)
     by_sentence: dict[int, list[int]] = defaultdict(list)
-    for row, (sentence, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
-        by_type[sentences[sentence].words[position].lower()].setdefault(sentence, row)
-        by_sentence[sentence].append(row)
-    frequent = [list(rows.values()) for rows in by_type.values() if len(rows) >= MIN_SENTENCES]
+    for index, (sentence, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
+        by_type[sentences[sentence].words[position].lower()].setdefault(sentence, index)
+        by_sentence[sentence].append(index)
+    frequent = [list(index.values()) for index in by_type.values() if len(index) >= MIN_SENTENCES]
     if not frequent:
-        raise SkipMeasure(f"no word stands in {MIN_SENTENCES} sentences")
+        raise SkipMeasure(f"no word occurs in {MIN_SENTENCES} sentences")
     numbers = np.array(sorted(by_sentence)[:MAX_BASELINE_WORDS])
     sizes = np.array([len(by_sentence[number]) for number in numbers])
     sampled = integers(derive_seed(seed, "any two words"), numbers, 0, sizes)
-    any_words = [by_sentence[number][row] for number, row in zip(numbers.tolist(), sampled.tolist(), strict=True)]
+    any_words = [
+        by_sentence[number][position] for number, position in zip(numbers.tolist(), sampled.tolist(), strict=True)
+    ]
     adjusted, baseline = [], []
     for layer in words.vectors:
         unit = torch.nn.functional.normalize(layer, dim=-1)
         baseline.append(_mean_cosine(unit[any_words]))
-        adjusted.append(np.array([_mean_cosine(unit[rows]) for rows in frequent]) - baseline[-1])
+        adjusted.append(np.array([_mean_cosine(unit[index]) for index in frequent]) - baseline[-1])
     by_layer = [float(layer.mean()) for layer in adjusted]
     return {
         "words": len(frequent),
@@ -195,6 +197,6 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
 
 
 def _mean_cosine(unit: Tensor) -> float:
-    """Mean over all pairs of different rows, which have length 1: the square of their sum has each pair twice."""
+    """Mean over pairs of vectors of length 1 (the square of their sum has each pair twice)."""
     count = len(unit)
     return (float(unit.sum(0).square().sum()) - count) / (count * (count - 1))

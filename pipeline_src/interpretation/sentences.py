@@ -37,33 +37,35 @@ def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[
 
 
 def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-    """Return each sentence's words, the special tokens around them, and the attention between them, for the page.
+    """Return each sentence's words, special tokens and attention probabilities for the page.
 
-    ``weights`` is base64 of layers x heads x words x words bytes, 255 for a probability of 1. ``hidden`` has the masked
-    word, and how much each other word adds to the log-probability of predicting it.
+    ``weights`` is base64 of layers x heads x words x words bytes, 255 for a probability of 1. ``hidden`` has a masked
+    word, and how much each word adds to its log-probability.
     """
     subwords = tokenize_words(model, sentences)
     numbers = [number for number, ids in enumerate(subwords.ids) if ids]
-    shown: dict[int, dict[str, Any]] = {}
-    leading, trailing = ([str(model.tokenizer.id_to_token(mark)) for mark in run] for run in model.template.special_ids)
+    result: dict[int, dict[str, Any]] = {}
+    leading, trailing = (
+        [str(model.tokenizer.id_to_token(token)) for token in run] for run in model.template.special_ids
+    )
     for order, maps in attention_maps(model, [subwords.ids[number] for number in numbers]):
         number = numbers[order]
         words = subwords.words[number]
         weights = merge_tokens(maps, unit_of_tokens(model, words))
-        shown[number] = {
+        result[number] = {
             "words": [*leading, *(sentences[number].words[word] for word in dict.fromkeys(words)), *trailing],
             "marks": [len(leading), len(trailing)],
             "weights": base64.b64encode((weights * 255).round().byte().numpy().tobytes()).decode("ascii"),
         }
         if not model.lacks and (explained := _explain(model, subwords.ids[number], words)):
-            shown[number]["hidden"] = explained
-    return [shown[number] for number in sorted(shown)]
+            result[number]["hidden"] = explained
+    return [result[number] for number in sorted(result)]
 
 
 def _explain(model: ProbedModel, ids: Sequence[int], words: Sequence[int]) -> dict[str, Any] | None:
-    """Mask the last word of one token and letters only: how much each word adds to its log-probability (nats).
+    """Mask the last word that is one token of letters, and attribute its log-probability (nats) to all words.
 
-    Special tokens count as words. Returns None if there is no such word.
+    Special tokens count as words.
     """
     tokens = [model.kind.spelt(str(model.tokenizer.id_to_token(number))) for number in ids]
     single = [at for at, word in enumerate(words) if words.count(word) == 1 and tokens[at].isalpha()]
@@ -86,8 +88,8 @@ def _explain(model: ProbedModel, ids: Sequence[int], words: Sequence[int]) -> di
 def integrated_gradients(model: ProbedModel, ids: Sequence[int], position: int, token: int) -> tuple[Tensor, float]:
     """Attribute the log-probability of ``token`` at a masked position to all tokens (Sundararajan et al. 2017).
 
-    The baseline is the text with every token but the special ones masked. ``ids`` and ``position`` do not count special
-    tokens; the attributions do, and sum to the second value, the difference between text and baseline.
+    The baseline is the text with all its tokens masked. ``ids`` and ``position`` do not count special tokens; the
+    attributions do, and sum to the second value, the difference between text and baseline.
     """
     head = model.mlm_head
     packed, token_type_ids, layout = model.pack([ids])
@@ -97,7 +99,7 @@ def integrated_gradients(model: ProbedModel, ids: Sequence[int], position: int, 
     start, end = (embedding(input_ids).detach() for input_ids in (baseline, packed))
     total = torch.zeros_like(end)
 
-    def at(fraction: float) -> tuple[Tensor, Tensor]:
+    def log_prob_at(fraction: float) -> tuple[Tensor, Tensor]:
         point = (start + fraction * (end - start)).requires_grad_()
         hook = embedding.register_forward_hook(lambda *_: point)  # the encoder looks its embeddings up itself
         try:
@@ -110,7 +112,7 @@ def integrated_gradients(model: ProbedModel, ids: Sequence[int], position: int, 
 
     # Nodes and weights are of the interval from -1 to 1, twice as long as the path.
     for node, weight in zip(*np.polynomial.legendre.leggauss(NUM_NODES), strict=True):
-        point, log_prob = at((node + 1) / 2)
+        point, log_prob = log_prob_at((node + 1) / 2)
         (grad,) = torch.autograd.grad(log_prob, point)
         total += weight / 2 * grad
-    return ((end - start) * total).sum(-1).detach(), float((at(1.0)[1] - at(0.0)[1]).detach())
+    return ((end - start) * total).sum(-1).detach(), float((log_prob_at(1.0)[1] - log_prob_at(0.0)[1]).detach())

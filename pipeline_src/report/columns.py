@@ -1,7 +1,4 @@
-"""The results table: its rows, and the one list of columns.
-
-The page, report.md, the terminal's table and scores.tsv iterate over COLUMNS, so a new column is one line here.
-"""
+"""The results table: its rows, and the columns that the page, report.md, the terminal and scores.tsv show."""
 
 from __future__ import annotations
 
@@ -15,19 +12,12 @@ from typing import Any
 from pipeline_src.common.names import as_text
 from pipeline_src.report.published import TEST_SERVER, Published, PublishedScores, split_of
 from pipeline_src.report.rendering import show
+from pipeline_src.tasks.spec import METRIC_TITLES
 
 # scores in the average of the paper's table 1: MNLI-m and -mm separately, without WNLI; F1 for QQP and MRPC, Spearman
 # for STS-B (section 4.1)
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
-METRICS = {
-    "em": "EM",
-    "f1": "F1",
-    "matthews": "Matthews",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-    "entity_f1": "entity F1",
-}
 SYNTHETIC, FROM_CORPUS = "synthetic", "from this corpus"
 Difference = dict[str, Any]  # evaluation/significance.py, Comparison
 
@@ -38,10 +28,11 @@ class ScoreRow:
 
     Attributes:
         kind: SYNTHETIC, FROM_CORPUS, or empty for real labelled data.
-        further: whether the task has no synthetic form and is none of the paper's.
-        best_epoch: whether the scores are those of the best epoch on the development set.
+        extra: whether the task has no synthetic form and is none of the paper's.
+        best_epoch: whether the scores are of the best epoch on the development set.
         values: scores by seed, in percent; ``mean``, ``deviation`` and ``best`` are over them.
         vs_random, vs_words: difference from a baseline, with its significance.
+        published, test_server: published scores of the same split and of the test server; None for synthetic data.
     """
 
     task: str
@@ -55,7 +46,7 @@ class ScoreRow:
     best: float
     main: bool = False
     kind: str = ""
-    further: bool = False
+    extra: bool = False
     best_epoch: bool = False
     examples: int | None = None
     interval: Sequence[float] | None = None
@@ -74,7 +65,7 @@ class ScoreRow:
 
     @property
     def metric(self) -> str:
-        return METRICS.get(self.metric_key, self.metric_key)
+        return METRIC_TITLES.get(self.metric_key, self.metric_key)
 
     @property
     def split(self) -> str:
@@ -83,13 +74,12 @@ class ScoreRow:
     @property
     def marks(self) -> str:
         """Kind of data and choice of epoch, in parentheses; empty for real data and the last epoch."""
-        marks = [self.kind, "best epoch" if self.best_epoch else ""]
-        return f" ({', '.join(filter(None, marks))})" if any(marks) else ""
+        return _in_parentheses(self.kind, "best epoch" if self.best_epoch else "")
 
     @property
     def metric_and_split(self) -> str:
-        notes = [self.split if self.split != "dev" else "", "best epoch" if self.best_epoch else ""]
-        return self.metric + (f" ({', '.join(filter(None, notes))})" if any(notes) else "")
+        split = self.split if self.split != "dev" else ""
+        return self.metric + _in_parentheses(split, "best epoch" if self.best_epoch else "")
 
     @property
     def mean_and_deviation(self) -> str:
@@ -97,46 +87,57 @@ class ScoreRow:
 
     @property
     def difference(self) -> float | None:
-        """Difference from the published score of the same evaluation set, metric and split; None for synthetic data."""
-        return None if self.published is None or self.synthetic else self.mean - self.published.value
+        """Difference from the published score of the same evaluation set, metric and split."""
+        return None if self.published is None else self.mean - self.published.value
+
+
+def _in_parentheses(*notes: str) -> str:
+    return f" ({', '.join(filter(None, notes))})" if any(notes) else ""
 
 
 def score_rows(scores: Mapping[str, Any], published: PublishedScores | None = None) -> list[ScoreRow]:
-    """Return the rows of ``results/scores.json``, those of synthetic tasks last."""
+    """Return the rows of ``results/scores.json``, those of synthetic tasks last.
+
+    Scores on synthetic data have no published score next to them.
+    """
     return sorted((_row(row, scores, published or {}) for row in scores["rows"]), key=lambda row: row.synthetic)
 
 
 def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: PublishedScores) -> ScoreRow:
-    task, key, metric = row["task"], row["eval_set"], row["metric"]
-    synthetic, of_corpus = task in scores["rules"], task in scores.get("from_corpus", ())
+    task, eval_set, metric = row["task"], row["eval_set"], row["metric"]
+    synthetic, from_corpus = task in scores["rules"], task in scores.get("from_corpus", ())
+    published = {} if synthetic else published
     baselines = row.get("baselines", {})
     words, random = (baselines.get(name, {}) for name in ("bag_of_words", "random_weights"))
-    same = ("title", "file", "values", "mean", "deviation", "best", "main", "examples", "random_weights")
+    fields = ("title", "file", "values", "mean", "deviation", "best", "main", "examples", "random_weights")
     return ScoreRow(
-        **{name: row[name] for name in same},
+        **{name: row[name] for name in fields},
         task=task,
-        eval_set=key,
+        eval_set=eval_set,
         metric_key=metric,
-        kind=SYNTHETIC if synthetic else FROM_CORPUS if of_corpus else "",
-        further=task in scores.get("further", ()),
+        kind=SYNTHETIC if synthetic else FROM_CORPUS if from_corpus else "",
+        extra=task in scores.get("further", ()),
         best_epoch=task in scores.get("best_epoch", ()),
         interval=row.get("interval"),
         majority=row["majority_baseline"],
         bag_of_words=words.get("score"),
         vs_random=random.get("vs_baseline"),
         vs_words=words.get("vs_baseline"),
-        published=published.get((key, metric, split_of(row["file"]))),
-        test_server=published.get((key, metric, TEST_SERVER)),
+        published=published.get((eval_set, metric, split_of(row["file"]))),
+        test_server=published.get((eval_set, metric, TEST_SERVER)),
     )
 
 
 def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
-    """Return the paper's average over those of its scores that the study has, for each seed; None without any."""
+    """Return the paper's average for each seed, over those of its scores that the study has; None without any.
+
+    It is synthetic, and of the best epoch, if any of its scores is.
+    """
     averaged = [row for row in rows if GLUE_AVERAGE.get(row.eval_set) == row.metric_key]
     if not averaged:
         return None
     values = [fmean(of_seed) for of_seed in zip(*(row.values for row in averaged), strict=True)]
-    server = (published or {}).get(("glue", "average", TEST_SERVER))
+    synthetic, complete = any(row.synthetic for row in averaged), len(averaged) == len(GLUE_AVERAGE)
     return ScoreRow(
         task="glue",
         eval_set="glue",
@@ -147,14 +148,15 @@ def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = N
         mean=fmean(values),
         deviation=stdev(values) if len(values) > 1 else None,
         best=max(values),
-        kind=SYNTHETIC if any(row.synthetic for row in averaged) else "",
-        test_server=server if len(averaged) == len(GLUE_AVERAGE) else None,
+        kind=SYNTHETIC if synthetic else "",
+        best_epoch=any(row.best_epoch for row in averaged),
+        test_server=(published or {}).get(("glue", "average", TEST_SERVER)) if complete and not synthetic else None,
         averaged=averaged,
     )
 
 
 def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
-    """Return half the 95 % interval of an average of scores with independent errors; None without the intervals."""
+    """Return half the 95 % interval of an average of scores with independent errors; None if one has no interval."""
     intervals = [row.interval for row in rows if row.interval]
     if len(intervals) < len(rows):
         return None
@@ -162,7 +164,7 @@ def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
 
 
 def verdict(difference: Difference | None, better: str = "yes") -> str | None:
-    """Return a difference as a word: better, worse, same, or not significant with the number of examples needed."""
+    """Return ``better``, "worse", "same", or "not significant" with the number of examples needed."""
     if difference is None:
         return None
     if difference["significant"]:
@@ -171,13 +173,8 @@ def verdict(difference: Difference | None, better: str = "yes") -> str | None:
     return "same" if needed is None else f"not significant ({needed:,} examples needed)"
 
 
-def doubt(row: ScoreRow) -> str | None:
-    """Return the verdict on a score that is not significantly better than that of random weights."""
-    return verdict(row.vs_random, better="") or None
-
-
 class Table(Flag):
-    """The tables that show a column."""
+    """The tables that have columns of scores."""
 
     PAGE = auto()
     MARKDOWN = auto()
@@ -191,10 +188,9 @@ TEXT = MARKDOWN | TERMINAL
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the tables in ``where``; ``format`` is one of FORMATS.
+    """A column of some tables.
 
-    On the page, ``style`` is ``text`` or ``number`` for a cell; ``soft``, ``doubt`` and ``tag`` are parts of the cell
-    to their left.
+    On the page, the styles ``text`` and ``number`` begin a cell; ``soft``, ``doubt`` and ``tag`` continue it.
     """
 
     header: str
@@ -225,7 +221,7 @@ COLUMNS = (
     Column("bag of words", lambda row: row.bag_of_words, "one", PAGE | TEXT),
     Column("random weights", lambda row: row.random_weights, "one", PAGE | TEXT),
     Column("difference from random weights", lambda row: row.vs_random, "difference", PAGE, "text"),
-    Column("", doubt, "text", PAGE, "doubt"),
+    Column("", lambda row: verdict(row.vs_random, better="") or None, "text", PAGE, "doubt"),
     Column("better than random?", lambda row: verdict(row.vs_random), "text", TEXT),
     Column("published, same split", lambda row: row.published, "text", PAGE | MARKDOWN),
     Column("difference", lambda row: row.difference, "signed", PAGE | MARKDOWN, "soft"),
@@ -236,7 +232,7 @@ COLUMNS = (
 
 
 def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
-    """Return the columns of a table, without those for which no row has a value."""
+    """Return the columns of a table for which some row has a value."""
     columns = [column for column in COLUMNS if table in column.where]
     return [column for column in columns if any(column.value(row) is not None for row in rows)]
 
@@ -255,22 +251,16 @@ def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
 def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
     """Return a Markdown table whose columns line up in a terminal, with numbers aligned right."""
     columns = columns_of(table, rows)
-    lines = [[as_text(column.text(row)) for column in columns] for row in rows]
-    return aligned([column.header for column in columns], lines)
-
-
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the Markdown of a table of texts; a column of numbers is aligned right."""
-    by_column = list(zip(header, *rows, strict=True))
-    widths = [max(map(len, column)) for column in by_column]
-    numeric = [all(cell[:1].isdigit() or cell[:1] in "-+–" for cell in column[1:]) for column in by_column]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numeric, strict=True)
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = [f" {'-' * (width - 1)}{':' if right else '-'} " for width, right in zip(widths, numeric, strict=True)]
-    return "\n".join([line(header), f"|{'|'.join(rule)}|", *map(line, rows)])
+    lines = [
+        [column.header for column in columns],
+        *([as_text(column.text(row)) for column in columns] for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    numeric = [all(cell[:1] in "0123456789+-–" for cell in column) for column in zip(*lines[1:], strict=True)]
+    layout = list(zip(widths, numeric, strict=True))
+    lines.insert(1, ["-" * (width - 1) + ("-:"[right]) for width, right in layout])
+    padded = (
+        [cell.rjust(width) if right else cell.ljust(width) for cell, (width, right) in zip(line, layout, strict=True)]
+        for line in lines
+    )
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)

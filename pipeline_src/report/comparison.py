@@ -14,12 +14,13 @@ from typing import Any
 
 from scipy.special import stdtrit
 
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.columns import ScoreRow, verdict
 from pipeline_src.report.experiments import Experiment, compared_with
 from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, new_axes, svg
 from pipeline_src.report.page import summary_label
-from pipeline_src.report.rendering import environment, load_yaml
-from pipeline_src.report.results import SUMMARY, further_rows
+from pipeline_src.report.rendering import environment
+from pipeline_src.report.results import SUMMARY, extra_scores
 
 WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}  # may differ between runs of one member
 AVERAGES = ("glue", "from_corpus", "synthetic_glue")  # members are compared by the first of these that they share
@@ -30,12 +31,10 @@ SECTIONS = {"members": "Means over seeds", "figures": "Figures", "side_by_side":
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
     """Render the comparison; the others are compared with the first experiment."""
-    differences = [{}, *(compared_with(experiments[0], other) for other in experiments[1:])]
+    first, *peers = experiments
+    differences = [{}, *(compared_with(first, peer) for peer in peers)]
     scores = [
-        (
-            next(row for row in rows if row),
-            [(row, of.get(key)) for row, of in zip(rows, differences, strict=True)],
-        )
+        (next(filter(None, rows)), [(row, by_key.get(key)) for row, by_key in zip(rows, differences, strict=True)])
         for key, rows in _rows_by_key(experiments).items()
     ]
     members = group(experiments)
@@ -60,17 +59,17 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    """Every experiment's row of each evaluation set and metric that one of them has."""
+    """Return every experiment's row of each evaluation set and metric."""
     keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
     return {key: [experiment.row(*key) for experiment in experiments] for key in keys}
 
 
 def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, str, bool]]:
-    """Name, label and format of each figure in any summary, and whether it is synthetic."""
-    further = {name: row for experiment in experiments for name, row in further_rows(experiment.rows).items()}
+    """Return name, label and format of each figure in any summary, and whether it is synthetic."""
+    extra = {name: row for experiment in experiments for name, row in extra_scores(experiment.rows).items()}
     names = {name for experiment in experiments for name in experiment.summary}
     order = [name for plain in SUMMARY for name in (plain, f"synthetic_{plain}")]
-    return [(name, *label) for name in [*order, *further] if name in names and (label := summary_label(name, further))]
+    return [(name, *label) for name in [*order, *extra] if name in names and (label := summary_label(name, extra))]
 
 
 def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
@@ -82,7 +81,7 @@ def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
 
 @dataclass(frozen=True)
 class Member:
-    """Experiments of one study with different seeds, in the order of these."""
+    """Experiments that differ in the seed, sorted by it."""
 
     name: str
     experiments: tuple[Experiment, ...]
@@ -94,13 +93,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of one member.
+    """One figure of one member: its mean over seeds, and the difference from the first member, paired by seed.
 
-    Attributes:
-        mean: mean over its seeds.
-        error: half the interval of the mean (Student's t over seeds, 95 %); None for one seed.
-        difference, difference_error: difference from the first member, paired by seed, and half its interval; None if
-            they share fewer than two seeds.
+    An ``error`` is half of a 95 % interval (Student's t over seeds); None for fewer than two.
     """
 
     mean: float
@@ -110,7 +105,7 @@ class Cell:
 
     @property
     def significant(self) -> bool | None:
-        """True if the difference is larger than its interval over seeds; None without a difference."""
+        """Whether the difference is larger than its interval; None without a difference."""
         if self.difference is None or self.difference_error is None:
             return None
         return abs(self.difference) > self.difference_error
@@ -118,7 +113,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of every member, None for those that lack it; a figure of the summary has no metric."""
+    """One figure of every member; a figure of the summary has no metric."""
 
     title: str
     metric: str
@@ -127,14 +122,14 @@ class Line:
 
 
 def group(experiments: Sequence[Experiment]) -> list[Member]:
-    """Group experiments that differ only in the seed into members, in the order in which each is first named.
+    """Group experiments that differ only in the seed, in the order of their first runs.
 
-    A member is named like its experiments, without the number at the end.
+    A member has the name of its experiments without the number at the end.
     """
     runs_by_params: dict[str, list[Experiment]] = {}
     for experiment in experiments:
-        same = {name: value for name, value in experiment.params.items() if name not in WITHOUT_RESULT}
-        runs = runs_by_params.setdefault(json.dumps(same, sort_keys=True, default=str), [])
+        params = {name: value for name, value in experiment.params.items() if name not in WITHOUT_RESULT}
+        runs = runs_by_params.setdefault(json.dumps(params, sort_keys=True, default=str), [])
         if all(run.params.get("seed") != experiment.params.get("seed") for run in runs):  # no duplicates
             runs.append(experiment)
     return [Member(_name(runs), tuple(sorted(runs, key=_seed))) for runs in runs_by_params.values()]
@@ -160,32 +155,31 @@ def lines_of(members: Sequence[Member]) -> list[Line]:
             digits = "one" if format == "one" else "three"
             lines.append(Line(label + ", synthetic" * synthetic, "", digits, _cells(members, values)))
     for key, rows in _rows_by_key(experiments).items():
-        row = next(row for row in rows if row)
-        found = [[experiment.row(*key) for experiment in member.experiments] for member in members]
-        values = [[row.mean if row else None for row in of_member] for of_member in found]
-        lines.append(Line(row.title, row.metric, "one", _cells(members, values)))
+        first = next(filter(None, rows))
+        by_member = [[experiment.row(*key) for experiment in member.experiments] for member in members]
+        values = [[row.mean if row else None for row in scores] for scores in by_member]
+        lines.append(Line(first.title, first.metric, "one", _cells(members, values)))
     return lines
 
 
 def _cells(members: Sequence[Member], values: Sequence[Sequence[float | None]]) -> tuple[Cell | None, ...]:
     cells: list[Cell | None] = []
     first = values[0]
-    for member, of_member in zip(members, values, strict=True):
-        known = [value for value in of_member if value is not None]
+    for member, scores in zip(members, values, strict=True):
+        known = [value for value in scores if value is not None]
         if not known:
             cells.append(None)
-        elif member is members[0] or member.seeds != members[0].seeds or None in (*of_member, *first):
+        elif member is members[0] or member.seeds != members[0].seeds or None in (*scores, *first):
             cells.append(Cell(fmean(known), _error(known)))
         else:
-            pairs = zip(of_member, first, strict=True)
-            changes = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-            several = len(changes) > 1
-            cells.append(Cell(fmean(known), _error(known), fmean(changes) if several else None, _error(changes)))
+            changes = [value - baseline for value, baseline in zip(known, first, strict=True) if baseline is not None]
+            difference = fmean(changes) if len(changes) > 1 else None
+            cells.append(Cell(fmean(known), _error(known), difference, _error(changes)))
     return tuple(cells)
 
 
 def _error(values: Sequence[float]) -> float | None:
-    """Half the 95 % interval of a mean of few values (Student 1908)."""
+    """Return half the 95 % interval of a mean of few values (Student 1908)."""
     if len(values) < 2:
         return None
     return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
@@ -209,12 +203,7 @@ def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of an ablation table of the paper: ``study`` without a change, or an experiment's name.
-
-    Attributes:
-        paper: the paper's figure, if it has one.
-        experiment, row: the experiment that is this variant, and its row of scores, if there is one.
-    """
+    """One line of an ablation table of the paper: its figure, and the experiment of that name with its score."""
 
     name: str
     paper: float | None
@@ -224,10 +213,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Ablation:
-    """One score of one of the paper's tables that has at least two variants among the experiments.
-
-    ``picture`` is the change from the first variant that is an experiment, here and in the paper.
-    """
+    """One score of one of the paper's tables, of which at least two variants are among the experiments."""
 
     title: str
     synthetic: bool
@@ -237,15 +223,15 @@ class Ablation:
 
 
 def read_tables() -> list[dict[str, Any]]:
-    """Read the paper's ablations, the tables in ``workflow/ablations/`` that have a source."""
-    tables = [load_yaml(path) for path in sorted(TABLES.glob("*.yaml"))]
+    """Read the paper's ablations: the files in ``workflow/ablations/`` that have a source."""
+    tables = [parse_yaml(path.read_text(encoding="utf-8")) for path in sorted(TABLES.glob("*.yaml"))]
     return [table for table in tables if table.get("source")]
 
 
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
-    """Find the scores of the paper's tables that have at least two variants among the experiments.
+    """Match experiments with variants of the paper's tables by name, for scores with at least two of them.
 
-    An experiment is the variant with its name; the first experiment without a variant is the study without a change.
+    The first experiment that is no variant is the unchanged study.
     """
     tables = read_tables()
     named = {name for table in tables for name in table["experiments"]}
@@ -270,7 +256,7 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
 
 
 def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | None:
-    """Row of scores to compare with a table's figure."""
+    """Return the score to compare with a table's figure."""
     if experiment is None:
         return None
     rows = (experiment.row(key.removesuffix("_m"), name) for name in OURS.get(metric, ()))
@@ -280,20 +266,20 @@ def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | Non
 def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -> str:
     """Plot each variant's change from the first one that is an experiment, here and in the paper."""
     first = next(variant for variant in variants if variant.row)
-    rest = [variant for variant in reversed(variants) if variant is not first]
+    changed = [variant for variant in reversed(variants) if variant is not first]
     scores = {variant.name: variant.row.mean for variant in variants if variant.row}
     paper = {variant.name: variant.paper for variant in variants if variant.paper is not None}
-    axes = new_axes(4.7, 0.5 * len(rest) + 1.4)
+    axes = new_axes(4.7, 0.5 * len(changed) + 1.4)
     sides: list[tuple[dict[str, float], float, dict[str, Any]]] = [
         (scores, 0.2, {"color": BLUE, "label": "this study, synthetic" if synthetic else "this study"}),
         (paper, -0.2, {"color": GREY, "hatch": "//", "edgecolor": INK, "linewidth": 0, "label": "paper"}),
     ]
     for values, shift, style in sides:
-        shown = [(at, values[one.name]) for at, one in enumerate(rest) if {one.name, first.name} <= values.keys()]
-        changes = [value - values[first.name] for _, value in shown]
-        axes.barh([at + shift for at, _ in shown], changes, 0.36, **style)
+        names = {at: variant.name for at, variant in enumerate(changed) if {variant.name, first.name} <= values.keys()}
+        points = [values[name] - values[first.name] for name in names.values()]
+        axes.barh([at + shift for at in names], points, 0.36, **style)
     axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(range(len(rest)), [variant.name for variant in rest])
+    axes.set_yticks(range(len(changed)), [variant.name for variant in changed])
     axes.set(title=title, xlabel=f"points from {first.name}")
     axes.figure.legend(**BELOW)
     where = "in this study (synthetic)" if synthetic else "in this study"

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +16,14 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.columns import Difference, ScoreRow, score_rows
-from pipeline_src.report.results import fitting_results
+from pipeline_src.report.results import reading_results
 
 WORKSPACE = "workspace"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One study among several, by the name that the user gave.
-
-    Attributes:
-        summary: its ``results/summary.json``.
-        params: its ``params.yaml``, with dotted keys.
-        commit: None for the workspace.
-    """
+    """Summary, scores and parameters, with dotted keys, of one experiment; the workspace has no commit."""
 
     name: str
     summary: dict[str, float]
@@ -37,7 +32,6 @@ class Experiment:
     commit: str | None = None
 
     def row(self, eval_set: str, metric: str) -> ScoreRow | None:
-        """Return a row of its scores, or None if it has none."""
         return next((row for row in self.rows if (row.eval_set, row.metric_key) == (eval_set, metric)), None)
 
 
@@ -55,7 +49,6 @@ class Folders:
         return dvc.api.DVCFileSystem(rev=self.experiment.commit)
 
     def folder(self, path: Path) -> Path:
-        """Return the path of an output."""
         if self.experiment.commit is not None:
             from dvc.exceptions import DvcException
 
@@ -73,7 +66,7 @@ class Folders:
 
 
 def read_experiment(name: str) -> Experiment:
-    """Read an experiment, given its DVC name, a git revision, or ``workspace``."""
+    """Read an experiment by its DVC name, a git revision, or ``workspace``."""
     import dvc.api  # takes a second to import
     from dvc.exceptions import DvcException
 
@@ -87,7 +80,7 @@ def read_experiment(name: str) -> Experiment:
     except (DvcException, OSError) as error:
         hint = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
         raise PipelineError("no results of the experiment", name, where=error, hint=hint) from None
-    with fitting_results("comparison"):
+    with reading_results("comparison"):
         rows = score_rows(json.loads(scores))
         return Experiment(name, json.loads(summary), rows, dotted(parse_yaml(params)), commit)
 
@@ -99,7 +92,7 @@ def resolve(name: str) -> str:
     try:
         return resolve_rev(SCM(Path.cwd()), name)
     except RevError as error:
-        hint = "`dvc exp show` lists the experiments; `dvc exp pull` fetches those of others"
+        hint = "`dvc exp show` lists the experiments; `dvc exp pull` fetches more"
         raise PipelineError("no such experiment", name, where=error, hint=hint) from None
     except SCMError:
         hint = "run it in the repository that holds the experiments"
@@ -117,23 +110,23 @@ def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def compared_with(first: Experiment, other: Experiment) -> dict[tuple[str, str], Difference]:
-    """Compare ``other`` with ``first`` on each evaluation set and metric that both have.
+def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str], Difference]:
+    """Return the difference of ``second`` from ``first`` by evaluation set and metric.
 
-    Predictions and data of both are read from the workspace or DVC's cache. A set is left out if one experiment's
+    Predictions and data are read from the workspace or DVC's cache. An evaluation set is left out if an experiment's
     predictions are missing or the examples differ.
     """
-    sets = [{(row.task, row.eval_set, row.file): None for row in experiment.rows} for experiment in (first, other)]
-    found: dict[tuple[str, str], Difference] = {}
+    first_sets, second_sets = (
+        {(row.task, row.eval_set, row.file): None for row in experiment.rows} for experiment in (first, second)
+    )
+    by_key: dict[tuple[str, str], Difference] = {}
     with tempfile.TemporaryDirectory() as folder:
-        sides = [Folders(other, Path(folder) / "other"), Folders(first, Path(folder) / "first")]
-        for task, eval_set, file in sets[0]:
-            if file and (task, eval_set, file) in sets[1]:
-                try:
-                    found |= differences(task, eval_set, file, sides)
-                except PipelineError:  # missing: the page shows a dash
-                    continue
-    return found
+        sides = [Folders(second, Path(folder) / "second"), Folders(first, Path(folder) / "first")]
+        for task, eval_set, file in first_sets:
+            if file and (task, eval_set, file) in second_sets:
+                with suppress(PipelineError):  # missing: the page shows a dash
+                    by_key |= differences(task, eval_set, file, sides)
+    return by_key
 
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
@@ -151,6 +144,6 @@ def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -
         return {}
     spec = load_spec(task)
     examples = make_task(spec).read(files[0], eval_set)
-    ours, theirs = ([predictions(side, seed) for seed in side.seeds] for side in sides)
-    uncertainty = confidence_intervals(spec, eval_set, examples, ours, {"first": theirs})
+    predicted, baseline = ([predictions(side, seed) for seed in side.seeds] for side in sides)
+    uncertainty = confidence_intervals(spec, eval_set, examples, predicted, {"first": baseline})
     return {(eval_set, metric): scores["baselines"]["first"]["vs_baseline"] for metric, scores in uncertainty.items()}

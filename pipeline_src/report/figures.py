@@ -51,7 +51,7 @@ def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Axes:
 
 
 def svg(axes: Axes, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element, whose ids begin with ``name``; ``description`` is its other text."""
+    """Return the figure as an ``<svg>`` element; its ids begin with ``name``, ``description`` is its label."""
     buffer = io.StringIO()
     figure = axes.figure
     assert isinstance(figure, Figure)
@@ -59,8 +59,8 @@ def svg(axes: Axes, name: str, description: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    for size in ("width", "height"):
+        text = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", text, count=1)
     name = re.sub(r"\W+", "-", name)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(url\(|href=")#', rf"\1#{name}-", text)
@@ -105,59 +105,54 @@ PANELS = {  # by column of the curve
 
 def pretraining_panels(results: Results) -> list[str]:
     """Plot training and validation curves over both phases, one plot per quantity that was measured."""
-    measured = [name for name in PANELS if any(_known(curve, name) for curve in results.curves.values())]
-    return [_panel(results, name) for name in measured]
+    measured = (name for name in PANELS if any(set(curve.get(name, ())) - {None} for curve in results.curves.values()))
+    return [pretraining_panel(results, name) for name in measured]
 
 
-def story_panel(results: Results) -> str:
-    """Plot the MLM loss next to the unigram baseline, for the page's first screen."""
-    return _panel(results, "mlm_loss", "story")
-
-
-def _known(curve: Curve, name: str) -> bool:
-    return any(value is not None for value in curve.get(name, []))
-
-
-def _panel(results: Results, name: str, element: str | None = None) -> str:
+def pretraining_panel(results: Results, name: str, element: str | None = None) -> str:
+    """Plot one quantity over both phases; the ids of the plot begin with ``element``, by default its name."""
     panel, axes = PANELS[name], new_axes()
     for phase, colour in COLOURS.items():
         curve, validation = results.curves[phase], validation_curve(results, phase, name)
         last = phase == PHASES[-1]  # once in the legend
-        points = [(step, panel.factor * value) for step, value in _points(curve, name)]
+        steps, values = _points(curve, name)
         style = "-" if not last else "-."
-        axes.plot(*_columns(points), style, color=colour, linewidth=1.4, label=f"training, {phase}")
+        axes.plot(
+            steps,
+            [panel.factor * value for value in values],
+            style,
+            color=colour,
+            linewidth=1.4,
+            label=f"training, {phase}",
+        )
         if validation:
             values = [panel.factor * value for value in validation.values()]
             label = "" if last else "validation"
             axes.plot(list(validation), values, "o-", color=INK, linewidth=1, markersize=3.5, label=label)
         level = results.pretrain[phase]["validation"].get(panel.baseline) if panel.baseline else None
-        if level is not None and points:
-            ends = points[0][0], points[-1][0]
+        if level is not None and steps:
             label = "" if last else panel.baseline_label
-            axes.hlines(panel.factor * level, *ends, color=GREY, linestyle="--", linewidth=1.3, label=label)
+            axes.hlines(
+                panel.factor * level, steps[0], steps[-1], color=GREY, linestyle="--", linewidth=1.3, label=label
+            )
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
     description = f"{panel.title} by training step, in {panel.label}, for both phases of pretraining"
     return svg(axes, element or name, description)
 
 
-def _points(curve: Curve, name: str) -> list[tuple[float, float]]:
-    values = curve.get(name, [])
-    return [
-        (step, value)
-        for step, value in zip(curve["step"], values, strict=False)
-        if step is not None and value is not None
-    ]
-
-
-def _columns(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+def _points(curve: Curve, name: str) -> tuple[list[float], list[float]]:
+    """Return the steps at which a quantity was measured, and its values."""
+    pairs = zip(curve["step"], curve.get(name, []), strict=False)
+    points = [(step, value) for step, value in pairs if step is not None and value is not None]
     return [step for step, _ in points], [value for _, value in points]
 
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
     """Return step -> validation figure: those measured during training, and the one at the phase's end."""
     pretrain = results.pretrain[phase]
-    points = {int(step): value for step, value in _points(results.curves[phase], f"validation_{name}")}
+    steps, values = _points(results.curves[phase], f"validation_{name}")
+    points = dict(zip(map(int, steps), values, strict=True))
     if name in pretrain["validation"]:
         points[pretrain.get("steps_before", 0) + pretrain["steps"]] = pretrain["validation"][name]
     return dict(sorted(points.items()))
@@ -169,8 +164,7 @@ def throughput_panel(curves: dict[str, Curve]) -> str:
         return ""
     axes = new_axes()
     for phase, curve in curves.items():
-        points = _columns(_points(curve, "tokens_per_second"))
-        axes.plot(*points, color=COLOURS[phase], linewidth=1.4, label=phase)
+        axes.plot(*_points(curve, "tokens_per_second"), color=COLOURS[phase], linewidth=1.4, label=phase)
     axes.set(title="Throughput", xlabel="step", ylabel="tokens per second", ylim=(0, None))
     axes.figure.legend(**BELOW)
     return svg(axes, "throughput", "Tokens per second by training step")
@@ -178,7 +172,7 @@ def throughput_panel(curves: dict[str, Curve]) -> str:
 
 def length_bars(results: Results) -> list[str]:
     """Plot the lengths of the training examples, one plot per phase."""
-    pictures = []
+    panels = []
     for phase, colour in COLOURS.items():
         axes = new_axes(height=2.2)
         lengths = results.corpus["examples"][phase]["train"]["lengths"]
@@ -186,13 +180,13 @@ def length_bars(results: Results) -> list[str]:
         shares = [100 * count / sum(lengths["examples"]) for count in lengths["examples"]]
         axes.bar([end - width / 2 for end in lengths["up_to"]], shares, 0.92 * width, color=colour)
         axes.set(title=f"Examples of {phase}", xlabel="length (tokens)", ylabel="share (percent)")
-        pictures.append(svg(axes, f"lengths-{phase}", f"Lengths of the training examples of {phase}"))
-    return pictures
+        panels.append(svg(axes, f"lengths-{phase}", f"Lengths of the training examples of {phase}"))
+    return panels
 
 
 def label_panels(results: Results) -> list[str]:
     """Plot the score by the number of labelled examples to train on, for each task that was learnt from several."""
-    pictures = []
+    panels = []
     for task, details in results.tasks.items():
         if not (points := details.get("label_curve")):
             continue
@@ -202,23 +196,23 @@ def label_panels(results: Results) -> list[str]:
             known = [(point["examples"], score) for point in points if (score := point["systems"].get(system))]
             if not known:
                 continue
-            # apart, so that intervals do not overlap
-            at = [count * (1 + 0.03 * (number - 1)) for count, _ in known]
+            # side by side, so that intervals do not overlap
+            positions = [count * (1 + 0.03 * (number - 1)) for count, _ in known]
             errors = _errors([(score["score"], score["interval"]) for _, score in known])
             scores = [score["score"] for _, score in known]
-            axes.errorbar(at, scores, errors, color=colour, label=label, marker="o", markersize=4)
+            axes.errorbar(positions, scores, errors, color=colour, label=label, marker="o", markersize=4)
         axes.set_xscale("log")
         axes.set_xticks([point["examples"] for point in points], [f"{point['examples']:,}" for point in points])
         axes.minorticks_off()
         axes.tick_params(axis="x", labelrotation=30)  # the last counts lie close together
         axes.set(title=row.title, xlabel="labelled examples to train on", ylabel=f"{row.metric} (percent)")
         axes.figure.legend(loc="outside lower center", ncols=3)
-        pictures.append(svg(axes, f"labels-{task}", f"{row.metric} of {row.title} by the number of labelled examples"))
-    return pictures
+        panels.append(svg(axes, f"labels-{task}", f"{row.metric} of {row.title} by the number of labelled examples"))
+    return panels
 
 
 def _errors(scores: Sequence[tuple[float, Sequence[float] | None]]) -> list[list[float]]:
-    """Distances from scores to both ends of their intervals; zero without an interval."""
+    """Return the distances from scores to both ends of their intervals, zero without an interval."""
     ends = [(score, interval or (score, score)) for score, interval in scores]
     return [[max(0.0, score - low) for score, (low, _) in ends], [max(0.0, high - score) for score, (_, high) in ends]]
 
@@ -232,25 +226,24 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
     if not rows:
         return ""
     axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
-    at = list(range(len(rows)))[::-1]
+    heights = list(range(len(rows)))[::-1]
     errors = _errors([(row.mean, row.interval) for row in rows])
     means = [row.mean for row in rows]
-    axes.barh(at, means, color=BLUE, height=0.6, label="pretrained", xerr=errors, ecolor=INK)
+    axes.barh(heights, means, color=BLUE, height=0.6, label="pretrained", xerr=errors, ecolor=INK)
     baselines: list[tuple[str, list[float | None], dict[str, Any]]] = [
         ("majority baseline", [row.majority for row in rows], {"marker": "|", "s": 150, "color": INK, "linewidths": 2}),
         ("random weights", [row.random_weights for row in rows], {"marker": "D", "s": 28, "color": ORANGE} | EDGES),
         ("bag of words", [row.bag_of_words for row in rows], {"marker": "o", "s": 34, "color": GREY} | EDGES),
     ]
     for label, values, marker in baselines:
-        if known := [(value, place) for value, place in zip(values, at, strict=True) if value is not None]:
+        if known := [(value, height) for value, height in zip(values, heights, strict=True) if value is not None]:
             axes.scatter(*zip(*known, strict=True), label=label, zorder=3, **marker)
     kind = "synthetic " if synthetic else ""
-    axes.set_yticks(at, [f"{_shortened(row.title)}, {row.metric}" for row in rows])
+    titles = [
+        row.title if len(row.title) <= MAX_TITLE_LENGTH else f"{row.title[: MAX_TITLE_LENGTH - 1]}…" for row in rows
+    ]
+    axes.set_yticks(heights, [f"{title}, {row.metric}" for title, row in zip(titles, rows, strict=True)])
     axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *means), 102))
     axes.figure.legend(loc="outside upper center", ncols=2, columnspacing=1, handletextpad=0.4)
     description = f"Main score of every {kind}task next to the majority baseline and the score from random weights"
     return svg(axes, "scores-synthetic" if synthetic else "scores", description)
-
-
-def _shortened(title: str) -> str:
-    return title if len(title) <= MAX_TITLE_LENGTH else f"{title[: MAX_TITLE_LENGTH - 1]}…"

@@ -1,54 +1,71 @@
-"""The report's section on interpretation: curves by layer with their controls, and verdicts."""
+"""What the model learnt: the report's section, and the page interpretation.html."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, ORANGE, new_axes, svg
-from pipeline_src.report.rendering import environment
+from pipeline_src.report.rendering import environment, fold_repeats
 from pipeline_src.report.results import Results
 
 FILES = ("probes", "senses", "heads", "pairs", "completion", "sentences", "checkpoints", "contents")
-SIDES = {"model": (BLUE, "-", "this model"), "random": (ORANGE, "--", "random weights")}
+SIDES = {"model": "this model", "random": "random weights"}
+STYLES = {  # colour and line of a curve in a panel
+    "this model": (BLUE, "-"),
+    "random weights": (ORANGE, "--"),
+    "control task": (INK, ":"),
+    "a table of words": (GREY, "-"),
+    "chance": (GREY, "-"),
+}
 TITLES = {"pos": "parts of speech", "ner": "named entities", "capitals": "whether a word was capitalised"}
 SENSES = {  # measure of word senses -> title, and the property shared with the nearest neighbour
     "two contexts": ("One word in two senses", "sense"),
     "two sources": ("One word in two sources", "source"),
 }
+CODES = {  # curve of online codes -> side, prefix of its keys
+    "this model": ("model", ""),
+    "random weights": ("random", ""),
+    "control task": ("model", "control_"),
+    "frequencies of labels": ("model", "frequencies_"),
+}
+PERCENT = {"factor": 100, "digits": 1, "unit": "%"}
 BETTER, NO_BETTER = "better than random weights", "no better than random weights"
 WORSE = "worse than random weights"
 ONLY_TYPES = "better than random weights, but not than a table of words: it knows the word, not its context"
+Measure = dict[str, Any]  # a plot by layer: title, curves, note, and the format of its values
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One measure: figures of the model and of random weights, the interval of the gain, and the verdict.
-
-    ``words`` is the figure of the most frequent label of each word type, if that applies.
-    """
+class Verdict(NamedTuple):
+    """One measure: figures of the model, of random weights and of a table of words, and the interval of the gain."""
 
     title: str
     synthetic: bool
     model: float
     random: float
     words: float | None
-    gain: list[float]
+    gain: Sequence[float]
     verdict: str
 
 
-@dataclass(frozen=True)
-class Interpretation:
-    """Content of ``results/interpretation/`` in the report; ``probes`` by title, with whether they are synthetic."""
+class Probe(NamedTuple):
+    """The figures of one probe, as in ``probes.json``."""
 
-    parts: dict[str, Any]
-    panels: list[str]
-    verdicts: list[Verdict]
-    probes: list[tuple[str, bool, dict[str, Any]]]
+    title: str
+    synthetic: bool
+    figures: dict[str, Any]
+
+    @property
+    def heading(self) -> str:
+        return self.title[0].upper() + self.title[1:] + " (synthetic)" * self.synthetic
+
+    @property
+    def words(self) -> float:
+        """Score of a table of words, which gives each its most frequent label."""
+        return self.figures["model"]["type_majority" + "_balanced" * (self.figures["score"] == "balanced")]
 
 
 def is_complete(parts: Mapping[str, Any]) -> bool:
@@ -56,54 +73,45 @@ def is_complete(parts: Mapping[str, Any]) -> bool:
     return parts.keys() >= set(FILES)
 
 
-def interpretation(results: Results) -> Interpretation | None:
-    """Return the section's content; None without the stage's files."""
+def interpretation(results: Results) -> dict[str, Any] | None:
+    """Return the values of the section's template; None without the stage's files."""
     parts = results.interpretation
     if not is_complete(parts):
         return None
-    probes = [
-        (TITLES.get(name, name), name in results.scores["rules"], probe)
-        for name, probe in parts["probes"].items()
-        if "gain" in probe
+    probes = _probes(parts, results.scores["rules"])
+    measures = [*map(_probe_measure, probes), *_sense_measures(parts), *_similarity_measures(parts)]
+    return {
+        "parts": parts,
+        "panels": [*map(_layer_panel, measures), *_loss_panel(parts), *_checkpoint_panel(parts)],
+        "verdicts": [*map(_probe_verdict, probes), *_other_verdicts(parts)],
+        "probes": probes,
+    }
+
+
+def _probes(parts: Mapping[str, Any], synthetic: Collection[str]) -> list[Probe]:
+    return [
+        Probe(TITLES.get(name, name), name in synthetic, figures)
+        for name, figures in parts.get("probes", {}).items()
+        if "gain" in figures
     ]
-    return Interpretation(
-        parts=parts,
-        panels=[*(_probe_panel(*probe) for probe in probes), *_other_panels(parts)],
-        verdicts=[*(_probe_verdict(*probe) for probe in probes), *_other_verdicts(parts)],
-        probes=probes,
-    )
 
 
-def _probe_verdict(title: str, synthetic: bool, probe: dict[str, Any]) -> Verdict:
-    key = probe["score"]
-    beats, beyond = probe["gain"][0] > 0, probe["gain_over_types"][0] > 0
-    return Verdict(
-        title=f"{title}, best layer",
-        synthetic=synthetic,
-        model=max(probe["model"][key]),
-        random=max(probe["random"][key]),
-        words=_words(probe),
-        gain=probe["gain"],
-        verdict=ONLY_TYPES if beats and not beyond else _verdict(probe["gain"]),
-    )
+def _probe_verdict(probe: Probe) -> Verdict:
+    figures, key = probe.figures, probe.figures["score"]
+    only_types = figures["gain"][0] > 0 >= figures["gain_over_types"][0]
+    model, random = (max(figures[side][key]) for side in SIDES)
+    verdict = ONLY_TYPES if only_types else _verdict(figures["gain"])
+    return Verdict(f"{probe.title}, best layer", probe.synthetic, model, random, probe.words, figures["gain"], verdict)
 
 
-def _words(probe: dict[str, Any]) -> float:
-    """Score of a table of words, which gives each its most frequent label."""
-    return probe["model"]["type_majority" if probe["score"] == "accuracy" else "type_majority_balanced"]
-
-
-def _other_verdicts(parts: dict[str, Any]) -> list[Verdict]:
+def _other_verdicts(parts: Mapping[str, Any]) -> list[Verdict]:
     measures = [
         (f"{title.lower()}, last layer", senses["accuracy"][-1], senses["random"][-1], senses["gain"])
         for key, (title, _) in SENSES.items()
         if (senses := parts["senses"].get(key))
     ]
-    pairs = [(pair["title"], pair["balanced"], pair["random"], pair["gain"]) for pair in parts["pairs"].values()]
-    return [
-        Verdict(title, False, model, random, None, gain, _verdict(gain))
-        for title, model, random, gain in [*measures, *pairs]
-    ]
+    measures += [(pair["title"], pair["balanced"], pair["random"], pair["gain"]) for pair in parts["pairs"].values()]
+    return [Verdict(title, False, model, random, None, gain, _verdict(gain)) for title, model, random, gain in measures]
 
 
 def _verdict(gain: Sequence[float]) -> str:
@@ -111,208 +119,170 @@ def _verdict(gain: Sequence[float]) -> str:
     return BETTER if low > 0 else WORSE if high < 0 else NO_BETTER
 
 
-def _probe_panel(title: str, synthetic: bool, probe: dict[str, Any]) -> str:
-    axes, key = new_axes(), probe["score"]
-    for side, style in SIDES.items():
-        _curve(axes, probe[side][key], *style, probe[side]["between"])
-    axes.axhline(100 * _words(probe), color=GREY, linewidth=1.2, label="a table of words")
-    if key == "accuracy" and "control" in probe["model"]:
-        _curve(axes, probe["model"]["control"], INK, ":", "control task", probe["model"]["control_between"])
-    mark = " (synthetic)" if synthetic else ""
-    kind = "accuracy (percent)" if key == "accuracy" else "balanced accuracy (percent)"
-    axes.set(title=f"{title.capitalize()}{mark}", xlabel="layer", ylabel=kind)
-    return _with_layers(axes, f"probe-{title}", f"What a probe reads off each layer: {title}")
+def _curve(name: str, values: Sequence[float], between: Sequence[Sequence[float]], layers: int = 1) -> dict[str, Any]:
+    """A curve with its intervals; one value is repeated for all layers."""
+    repeats = layers if len(values) == 1 else 1
+    return {"name": name, "values": [*values] * repeats, "between": [*between] * repeats}
 
 
-def _other_panels(parts: dict[str, Any]) -> list[str]:
-    panels = []
-    for name, (title, shared) in SENSES.items():
-        if name not in parts["senses"]:
+def _probe_measure(probe: Probe) -> Measure:
+    figures, model, key = probe.figures, probe.figures["model"], probe.figures["score"]
+    curves = [_curve(label, figures[side][key], figures[side]["between"]) for side, label in SIDES.items()]
+    if key == "accuracy" and "control" in model:  # the control task has no balanced accuracy
+        curves.append(_curve("control task", model["control"], model["control_between"]))
+    curves.append(_curve("a table of words", [probe.words], [model["types_between"]], len(model[key])))
+    low, high = (100 * end for end in figures["gain"])
+    return {
+        "title": probe.heading,
+        "curves": curves,
+        **PERCENT,
+        "axis": f"{'' if key == 'accuracy' else 'balanced '}accuracy (percent)",
+        "note": f"{model['tested_on']:,} words of {model['documents']:,} documents; best layer over random weights: "
+        f"{low:+.1f} to {high:+.1f} points (95 % interval, with documents resampled).",
+    }
+
+
+def _code_measure(probe: Probe) -> Measure:
+    online, model = probe.figures["online"], probe.figures["model"]
+    layers = len(model[probe.figures["score"]])
+    low, high = online["gain"]
+    return {
+        "title": f"{probe.heading}: online code",
+        "curves": [
+            _curve(label, online[side][f"{prefix}compression"], online[side][f"{prefix}between"], layers)
+            for label, (side, prefix) in CODES.items()
+            if f"{prefix}compression" in online[side]
+        ],
+        **{"factor": 1, "digits": 2, "unit": "×", "axis": "compression"},
+        "note": "Length of the uniform code divided by that of the online code of the labels of "
+        f"{model['trained_on']:,} words, each portion encoded by a probe trained on the portions before; "
+        f"best layer over random weights: {low:+.3f} to {high:+.3f} bits a word saved.",
+    }
+
+
+def _sense_measures(parts: Mapping[str, Any]) -> list[Measure]:
+    measures = []
+    for key, (title, shared) in SENSES.items():
+        if not (senses := parts.get("senses", {}).get(key)):
             continue
-        senses = parts["senses"][name]
-        axes = new_axes()
-        for key, between, side in (("accuracy", "between", "model"), ("random", "random_between", "random")):
-            _curve(axes, senses[key], *SIDES[side], senses[between])
-        axes.axhline(50, color=GREY, linewidth=1.2, label="chance")
-        axes.set(title=title, xlabel="layer", ylabel=f"neighbour of the same {shared} (%)")
-        described = f"Share of words whose nearest neighbour is of the same {shared}"
-        panels.append(_with_layers(axes, name.replace(" ", "-"), described))
-    if "self-similarity" in parts["probes"]:
-        cosines = parts["probes"]["self-similarity"]
-        axes = new_axes()
-        for side, style in SIDES.items():
-            _curve(axes, cosines[side]["adjusted"], *style, cosines[side]["between"], factor=1)
-        axes.set(title="A word from sentence to sentence", xlabel="layer", ylabel="adjusted cosine")
-        panels.append(_with_layers(axes, "self-similarity", "Similarity of a word's vectors from sentence to sentence"))
-    if "loss by masks" in parts["completion"]:
-        found = parts["completion"]["loss by masks"]
-        axes = new_axes()
-        for key, colour, label in (("kept", BLUE, "later text kept"), ("cut", ORANGE, "text ends there")):
-            axes.plot(found["masks"], found[key], "o-", color=colour, linewidth=1.4, markersize=3.5, label=label)
-        axes.axhline(found["unigram"], color=GREY, linewidth=1.2, label="unigrams")
-        axes.set(title="More masks in a row", xlabel="masks", ylabel="loss of the first mask (nats)")
-        axes.set_xticks(found["masks"])
-        axes.figure.legend(**BELOW)
-        panels.append(svg(axes, "masks", "Loss of a masked token as more of the tokens after it are masked"))
-    rows = parts["checkpoints"].get("checkpoints", [])
-    if rows and "two contexts" in rows[0]:
-        axes = new_axes()
-        for number, layer in enumerate(zip(*(row["two contexts"] for row in rows), strict=True)):
-            shade = 0.3 + 0.7 * number / max(len(rows[0]["two contexts"]) - 1, 1)
-            ends = {0: "embeddings", len(rows[0]["two contexts"]) - 1: "last layer"}.get(number, "")
-            steps = [row["step"] for row in rows]
-            axes.plot(
-                steps, [100 * value for value in layer], "o-", color=BLUE, alpha=shade, markersize=3.5, label=ends
-            )
-        axes.set(title="Two senses during training", xlabel="step", ylabel="neighbour of the same sense (%)")
-        axes.figure.legend(**BELOW)
-        panels.append(svg(axes, "senses-by-step", "Share of neighbours of the same sense, by layer and step"))
-    return panels
+        low, high = (100 * end for end in senses["gain"])
+        measures.append({
+            "title": title,
+            "curves": [
+                _curve("this model", senses["accuracy"], senses["between"]),
+                _curve("random weights", senses["random"], senses["random_between"]),
+                _curve("chance", [0.5], [[0.5, 0.5]], len(senses["accuracy"])),
+            ],
+            **PERCENT,
+            "axis": f"neighbour of the same {shared} (%)",
+            "note": f"Share of {senses['sentences']} occurrences whose nearest neighbour of another document is of the "
+            f"same {shared}, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",
+        })  # fmt: skip
+    return measures
 
 
-def _curve(
-    axes: Any,
-    values: Sequence[float],
-    colour: str,
-    line: str,
-    label: str,
-    between: Sequence[Sequence[float]],
-    factor: int = 100,
-) -> None:
-    """Values by layer, with the band of their intervals."""
-    points = [factor * value for value in values]
-    layers, ends = range(len(points)), [[factor * interval[end] for interval in between] for end in (0, 1)]
-    axes.fill_between(layers, *ends, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(layers, points, line, color=colour, linewidth=1.5, marker="o", markersize=3.5, label=label)
+def _similarity_measures(parts: Mapping[str, Any]) -> list[Measure]:
+    if not (cosines := parts.get("probes", {}).get("self-similarity")):
+        return []
+    return [
+        {
+            "title": "A word from sentence to sentence",
+            "curves": [
+                _curve(label, cosines[side]["adjusted"], cosines[side]["between"]) for side, label in SIDES.items()
+            ],
+            **{"factor": 1, "digits": 2, "unit": "", "axis": "adjusted cosine"},
+            "note": "Cosine of a word’s vectors in different sentences minus that of any two words.",
+        }
+    ]
 
 
-def _with_layers(axes: Any, name: str, description: str) -> str:
+def _layer_panel(measure: Measure) -> str:
+    axes: Any = new_axes()
+    factor = measure["factor"]
+    for curve in measure["curves"]:
+        colour, line = STYLES[curve["name"]]
+        low, high = ([factor * interval[end] for interval in curve["between"]] for end in (0, 1))
+        axes.fill_between(range(len(low)), low, high, color=colour, alpha=0.15, linewidth=0)
+        values = [factor * value for value in curve["values"]]
+        axes.plot(values, line, color=colour, linewidth=1.5, marker="o", markersize=3.5, label=curve["name"])
+    axes.set(title=measure["title"], xlabel="layer", ylabel=measure["axis"])
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.figure.legend(**BELOW)
-    return svg(axes, name, description)
+    return svg(axes, measure["title"], f"{measure['title']} by layer: {measure['axis']}")
 
 
-CURVES = {  # side, key of the values if not the score, key of the intervals
-    "this model": ("model", None, "between"),
-    "random weights": ("random", None, "between"),
-    "control task": ("model", "control", "control_between"),
-}
-ONLINE = {  # side, prefix of its keys
-    "this model": ("model", ""),
-    "random weights": ("random", ""),
-    "control task": ("model", "control_"),
-    "frequencies of labels": ("model", "frequencies_"),
-}
-CODE = {"values": "compression", "between": "between"}  # key of a curve -> key of its figure
-PERCENT = {"factor": 100, "digits": 1, "unit": "%", "axis": "percent"}
-TIMES = {"factor": 1, "digits": 2, "unit": "×", "axis": "compression"}  # format of compression
+def _loss_panel(parts: Mapping[str, Any]) -> list[str]:
+    if not (losses := parts["completion"].get("loss by masks")):
+        return []
+    axes = new_axes()
+    for key, colour, label in (("kept", BLUE, "later text kept"), ("cut", ORANGE, "text ends there")):
+        axes.plot(losses["masks"], losses[key], "o-", color=colour, linewidth=1.4, markersize=3.5, label=label)
+    axes.axhline(losses["unigram"], color=GREY, linewidth=1.2, label="unigrams")
+    axes.set(title="More masks in a row", xlabel="masks", ylabel="loss of the first mask (nats)")
+    axes.set_xticks(losses["masks"])
+    axes.figure.legend(**BELOW)
+    return [svg(axes, "masks", "Loss of a masked token as more of the tokens after it are masked")]
 
 
-def render_interpretation(parts: Mapping[str, Any]) -> str:
-    """Render the page of the files of ``results/interpretation/``, by name; all but ``contents`` are optional."""
-    model = parts["contents"]["model"]
+def _checkpoint_panel(parts: Mapping[str, Any]) -> list[str]:
+    checkpoints = parts["checkpoints"].get("checkpoints", [])
+    if not checkpoints or "two contexts" not in checkpoints[0]:
+        return []
+    axes, steps = new_axes(), [checkpoint["step"] for checkpoint in checkpoints]
+    by_layer = list(zip(*(checkpoint["two contexts"] for checkpoint in checkpoints), strict=True))
+    last = len(by_layer) - 1
+    for number, values in enumerate(by_layer):
+        label = {0: "embeddings", last: "last layer"}.get(number, "")
+        shade = 0.3 + 0.7 * number / max(last, 1)
+        axes.plot(steps, [100 * value for value in values], "o-", color=BLUE, alpha=shade, markersize=3.5, label=label)
+    axes.set(title="Two senses during training", xlabel="step", ylabel="neighbour of the same sense (%)")
+    axes.figure.legend(**BELOW)
+    return [svg(axes, "senses-by-step", "Share of neighbours of the same sense, by layer and step")]
+
+
+def render_interpretation(parts: Mapping[str, Any], synthetic: Collection[str] = ()) -> str:
+    """Render the page of the files of ``results/interpretation/``, by name; all but ``contents`` are optional.
+
+    ``synthetic`` has the names of the tasks whose labels are synthetic.
+    """
+    model, senses = parts["contents"]["model"], parts.get("senses", {})
     sentences = parts.get("sentences", {}).get("attention", [])
-    senses = parts.get("senses", {})
-    words = senses.get("two contexts", {}).get("words", {})
-    words |= {f"{word} (by source)": each for word, each in senses.get("two sources", {}).get("words", {}).items()}
-    completions = parts.get("completion", {}).get("completions", [])
-    measures = list(_measures(parts))
+    words = dict(senses.get("two contexts", {}).get("words", {}))
+    words |= {f"{word} (by source)": uses for word, uses in senses.get("two sources", {}).get("words", {}).items()}
+    completions = [
+        {"prompt": text["prompt"], "ways": {name: _folded(way) for name, way in text["ways"].items()}}
+        for text in parts.get("completion", {}).get("completions", [])
+    ]
+    probes = _probes(parts, synthetic)
+    measures = [measure for probe in probes for measure in (_probe_measure(probe), _code_measure(probe))]
+    measures += [*_sense_measures(parts), *_similarity_measures(parts)]
+    contents = {"sentence": sentences, "word": words, "layers": measures, "completion": completions}
+    values = {"model": model, "words": words, "measures": measures, "completions": completions}
     roles = parts.get("heads", {}).get("roles", {}).get("roles")
-    shown = {"Sentence": sentences, "Word": words, "Layers": measures, "Completion": completions}
-    return (
-        environment()
-        .get_template("interpretation_page.html.j2")
-        .render(
-            title=f"What the model learnt: {model['title']}",
-            model=model,
-            sections=[name for name, part in shown.items() if part],
-            sentences=[most_attended(each, model) for each in sentences],
-            words=words,
-            layers=range(model["layers"] + 1),
-            measures=measures,
-            completions=completions,
-            skipped=parts["contents"]["skipped"],
-            data={
-                "model": model,
-                "sentences": sentences,
-                "roles": roles,
-                "words": words,
-                "names": list(words),  # JSON objects do not keep the order
-                "measures": measures,
-                "completions": completions,
-            },
-        )
+    # JSON objects do not keep the order of words
+    data = values | {"sentences": sentences, "roles": roles, "names": list(words)}
+    template = environment().get_template("interpretation_page.html.j2")
+    return template.render(
+        values,
+        title=f"What the model learnt: {model['title']}",
+        sections=[(name, name.capitalize()) for name, content in contents.items() if content],
+        sentences=[most_attended(sentence, model) for sentence in sentences],
+        layers=range(model["layers"] + 1),
+        skipped=parts["contents"]["skipped"],
+        data=data,
     )
 
 
-def most_attended(shown: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+def _folded(way: Mapping[str, Any]) -> dict[str, Any]:
+    return {**way, "texts": [fold_repeats(text) for text in way["texts"]]}
+
+
+def most_attended(sentence: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sentence's words, and for each head the word that each of them attends to most."""
-    words = shown["words"]
-    flat = np.frombuffer(base64.b64decode(shown["weights"]), np.uint8)
-    best = flat.reshape(-1, len(words), len(words)).argmax(-1)
-    names = [
-        f"{layer + 1}-{head + 1}" for layer in range(len(best) // model["heads"]) for head in range(model["heads"])
-    ]
-    rows = [{"name": name, "most": [words[at] for at in row]} for name, row in zip(names, best.tolist(), strict=True)]
-    return {"words": words, "heads": rows}
-
-
-def _every_layer(values: Sequence[Any], layers: int) -> list[Any]:
-    return list(values) if len(values) == layers else list(values) * layers
-
-
-def _measures(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each measure by layer: title, curves by name, and note."""
-    for name, found in parts.get("probes", {}).items():
-        if "gain" not in found:
-            continue
-        key = found["score"]
-        curves = [
-            {"name": label, "values": found[side][other or key], "between": found[side][between]}
-            for label, (side, other, between) in CURVES.items()
-            if (other or key) in found[side] and not (other and key != "accuracy")
-        ]
-        words = _words(found)
-        every = len(curves[0]["values"])
-        types = {"values": [words] * every, "between": [found["model"]["types_between"]] * every}
-        curves.append({"name": "a table of words", **types})
-        low, high = (100 * value for value in found["gain"])
-        tested, documents = found["model"]["tested_on"], found["model"]["documents"]
-        title = TITLES.get(name, name)
-        yield {
-            "title": title[0].upper() + title[1:],
-            "curves": curves,
-            **PERCENT,
-            "note": f"{'Balanced accuracy' if key != 'accuracy' else 'Accuracy'} in percent, {tested:,} words of "
-            f"{documents:,} documents; best layer over random weights: {low:+.1f} to {high:+.1f} points "
-            "(95 % interval, with documents resampled).",
-        }
-        online, layers = found["online"], len(found["model"][key])
-        low, high = online["gain"]
-        yield {
-            "title": f"{title[0].upper() + title[1:]}: online code",
-            "curves": [
-                {"name": label, **{to: _every_layer(online[side][kind + key], layers) for to, key in CODE.items()}}
-                for label, (side, kind) in ONLINE.items()
-                if f"{kind}compression" in online[side]
-            ],
-            **TIMES,
-            "note": "Length of the uniform code divided by that of the online code of the labels of "
-            f"{found['model']['trained_on']:,} words, each portion encoded by a probe trained on the portions before; "
-            f"best layer over random weights: {low:+.3f} to {high:+.3f} bits a word saved.",
-        }
-    for key, (title, shared) in SENSES.items():
-        if key not in parts.get("senses", {}):
-            continue
-        found = parts["senses"][key]
-        low, high = (100 * value for value in found["gain"])
-        yield {
-            "title": title,
-            "curves": [
-                {"name": "this model", "values": found["accuracy"], "between": found["between"]},
-                {"name": "random weights", "values": found["random"], "between": found["random_between"]},
-            ],
-            **PERCENT,
-            "note": f"Share of {found['sentences']} occurrences whose nearest neighbour of another document is of the "
-            f"same {shared}, in percent; last layer over random weights: {low:+.1f} to {high:+.1f} points.",
-        }
+    words = sentence["words"]
+    weights = np.frombuffer(base64.b64decode(sentence["weights"]), np.uint8).reshape(-1, len(words), len(words))
+    heads = []
+    for number, targets in enumerate(weights.argmax(-1).tolist()):
+        layer, head = divmod(number, model["heads"])
+        heads.append({"name": f"{layer + 1}-{head + 1}", "most": [words[target] for target in targets]})
+    return {"words": words, "heads": heads}

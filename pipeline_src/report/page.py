@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from markupsafe import Markup, escape
 
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report import figures
 from pipeline_src.report.columns import FROM_CORPUS, GLUE_AVERAGE, ScoreRow, cells_of_page
 from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
-from pipeline_src.report.rendering import environment, load_yaml
-from pipeline_src.report.results import PHASES, SUMMARY, Results, further_rows, source_losses
+from pipeline_src.report.rendering import environment
+from pipeline_src.report.results import PHASES, SUMMARY, Results, extra_scores, source_losses
 
 PARAMS = Path("params.yaml")
 SECTIONS = {
@@ -33,7 +33,6 @@ NUM_STEPS_SHOWN = 5  # steps of a phase for which filled masks are shown, includ
 def render_page(results: Results, summary: Mapping[str, float]) -> str:
     """Render the page; ``summary`` is the content of ``results/summary.json``."""
     rows, corpus = results.rows, results.corpus
-    with_average = [*rows, *([results.average] if results.average else [])]
     overlaps = corpus.get("overlap", {}).items()
     templates = environment()
     templates.filters["piece"] = piece
@@ -51,20 +50,20 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         synthetic_titles=list(dict.fromkeys(row.title for row in rows if row.synthetic)),
         num_seeds=max((len(row.values) for row in rows), default=0),
         num_averaged=len(GLUE_AVERAGE),
-        has_further=any(row.further for row in rows),
+        has_extra=any(row.extra for row in rows),
         has_from_corpus=any(row.kind == FROM_CORPUS for row in rows),
         filled=filled,
         last_filled=[answers[-1] for answers in filled[PHASES[-1]]],
         comparisons=comparisons(rows),
-        boxes=boxes(summary, rows),
-        real=[row for row in with_average if not row.synthetic],
-        synthetic=[row for row in with_average if row.synthetic],
+        boxes=boxes(summary, results),
+        real=[row for row in results.table if not row.synthetic],
+        synthetic=[row for row in results.table if row.synthetic],
         cells_of_page=cells_of_page,
         score_bars=figures.score_bars(rows, synthetic=False),
         synthetic_bars=figures.score_bars(rows, synthetic=True),
         label_panels=figures.label_panels(results),
         panels=figures.pretraining_panels(results),
-        story_panel=figures.story_panel(results),
+        story_panel=figures.pretraining_panel(results, "mlm_loss", "story"),
         length_bars=figures.length_bars(results),
         source_losses=source_losses,
         paper=read_paper(),
@@ -75,7 +74,9 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
             for made in (False, True)
         ],
         arithmetic=arithmetic(results),
-        errors=[[one for one in errors_of(results) if one[0].synthetic == made] for made in (False, True)],
+        errors=[
+            [(row, errors) for row, errors in errors_of(results) if row.synthetic == made] for made in (False, True)
+        ],
         dropped=[
             (task, file, counts)
             for task, details in results.tasks.items()
@@ -113,22 +114,21 @@ def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
     """Return for each baseline the titles of the tasks in which the model is better, worse, or not significantly so.
 
-    The main scores count, of synthetic tasks only if there are no others.
+    The main scores count, those of synthetic tasks only if there are no others.
     """
     main = [row for row in rows if row.main]
     main = [row for row in main if not row.synthetic] or main
-    found: dict[str, dict[str, list[str]]] = {}
+    comparison: dict[str, dict[str, list[str]]] = {}
     for row in main:
         for baseline, test in (("random weights", row.vs_random), ("counting words", row.vs_words)):
             if test:
-                titles = found.setdefault(baseline, {"better": [], "worse": [], "not_significant": []})
+                titles = comparison.setdefault(baseline, {"better": [], "worse": [], "not_significant": []})
                 better = "better" if test["difference"] > 0 else "worse"
                 titles[better if test["significant"] else "not_significant"].append(row.title)
-    return found
+    return comparison
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """One of the values at the top of the page, with half its interval if it has one."""
 
     label: str
@@ -138,32 +138,33 @@ class Box:
     error: float | None = None
 
 
-def summary_label(name: str, further: Mapping[str, ScoreRow]) -> tuple[str, str, bool] | None:
+def summary_label(name: str, extra: Mapping[str, ScoreRow]) -> tuple[str, str, bool] | None:
     """Return label and format of a figure of the summary, and whether it is synthetic; None for an unknown one.
 
     Args:
-        further: see :func:`pipeline_src.report.results.further_rows`.
+        extra: see ``extra_scores``.
     """
-    if name in further:
-        return further[name].title, "one", False
+    if name in extra:
+        return extra[name].title, "one", False
     plain = name.removeprefix("synthetic_")
     return (*SUMMARY[plain], plain != name) if plain in SUMMARY else None
 
 
-def boxes(summary: Mapping[str, float], rows: Sequence[ScoreRow]) -> list[Box]:
+def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
     """Return the values at the top of the page."""
-    further = further_rows(list(rows))
-    found = []
+    extra = extra_scores(results.rows)
+    values = []
     for name, value in summary.items():
-        if (known := summary_label(name, further)) and (name in further or not name.endswith("_error")):
+        if (known := summary_label(name, extra)) and (name in extra or not name.endswith("_error")):
             label, format, synthetic = known
-            error = None if name in further else summary.get(f"{name}_error")
-            found.append(Box(label, value, format, synthetic, error))
-    return found
+            if name in ("glue", "synthetic_glue") and results.average and results.average.best_epoch:
+                label += " (best epoch)"
+            values.append(Box(label, value, format, synthetic, summary.get(f"{name}_error")))
+    return values
 
 
 def arithmetic(results: Results) -> list[dict[str, Any]]:
-    """Return the computation of training by formula, then the paper's; empty for results without it."""
+    """Return the computation of training by formula, then the paper's; empty for older results."""
     counted = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
     if not counted:
         return []
@@ -193,7 +194,7 @@ def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
 
 
 def parameters() -> dict[str, str]:
-    """Return the top-level blocks of params.yaml as text; empty without the file."""
-    blocks = load_yaml(PARAMS) if PARAMS.exists() else {}
+    """Return the sections of params.yaml as text; empty without the file."""
+    blocks = parse_yaml(PARAMS.read_text(encoding="utf-8")) if PARAMS.exists() else {}
     options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10_000, "allow_unicode": True}
     return {name: yaml.safe_dump(value, **options).removesuffix("...\n").strip() for name, value in blocks.items()}

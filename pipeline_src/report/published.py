@@ -8,7 +8,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from pipeline_src.report.rendering import load_yaml
+from pipeline_src.common.yaml_files import parse_yaml
 
 PAPER = Path(__file__).with_name("paper.yaml")
 TEST_SERVER = "test server"
@@ -33,26 +33,25 @@ PublishedScores = dict[tuple[str, str, str], Published]  # by evaluation set, me
 
 
 def read_paper() -> dict[str, Any]:
-    """Return the committed file of published figures."""
-    return load_yaml(PAPER)
+    """Return the content of ``paper.yaml``."""
+    return parse_yaml(PAPER.read_text(encoding="utf-8"))
 
 
 def split_of(file: str) -> str:
-    """Return the split that a file's name indicates, or the name itself."""
+    """Return the split that a file's name contains, else the name."""
     words = re.findall(r"[a-z_]+", file.lower().rsplit(".", 1)[0])
     return next((SPLITS[word] for word in words if word in SPLITS), file)
 
 
 def model_of(config: dict[str, Any]) -> str | None:
     """Return the name of the published model of these sizes."""
-    for model in read_paper()["models"]:
-        if all(model[name] == config.get(key, model[name]) for name, key in SIZES.items()):
-            return model["name"]
-    return None
+    models = read_paper()["models"]
+    sizes = SIZES.items()
+    return next((m["name"] for m in models if all(m[name] == config.get(key, m[name]) for name, key in sizes)), None)
 
 
 def published_scores(model: str | None) -> PublishedScores:
-    """Return a model's published scores; of several reports of one score, the first counts."""
+    """Return a model's published scores; the first report of a score counts."""
     reports = [report for report in read_paper()["reports"] if report["model"] == model]
     letters = dict(zip(dict.fromkeys(report["source"] for report in reports), ascii_lowercase, strict=False))
     scores: PublishedScores = {}

@@ -1,4 +1,4 @@
-"""Formats of the values in every report, and the environment of the page's templates."""
+"""Formats of the values in reports, and the Jinja environment of the pages."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pipeline_src.common.progress import duration
-from pipeline_src.common.yaml_files import parse_yaml
 
 TEMPLATES = Path(__file__).with_name("templates")
 DASH = "–"
 MAX_TEXT_LENGTH = 420  # characters of an example's text
-
-
-def load_yaml(path: Path) -> Any:
-    """Return the values of a YAML file of the project."""
-    return parse_yaml(path.read_text(encoding="utf-8"))
 
 
 def scientific(value: float) -> str:
@@ -32,22 +26,20 @@ def scientific(value: float) -> str:
 def fold_repeats(text: str) -> str:
     """Shorten repetitions in a model's text: ``be , , , , ,`` becomes ``be [, ×5]``."""
 
-    def folded(match: re.Match[str]) -> str:
-        once = match[1].lstrip()
-        return f"{match[1].removesuffix(once)}[{once} ×{len(match[0]) // len(match[1])}]"
-
-    return re.sub(r"(\s?\S+?)\1{3,}", folded, text)
+    return re.sub(
+        r"((\s?)(\S+?))\1{3,}", lambda match: f"{match[2]}[{match[3]} ×{len(match[0]) // len(match[1])}]", text
+    )
 
 
 def clip(text: str) -> str:
-    """Cut a long text at a space."""
+    """Shorten a long text at a space."""
     return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH].rsplit(" ", 1)[0] + " …"
 
 
 def difference(test: Mapping[str, Any]) -> str:
-    """Format a difference of evaluation/significance.py with its interval."""
-    ends = test["interval"]
-    return f"{test['difference']:+.1f}" + (f" ({ends[0]:.1f} to {ends[1]:.1f})" if ends else "")
+    """Format a difference from a baseline with its interval."""
+    interval = test["interval"]
+    return f"{test['difference']:+.1f}" + (f" ({FORMATS['interval'](interval)})" if interval else "")
 
 
 # the space before a percent sign does not break
@@ -82,16 +74,15 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 def show(value: Any, format: str = "text") -> str:
-    """Return a value in one of FORMATS; a dash for None."""
+    """Format a value by the name of its format; None is a dash."""
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises an error that names the value
     return DASH if value is None else FORMATS[format](value)
 
 
 def with_code(text: str) -> Markup:
-    """Render a text whose parts between backticks are code."""
-    parts = enumerate(text.split("`"))
-    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
+    """Render text between backticks as ``<code>``."""
+    return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def environment() -> jinja2.Environment:

@@ -14,7 +14,7 @@ from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.interpretation import is_complete, render_interpretation
 from pipeline_src.report.page import render_page
-from pipeline_src.report.results import RESULTS, Results, fitting_results, read_results, summarise
+from pipeline_src.report.results import RESULTS, Results, read_results, reading_results, summarise
 from pipeline_src.report.run_page import PRICE, check_price, render_run
 from pipeline_src.report.table import render_markdown
 
@@ -25,18 +25,17 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     """Write the report of the results in the workspace, or a comparison of experiments.
 
     Args:
-        blocks: all sections of params.yaml, which the page shows as written, so that a change makes a new page.
         price: price of an hour of one process.
         experiments: names of DVC experiments, git revisions, or ``workspace``; if given, only ``comparison.html`` is
             written.
     """
     check_price(price, "--price")
     if experiments:
-        with fitting_results("comparison"), atomic_file(RESULTS / "comparison.html") as file:
+        with reading_results("comparison"), atomic_file(RESULTS / "comparison.html") as file:
             file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
         log.info("comparison: %s", RESULTS / "comparison.html")
         return
-    with fitting_results("report"):
+    with reading_results("report"):
         _write_report(read_results(), price)
     log.info("report: %s", RESULTS / "report.html")
 
@@ -46,7 +45,7 @@ def _write_report(results: Results, price: float) -> None:
     pages = {"report.html": render_page(results, summary), "report.md": render_markdown(results)}
     pages["run.html"] = render_run(results, price)  # of this machine, so not in DVC
     if is_complete(results.interpretation):
-        pages["interpretation.html"] = render_interpretation(results.interpretation)
+        pages["interpretation.html"] = render_interpretation(results.interpretation, results.scores["rules"])
     for name, text in pages.items():
         with atomic_file(RESULTS / name) as file:
             file.write(text)
@@ -59,16 +58,14 @@ def _write_report(results: Results, price: float) -> None:
 
 
 def _confusions(results: Results) -> Iterator[Sequence[Any]]:
-    """Count of each gold and predicted label, and its share of the gold label."""
     rows = {row.eval_set: row for row in results.rows}
     for task in results.tasks.values():
         for name, errors in task["errors"].items():
             matrix = errors["confusion"] or {"labels": (), "counts": ()}
-            mark = " (synthetic)" if rows[name].synthetic else ""
+            title = rows[name].title + " (synthetic)" * rows[name].synthetic
             for actual, counts in zip(matrix["labels"], matrix["counts"], strict=True):
                 for predicted, count in zip(matrix["labels"], counts, strict=True):
-                    share = f"{count / (sum(counts) or 1):.4f}"
-                    yield rows[name].title + mark, actual, predicted, share, count
+                    yield title, actual, predicted, f"{count / (sum(counts) or 1):.4f}", count
 
 
 def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

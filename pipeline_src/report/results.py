@@ -25,17 +25,16 @@ PHASES = ("phase1", "phase2")
 
 
 @contextmanager
-def fitting_results(what: str) -> Iterator[None]:
-    """Context for code that makes a page or a table, ``what``: results that it cannot read are the user's error."""
+def reading_results(output: str) -> Iterator[None]:
+    """Turn errors of code that makes a page or a table, ``output``, into a PipelineError about the results."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, TemplateError) as error:
-        stumbled = traceback.extract_tb(error.__traceback__)
-        last = next((frame for frame in reversed(stumbled) if "pipeline_src" in frame.filename), stumbled[-1])
-        place = f"{Path(last.filename).name}, line {last.lineno}, {last.name}"
+        frames = traceback.extract_tb(error.__traceback__)
+        last = next((frame for frame in reversed(frames) if "pipeline_src" in frame.filename), frames[-1])
         raise PipelineError(
-            f"no {what} can be made of the results", f"{type(error).__name__}: {shown(str(error))}",
-            where=f"{RESULTS}, read by {place}",
+            f"no {output} can be made of the results", f"{type(error).__name__}: {shown(str(error))}",
+            where=f"{RESULTS}, read by {Path(last.filename).name}, line {last.lineno}, {last.name}",
             hint="make them again (`dvc repro --force evaluate interpret`); if this comes again, that code is wrong",
         ) from error  # fmt: skip
 
@@ -54,7 +53,7 @@ SUMMARY = {  # figure of the summary -> label and format
     "squad2": ("SQuAD with unanswerable: F1", "one"),
     "swag": ("SWAG accuracy", "one"),
 }
-MAX_FIGURES = 8  # of the summary besides those of further tasks, which fit in a terminal's width
+MAX_FIGURES = 8  # of the summary besides those of extra tasks; they fit a terminal's width
 Curve = dict[str, list[float | None]]
 
 
@@ -79,7 +78,7 @@ class Results:
 
     @cached_property
     def model(self) -> str | None:
-        """Name of the published model of this size."""
+        """Name of the published model of this size, if there is one."""
         return model_of(self.pretrain["phase2"]["config"])
 
     @cached_property
@@ -91,15 +90,18 @@ class Results:
         return glue_average(self.rows, published_scores(self.model))
 
     @property
+    def table(self) -> list[ScoreRow]:
+        """Rows of the table: every score, then the GLUE average."""
+        return [*self.rows, *([self.average] if self.average else [])]
+
+    @property
     def title(self) -> str:
-        """Title of the report."""
         return f"{self.model or 'BERT'}, from raw text to scores"
 
     @property
     def sources(self) -> dict[str, str]:
         """Source of each published score in the table, by its letter."""
-        rows = [*self.rows, *([self.average] if self.average else [])]
-        scores = [score for row in rows for score in (row.published, row.test_server) if score]
+        scores = [score for row in self.table for score in (row.published, row.test_server) if score]
         return dict(sorted({score.letter: score.source for score in scores}.items()))
 
     @property
@@ -167,28 +169,27 @@ def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
     ]
 
 
-def further_rows(rows: list[ScoreRow]) -> dict[str, ScoreRow]:
-    """Return the main row of each evaluation set of the further tasks, by its name in the summary.
+def extra_scores(rows: Sequence[ScoreRow]) -> dict[str, ScoreRow]:
+    """Return the main row of each evaluation set of the extra tasks, by its name in the summary.
 
     The name is ``own_<set>`` if another figure has the set's name.
     """
-    named: dict[str, ScoreRow] = {}
+    scores: dict[str, ScoreRow] = {}
     for row in rows:
-        if row.main and row.further:
+        if row.main and row.extra:
             name = row.eval_set
-            while name in named or name.removeprefix("synthetic_") in SUMMARY:
+            while name in scores or name.removeprefix("synthetic_") in SUMMARY:
                 name = f"own_{name}"
-            named[name] = row
-    return named
+            scores[name] = row
+    return scores
 
 
 def summarise(results: Results) -> dict[str, float]:
     """Return the figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``).
 
-    These are at most ``MAX_FIGURES``, and the main score of each evaluation set of :func:`further_rows`. Losses are of
-    the validation set after the last phase; task scores are in percent, and named synthetic if they are.
-    ``from_corpus`` is the average over the tasks made from this corpus; an ``_error`` is half of a 95 % interval.
-    Values have the digits of the report's tables, so that rounding again changes nothing.
+    These are at most ``MAX_FIGURES``, then those of ``extra_scores``. Losses are of the validation set after the last
+    phase; task scores are in percent. ``from_corpus`` is the average over the tasks made from this corpus; an
+    ``_error`` is half of a 95 % interval. Values are rounded as in the report's tables.
     """
     validation, rows = results.pretrain["phase2"]["validation"], results.rows
     names = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}
@@ -198,10 +199,10 @@ def summarise(results: Results) -> dict[str, float]:
     if average := results.average:
         summary |= _with_error("synthetic_" * average.synthetic + "glue", average.mean, average.averaged)
     for row in rows:
-        if (row.eval_set, row.metric_key) in IN_SUMMARY and not row.further:
+        if (row.eval_set, row.metric_key) in IN_SUMMARY and not row.extra:
             summary["synthetic_" * row.synthetic + row.eval_set] = round(row.mean, 1)
-    further = {name: round(row.mean, 1) for name, row in further_rows(rows).items()}
-    return dict(list(summary.items())[:MAX_FIGURES]) | further
+    extra = {name: round(row.mean, 1) for name, row in extra_scores(rows).items()}
+    return dict(list(summary.items())[:MAX_FIGURES]) | extra
 
 
 def _with_error(name: str, average: float, rows: Sequence[ScoreRow]) -> dict[str, float]:

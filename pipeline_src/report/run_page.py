@@ -14,8 +14,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import CORPUS, LOGS, SCORES
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.figures import throughput_panel
-from pipeline_src.report.rendering import environment, load_yaml
+from pipeline_src.report.rendering import environment
 from pipeline_src.report.results import PHASES, Results, read_curve
 
 PRICE = 1.0  # default price of an hour of one device
@@ -24,17 +25,21 @@ COST = {"flops": float, "seconds": float, "processes": int}
 RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
 LOCK = Path("dvc.lock")
-SHOWN_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_posix())
+HASHED_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_posix())
 
 
 def check_price(price: float, option: str) -> None:
-    """Raise a PipelineError if ``price``, from a command line option, is not a price."""
+    """Reject a negative or infinite price, given on the command line."""
     if not 0 <= price < float("inf"):  # nor NaN
         raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
 
 
 def render_run(results: Results, price: float) -> str:
-    """Render the page; ``price`` is that of an hour of one process."""
+    """Render the page.
+
+    Args:
+        price: price of an hour of one process.
+    """
     phases = measured_phases(results)
     curves = {phase: LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv" for phase in phases}
     hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
@@ -56,7 +61,7 @@ def render_run(results: Results, price: float) -> str:
 
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
-    """Return ``logs/pretrain/<phase>.cost.json`` of each phase, if they belong to the results shown."""
+    """Return ``logs/pretrain/<phase>.cost.json`` of each phase whose log belongs to these results."""
     paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in PHASES}
     logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
     for log in logs.values():
@@ -109,11 +114,15 @@ def data_hashes() -> list[dict[str, Any]] | None:
     """
     if not LOCK.exists():
         return None
-    outputs = [output for stage in load_yaml(LOCK)["stages"].values() for output in stage.get("outs", ())]
+    outputs = [
+        output
+        for stage in parse_yaml(LOCK.read_text(encoding="utf-8"))["stages"].values()
+        for output in stage.get("outs", ())
+    ]
     hashes = {output["path"]: output.get("md5") for output in outputs}
     if any(hashes.get(path.as_posix()) != _md5(path) for path in (SCORES, CORPUS)):
         return None
-    return [output for output in outputs if output["path"].startswith(SHOWN_OUTPUTS) and "md5" in output]
+    return [output for output in outputs if output["path"].startswith(HASHED_OUTPUTS) and "md5" in output]
 
 
 def _md5(path: Path) -> str:
@@ -124,13 +133,13 @@ def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or "unknown processor"
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown processor"
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown processor")
 
 
 def _commit() -> tuple[str, bool]:
-    """The commit, and whether tracked files differ from it."""
+    """Return the commit, and whether tracked files differ from it."""
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
         status = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True)

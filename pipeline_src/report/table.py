@@ -18,7 +18,7 @@ from pipeline_src.report.columns import (
     score_rows,
     text_table,
 )
-from pipeline_src.report.results import RESULTS, Results, fitting_results, source_losses
+from pipeline_src.report.results import RESULTS, Results, reading_results, source_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Print the table and the path of the report."""
     scores = read_json(RESULTS / "scores.json")
     validation = read_json(RESULTS / "pretrain/phase2.json")["validation"]
-    with fitting_results("table"):
+    with reading_results("table"):
         rows = score_rows(scores)
         parts = [validation_line(validation), heading(rows), text_table(TERMINAL, rows), average_line(rows)]
     print("\n" + "\n\n".join(parts))
@@ -57,7 +57,7 @@ def render_markdown(results: Results) -> str:
 
 
 def heading(rows: Sequence[ScoreRow]) -> str:
-    """Return one line that names the data of the scores."""
+    """Return one line that names the kinds of data in the scores."""
     kinds = {row.kind for row in rows}
     names = [
         "real tasks" if "" in kinds else "",
@@ -87,23 +87,22 @@ def average_line(rows: Sequence[ScoreRow]) -> str:
     count = len(average.averaged) if average else 0
     some = f", {count} of the {len(GLUE_AVERAGE)} scores" if 0 < count < len(GLUE_AVERAGE) else ""
     how = f"MNLI-m and -mm apart, F1 for QQP and MRPC, Spearman for STS-B, without WNLI{some}"
-    how += ", some of the best epoch" if any(row.best_epoch for row in rows) else ""
+    how += ", some of the best epoch" if average and average.best_epoch else ""
     kind = "Synthetic GLUE" if average and average.synthetic else "GLUE"
     return f"{kind} average ({how}): {f'{average.mean:.1f}' if average else 'none'}"
 
 
 def _few_validation_documents(corpus: dict[str, Any]) -> list[str]:
-    few = corpus.get("few_validation_documents", {})
-    sources = ", ".join(as_text(f"{count} of {source}") for source, count in few.items())
-    return [f"**Few validation documents: {sources}.**"] if few else []
+    counts = corpus.get("few_validation_documents", {})
+    sources = ", ".join(as_text(f"{count} of {source}") for source, count in counts.items())
+    return [f"**Few validation documents: {sources}.**"] if counts else []
 
 
 def _diagnoses(results: Results) -> list[str]:
-    """Where each phase lies next to measured trainings; see ``pretraining/loss_monitor.py``."""
     return [
         f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}."
         for phase, result in results.pretrain.items()
-        if "diagnosis" in result  # missing without a loss at [MASK], and in older results
+        if "diagnosis" in result
     ]
 
 
@@ -117,7 +116,7 @@ def _losses_by_source(results: Results) -> list[str]:
         ]
         if changes:
             lines.append(f"Going on from another model, {phase}: MLM loss on {'; '.join(changes)}")
-        losses = [f"{as_text(one.name)} {one.losses[-1]:.3f}" for one in source_losses(result, "by_source")]
+        losses = [f"{as_text(source.name)} {source.losses[-1]:.3f}" for source in source_losses(result, "by_source")]
         if losses:
             lines.append(f"By source, {phase}: MLM loss on {'; '.join(losses)}")
     return lines

@@ -14,6 +14,14 @@ from pipeline_src.config.schema import FileName, FilePath, Name, Section
 
 TEST_HINT = "give the evaluation set a `test` where the task is declared, in catalogue/tasks"
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
+METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
+    "f1": "F1",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "em": "EM",
+    "entity_f1": "entity F1",
+}
 Column = Annotated[int, Field(ge=1)] | str  # a header's name, or a number counted from 1 where the file has no header
 
 

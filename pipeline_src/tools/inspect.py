@@ -10,6 +10,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json
 from pipeline_src.common.paths import DEFAULT_MODEL
 from pipeline_src.config.study import load_study
+from pipeline_src.download.synthetic import RULES
 from pipeline_src.interpretation.data import InterpretationContext, words_of
 from pipeline_src.interpretation.heads import head_roles
 from pipeline_src.interpretation.interpret import write_measures
@@ -36,7 +37,7 @@ def main(arguments: argparse.Namespace) -> None:
         write_measures(context, folder)
         parts = {name: read_json(folder / f"{name}.json") for name in FILES}
     with atomic_file(arguments.output) as file:
-        file.write(render_interpretation(parts))
+        file.write(render_interpretation(parts, RULES if study.task_source == "synthetic" else ()))
 
 
 def add_attention_arguments(parser: argparse.ArgumentParser) -> None:

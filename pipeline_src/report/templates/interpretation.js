@@ -3,18 +3,15 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = ["var(--model)", "var(--other)", "var(--third)", "var(--fourth)"];
 const SVG = "http://www.w3.org/2000/svg";
 
-const folded = (text) =>
-  text.replace(/(\s?)(\S+?)(\1\2){3,}/g, (all, space, once) => `${space}[${once} ×${all.length / (space + once).length}]`);
-
-function element(tag, attributes = {}, ...inside) {
+function element(tag, attributes = {}, ...children) {
   const svg = ["svg", "circle", "rect", "line", "path", "text", "g", "title"].includes(tag);
-  const found = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  const node = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) found.addEventListener(name.slice(2), value);
-    else found.setAttribute(name, value);
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value);
   }
-  found.append(...inside);
-  return found;
+  node.append(...children);
+  return node;
 }
 function part(name) {
   return document.querySelector(`[data-part="${name}"]`);
@@ -24,52 +21,49 @@ function choice(label, names, changed) {
   names.forEach((name) => select.append(element("option", {}, name)));
   return element("label", {}, label, select);
 }
-function slider(label, most, changed) {
-  const said = element("output", {}, "0");
+function slider(label, changed) {
+  const output = element("output", {});
   const input = element("input", {
-    type: "range", min: 0, max: most, value: 0, step: 1,
-    oninput: () => { said.textContent = input.value; changed(Number(input.value)); },
+    type: "range", min: 0, step: 1,
+    oninput: () => { output.textContent = input.value; changed(Number(input.value)); },
   });
-  const whole = element("label", {}, label, input, said);
-  whole.set = (value, highest) => {
-    input.max = highest; input.value = value; said.textContent = input.value;
-  };
-  return whole;
+  const control = element("label", {}, label, input, output);
+  control.set = (value, max) => { input.max = max; input.value = value; output.textContent = value; };
+  return control;
 }
-function tick(label, on, changed) {
+function checkbox(label, checked, changed) {
   const box = element("input", { type: "checkbox", onchange: () => changed(box.checked) });
-  box.checked = on;
+  box.checked = checked;
   return element("label", {}, box, label);
 }
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const nats = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "");
 
 function sentencePart() {
-  const place = part("sentence");
-  if (!place) return;
+  const container = part("sentence");
+  if (!container) return;
   const { layers, heads } = data.model;
-  const state = { sentence: 0, layer: 0, head: 0, marks: true, view: 0, row: null };
-  const views = { "lines": drawLines, "heat map": drawHeat };
-  const bytes = data.sentences.map((each) => Uint8Array.from(atob(each.weights), (letter) => letter.charCodeAt(0)));
+  const state = { sentence: 0, layer: 0, head: 0, marks: true, row: null };
+  const bytes = data.sentences.map((sentence) => Uint8Array.from(atob(sentence.weights), (letter) => letter.charCodeAt(0)));
   const grid = element("div", { class: "heads", role: "group", "aria-label": "Heads by layer" });
-  const holder = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attention from row to column" });
-  const said = element("p", { class: "said", role: "status" });
+  const holder = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attention between words" });
+  const message = element("p", { class: "message", role: "status" });
   const title = element("h3", {});
-  const why = element("div", {});
+  const explanation = element("div", {});
   const size = () => data.sentences[state.sentence].words.length;
   const weight = (layer, head, row, column) =>
     bytes[state.sentence][((layer * heads + head) * size() + row) * size() + column] / 255;
-  const shown = () => {
+  const positions = () => {
     const [before, after] = data.sentences[state.sentence].marks;
     return [...Array(size()).keys()].filter((at) => state.marks || (at >= before && at < size() - after));
   };
   const role = (layer, head) => (data.roles ? data.roles[layer][head] : null);
   function thumbnail(layer, head) {
-    const places = shown();
-    const canvas = element("canvas", { width: places.length, height: places.length, "aria-hidden": "true" });
+    const visible = positions();
+    const canvas = element("canvas", { width: visible.length, height: visible.length, "aria-hidden": "true" });
     const context = canvas.getContext("2d");
     const rgb = getComputedStyle(document.documentElement).getPropertyValue("--heat");
-    places.forEach((row, y) => places.forEach((column, x) => {
+    visible.forEach((row, y) => visible.forEach((column, x) => {
       context.fillStyle = `rgba(${rgb}, ${weight(layer, head, row, column)})`;
       context.fillRect(x, y, 1, 1);
     }));
@@ -85,7 +79,7 @@ function sentencePart() {
           type: "button", "aria-pressed": String(layer === state.layer && head === state.head),
           "aria-label": `layer ${layer + 1} head ${head + 1}${name ? ", " + name : ""}`,
           onclick: () => {
-            grid.querySelectorAll("button").forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+            grid.querySelectorAll("button").forEach((peer) => peer.setAttribute("aria-pressed", String(peer === button)));
             Object.assign(state, { layer, head }); drawView();
           },
         }, thumbnail(layer, head), element("small", {}, name || "–"));
@@ -94,32 +88,27 @@ function sentencePart() {
       grid.append(row);
     }
   }
-  function say(row, column) {
-    const { words } = data.sentences[state.sentence];
-    const best = shown().reduce((a, b) => (weight(state.layer, state.head, row, b) > weight(state.layer, state.head, row, a) ? b : a));
-    said.textContent = `“${words[row]}” attends to “${words[column]}” with ${percent(weight(state.layer, state.head, row, column))}; most to “${words[best]}”.`;
-  }
   function drawView() {
-    title.textContent = `Layer ${state.layer + 1}, head ${state.head + 1}: ${state.view ? "from each row to each column" : "from each word on the left to words on the right"}`;
-    Object.values(views)[state.view]();
+    title.textContent = `Layer ${state.layer + 1}, head ${state.head + 1}: from each word on the left to words on the right`;
+    drawLines();
     explain();
   }
-  function mostOf(row) {
-    const order = [...shown()].sort((a, b) => weight(state.layer, state.head, row, b) - weight(state.layer, state.head, row, a));
+  function strongest(row) {
+    const order = [...positions()].sort((a, b) => weight(state.layer, state.head, row, b) - weight(state.layer, state.head, row, a));
     const { words } = data.sentences[state.sentence];
     return `“${words[row]}” attends to ${order.slice(0, 3).map((at) => `“${words[at]}” with ${percent(weight(state.layer, state.head, row, at))}`).join(", ")}.`;
   }
   function drawLines() {
     const { words } = data.sentences[state.sentence];
-    const places = shown();
-    if (!places.includes(state.row)) state.row = null;
+    const visible = positions();
+    if (!visible.includes(state.row)) state.row = null;
     const step = 26, left = 128, right = 232;
-    const y = (at) => step * places.indexOf(at) + step / 2;
+    const y = (at) => step * visible.indexOf(at) + step / 2;
     const short = (word) => (word.length > 15 ? `${word.slice(0, 14)}…` : word);
     const svg = element("svg", {
-      class: "lines", viewBox: `0 0 360 ${step * places.length}`, role: "group", "aria-label": "Words, and lines to those that they attend to",
+      class: "lines", viewBox: `0 0 360 ${step * visible.length}`, role: "group", "aria-label": "Words, and lines to those that they attend to",
     });
-    const strokes = new Map(places.map((row) => [row, element("g", { "aria-hidden": "true" })]));
+    const strokes = new Map(visible.map((row) => [row, element("g", { "aria-hidden": "true" })]));
     const names = new Map();
     function light(row) {
       strokes.forEach((lines, from) => lines.setAttribute("class", row === null ? "" : from === row ? "on" : "off"));
@@ -130,23 +119,23 @@ function sentencePart() {
         name.setAttribute("tabindex", from === row ? "0" : "-1");
         name.setAttribute("aria-pressed", String(from === row));
       });
-      state.row = row; light(row); said.textContent = mostOf(row);
+      state.row = row; light(row); message.textContent = strongest(row);
     }
-    places.forEach((row, order) => {
-      places.forEach((column) => {
+    visible.forEach((row, order) => {
+      visible.forEach((column) => {
         const share = weight(state.layer, state.head, row, column);
         if (share >= 0.02) strokes.get(row).append(element("line", {
           x1: left, y1: y(row), x2: right, y2: y(column), "stroke-width": (0.6 + 3 * share).toFixed(2), "stroke-opacity": Math.max(0.12, share).toFixed(2),
         }));
       });
       const name = element("g", {
-        role: "button", tabindex: (state.row === null ? !order : row === state.row) ? 0 : -1, "aria-pressed": String(row === state.row), "aria-label": mostOf(row),
-        onmouseenter: () => { light(row); said.textContent = mostOf(row); },
-        onmouseleave: () => { light(state.row); if (state.row !== null) said.textContent = mostOf(state.row); },
+        role: "button", tabindex: (state.row === null ? !order : row === state.row) ? 0 : -1, "aria-pressed": String(row === state.row), "aria-label": strongest(row),
+        onmouseenter: () => { light(row); message.textContent = strongest(row); },
+        onmouseleave: () => { light(state.row); if (state.row !== null) message.textContent = strongest(state.row); },
         onfocus: () => choose(row), onclick: () => choose(row),
         onkeydown: (event) => {
           const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-          const next = names.get(places[order + move]);
+          const next = names.get(visible[order + move]);
           if (next) { event.preventDefault(); next.focus(); }
         },
       }, element("rect", { x: 1, y: y(row) - step / 2 + 1, width: left - 7, height: step - 2, rx: 4 }),
@@ -156,76 +145,40 @@ function sentencePart() {
     });
     light(state.row);
     holder.replaceChildren(svg);
-    said.textContent = state.row === null ? "Point at a word on the left, or choose it; move with the arrow keys." : mostOf(state.row);
-  }
-  function drawHeat() {
-    const { words } = data.sentences[state.sentence];
-    const places = shown();
-    const head = element("tr", {}, element("td", { style: "--weight: 0" }));
-    places.forEach((column) => head.append(element("th", { scope: "col" }, words[column])));
-    const body = element("tbody", {});
-    places.forEach((row) => {
-      const line = element("tr", {}, element("th", { scope: "row" }, words[row]));
-      places.forEach((column) => {
-        const share = weight(state.layer, state.head, row, column);
-        const cell = element("td", {
-          style: `--weight: ${share.toFixed(3)}`, tabindex: -1, title: percent(share), "aria-label": percent(share),
-          onmouseenter: () => { say(row, column); line.classList.add("on"); },
-          onmouseleave: () => line.classList.remove("on"),
-          onfocus: () => say(row, column),
-        });
-        line.append(cell);
-      });
-      body.append(line);
-    });
-    const table = element("table", { class: "heat" }, element("thead", {}, head), body);
-    const cells = () => [...body.rows].map((line) => [...line.cells].slice(1));
-    cells()[0]?.[0]?.setAttribute("tabindex", "0");
-    table.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-      const at = event.target.closest("td");
-      if (!step || !at) return;
-      event.preventDefault();
-      const next = cells()[at.parentNode.rowIndex - 1 + step[0]]?.[at.cellIndex - 1 + step[1]];
-      if (!next) return;
-      at.setAttribute("tabindex", "-1"); next.setAttribute("tabindex", "0"); next.focus();
-    });
-    holder.replaceChildren(table);
-    said.textContent = "Point at a cell, or move with the arrow keys.";
+    message.textContent = state.row === null ? "Point at a word on the left, or choose it; move with the arrow keys." : strongest(state.row);
   }
   function explain() {
     const { words, hidden } = data.sentences[state.sentence];
-    why.replaceChildren();
+    explanation.replaceChildren();
     if (!hidden) return;
-    const most = Math.max(...hidden.adds.map(Math.abs), 1e-9);
+    const max = Math.max(...hidden.adds.map(Math.abs), 1e-9);
     const line = element("tr", {}), values = element("tr", {});
     words.forEach((word, at) => {
       const share = hidden.adds[at];
       line.append(element("th", { scope: "col" }, at === hidden.at ? "[MASK]" : word));
-      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / most).toFixed(2)}` }, nats(share)));
+      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / max).toFixed(2)}` }, nats(share)));
     });
-    why.append(
+    explanation.append(
       element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${nats(hidden.gain)} in sum:`),
       element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What each word adds" },
-        element("table", { class: "heat adds" }, element("thead", {}, line), element("tbody", {}, values))));
+        element("table", { class: "adds" }, element("thead", {}, line), element("tbody", {}, values))));
   }
   const draw = () => { drawGrid(); drawView(); };
-  const texts = data.sentences.map((each) => each.words.slice(each.marks[0], each.words.length - each.marks[1]).join(" "));
-  place.append(
+  const texts = data.sentences.map(({ words, marks }) => words.slice(marks[0], words.length - marks[1]).join(" "));
+  container.append(
     element("div", { class: "controls" },
       choice("Sentence", texts, (at) => { Object.assign(state, { sentence: at, row: null }); draw(); }),
-      choice("Shown as", Object.keys(views), (at) => { state.view = at; drawView(); }),
-      tick("marks too", true, (on) => { state.marks = on; draw(); })),
-    grid, title, holder, said, why);
+      checkbox("special tokens too", true, (on) => { state.marks = on; draw(); })),
+    grid, title, holder, message, explanation);
   draw();
 }
 
 function wordPart() {
-  const place = part("word");
-  if (!place) return;
+  const container = part("word");
+  if (!container) return;
   const names = data.names;
   const state = { word: 0, layer: data.model.layers, chosen: 0 };
-  const said = element("p", { class: "said", role: "status" });
+  const message = element("p", { class: "message", role: "status" });
   const sides = element("div", { class: "sides" });
   const uses = element("div", { class: "controls" });
   const word = () => data.words[names[state.word]];
@@ -240,7 +193,7 @@ function wordPart() {
   }
   function draw() {
     const { accuracy, random } = word();
-    said.textContent = `Layer ${state.layer}: the nearest neighbour has the same sense in ${percent(accuracy[state.layer])} of cases; with random weights in ${percent(random[state.layer])}.`;
+    message.textContent = `Layer ${state.layer}: the nearest neighbour has the same sense in ${percent(accuracy[state.layer])} of cases; with random weights in ${percent(random[state.layer])}.`;
     sides.replaceChildren(list(state.layer), list(0));
   }
   function change(at) {
@@ -248,15 +201,15 @@ function wordPart() {
     uses.replaceChildren(choice("Sentence", word().texts.map((_, use) => named(use)), (use) => { state.chosen = use; draw(); }));
     draw();
   }
-  const layer = slider("Layer", data.model.layers, (at) => { state.layer = at; draw(); });
+  const layer = slider("Layer", (at) => { state.layer = at; draw(); });
   layer.set(state.layer, data.model.layers);
-  place.append(element("div", { class: "controls" }, choice("Word", names, change), layer), uses, said, sides);
+  container.append(element("div", { class: "controls" }, choice("Word", names, change), layer), uses, message, sides);
   change(0);
 }
 
 function layersPart() {
-  const place = part("layers");
-  if (!place) return;
+  const container = part("layers");
+  if (!container) return;
   const state = { measure: 0, hidden: new Set() };
   const plot = element("svg", { class: "plot", viewBox: "0 0 420 270", role: "img" });
   const ticks = element("div", { class: "controls" });
@@ -265,17 +218,17 @@ function layersPart() {
     const measure = data.measures[state.measure];
     const curves = measure.curves.filter((curve) => !state.hidden.has(curve.name));
     const all = measure.curves.flatMap((curve) => [...curve.values, ...curve.between.flat()]);
-    const least = Math.min(...all), most = Math.max(...all);
-    const step = [0.05, 0.1, 0.2, 0.5, 1, 2, 5].find((each) => (most - least) / each <= 5) ?? 10;
-    const low = step * Math.floor(least / step), high = Math.max(low + step, step * Math.ceil(most / step));
-    const said = (value) => (measure.factor * value).toFixed(measure.digits);
+    const min = Math.min(...all), max = Math.max(...all);
+    const step = [0.05, 0.1, 0.2, 0.5, 1, 2, 5].find((size) => (max - min) / size <= 5) ?? 10;
+    const low = step * Math.floor(min / step), high = Math.max(low + step, step * Math.ceil(max / step));
+    const format = (value) => (measure.factor * value).toFixed(measure.digits);
     const x = (layer) => 44 + (365 * layer) / Math.max(1, measure.curves[0].values.length - 1);
     const y = (value) => 230 - (215 * (value - low)) / (high - low);
     plot.setAttribute("aria-label", `${measure.title} by layer (${measure.unit})`);
     plot.replaceChildren(
       element("line", { class: "axis", x1: 40, x2: 412, y1: 230, y2: 230 }), element("line", { class: "axis", x1: 40, x2: 40, y1: 12, y2: 230 }));
     for (let value = low; value < high + step / 2; value += step) {
-      const digits = measure.factor === 1 && step < 1 ? 1 : 0;
+      const digits = measure.factor === 1 ? Math.max(0, -Math.floor(Math.log10(step))) : 0;
       plot.append(element("text", { x: 34, y: y(value) + 4, "text-anchor": "end" }, (measure.factor * value).toFixed(digits)));
     }
     measure.curves[0].values.forEach((_, layer) => plot.append(element("text", { x: x(layer), y: 248, "text-anchor": "middle" }, String(layer))));
@@ -289,41 +242,41 @@ function layersPart() {
       const points = curve.values.map((value, layer) => `${layer ? "L" : "M"}${x(layer)} ${y(value)}`).join("");
       plot.append(element("path", { d: points, fill: "none", stroke: COLOURS[at], "stroke-width": 2, "stroke-dasharray": ["", "6 4", "2 3", "8 3 2 3"][at] }));
       curve.values.forEach((value, layer) => plot.append(
-        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${said(value)} ${measure.unit} (${curve.between[layer].map(said).join(" to ")})`))));
+        element("circle", { cx: x(layer), cy: y(value), r: 4, fill: COLOURS[at] }, element("title", {}, `${curve.name}, layer ${layer}: ${format(value)} ${measure.unit} (${curve.between[layer].map(format).join(" to ")})`))));
     }
     note.textContent = measure.note;
   }
-  function ticksOf() {
+  function drawTicks() {
     ticks.replaceChildren(...data.measures[state.measure].curves.map((curve, at) => {
-      const box = tick(curve.name, !state.hidden.has(curve.name), (on) => { state.hidden[on ? "delete" : "add"](curve.name); draw(); });
+      const box = checkbox(curve.name, !state.hidden.has(curve.name), (on) => { state.hidden[on ? "delete" : "add"](curve.name); draw(); });
       box.prepend(element("span", { class: "key", style: `background: ${COLOURS[at]}` }));
       return box;
     }));
   }
-  place.append(
-    element("div", { class: "controls" }, choice("Measure", data.measures.map((each) => each.title), (at) => { state.measure = at; ticksOf(); draw(); })),
+  container.append(
+    element("div", { class: "controls" }, choice("Measure", data.measures.map((measure) => measure.title), (at) => { state.measure = at; drawTicks(); draw(); })),
     ticks, plot, note);
-  ticksOf();
+  drawTicks();
   draw();
 }
 
 function completionPart() {
-  const place = part("completion");
-  if (!place) return;
+  const container = part("completion");
+  if (!container) return;
   const ways = Object.keys(data.completions[0].ways);
   const state = { prompt: 0, way: 0, step: 0 };
   const written = element("p", { class: "written", role: "status" });
   const note = element("p", { class: "soft" });
-  const steps = slider("Step", 1, (step) => { state.step = step; draw(); });
+  const steps = slider("Step", (step) => { state.step = step; draw(); });
   const way = () => data.completions[state.prompt].ways[ways[state.way]];
   function draw() {
-    written.replaceChildren(element("b", {}, data.completions[state.prompt].prompt), ` ${folded(way().texts[state.step])}`);
+    written.replaceChildren(element("b", {}, data.completions[state.prompt].prompt), ` ${way().texts[state.step]}`);
     note.textContent = `${percent(way().repeated)} of the last step's tokens are copies of an earlier one.`;
   }
   const again = () => { state.step = way().texts.length - 1; steps.set(state.step, state.step); draw(); };
-  place.append(
+  container.append(
     element("div", { class: "controls" },
-      choice("Text", data.completions.map((each) => each.prompt), (at) => { state.prompt = at; again(); }),
+      choice("Text", data.completions.map((text) => text.prompt), (at) => { state.prompt = at; again(); }),
       choice("Way", ways, (at) => { state.way = at; again(); }), steps),
     written, note);
   again();

@@ -1,91 +1,76 @@
-"""Results of a small study, as the stages before the report leave them, and a reader of the page."""
+"""Results of a small study, as the stages before the report write them, and a reader of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
-from pipeline_src.common.files import write_json
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import comparison, figures
 
 Attributes = list[tuple[str, str | None]]
-DRAWN = figures.svg
+SVG = figures.svg
 VALIDATION = {
-    "mlm_loss": 6.1,
-    "mlm_perplexity": 445.9,
-    "mlm_accuracy": 0.12,
-    "mask_loss": 6.3,
-    "unigram_loss": 6.9,
-    "gap": 0.6,
-    "nsp_loss": 0.66,
-    "nsp_accuracy": 0.61,
-    "nsp_majority": 0.57,
-    "examples": 10,
-    "predictions": 100,
+    **{"mlm_loss": 6.1, "mlm_perplexity": 445.9, "mlm_accuracy": 0.12, "mask_loss": 6.3, "unigram_loss": 6.9},
+    **{"gap": 0.6, "nsp_loss": 0.66, "nsp_accuracy": 0.61, "nsp_majority": 0.57},
 }
+LOG = {
+    **{"flops": 100, "seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12_345.6, "mfu": 0.4123},
+    **{"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet, 2024"},
+}
+RUN = {"seconds": 12.5, "cpu_seconds": 11.0, "max_rss_mb": 812.4, "started": "2026-01-01T00:00:00+00:00"}
 CONFIG = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
 
 
-def score_row(task: str, metric: str, *values: float, main: bool = True, **more: Any) -> dict:
-    """A row of ``scores.json``."""
-    mean = sum(values) / len(values)
-    spread = None if len(values) == 1 else (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+def score_row(task: str, metric: str, *values: float, main: bool = True, **changes: Any) -> dict:
+    """Return a row of ``scores.json``."""
     return {
-        "task": task,
-        "eval_set": task,
-        "title": task.upper(),
-        "file": "dev.tsv",
-        "metric": metric,
-        "main": main,
-        "examples": 500,
-        "values": list(values),
-        "mean": mean,
-        "deviation": spread,
-        "best": max(values),
-        "best_seed": 1,
-        "majority_baseline": 50.0,
-        "random_weights": 61.5,
-        **more,
+        **{"task": task, "eval_set": task, "title": task.upper(), "file": "dev.tsv", "metric": metric, "main": main},
+        **{"examples": 500, "values": list(values), "mean": fmean(values), "best": max(values)},
+        **{"deviation": stdev(values) if len(values) > 1 else None, "majority_baseline": 50.0, "random_weights": 61.5},
+        **changes,
     }
 
 
-def task_details(task: str, synthetic: bool, matrix: bool = True) -> dict:
-    """``results/tasks/<task>.json``, as far as the report reads it."""
-    error = {"id": "7", "text": f"A text of {task} <b>with</b> 1,234 marks.", "words": 6, "gold": "0", "predicted": "1"}
-    confusion = {"labels": ["0", "1"], "counts": [[40, 3], [2, 55]]} if matrix else None
+GAIN = {"difference": 15.0, "interval": [10.0, 20.0], "p": 0.001, "significant": True, "examples_needed": None}
+LOSS = GAIN | {"difference": -15.0, "interval": [-20.0, -10.0]}
+NOISE = {"difference": 1.0, "interval": [-1.0, 3.0], "p": 0.4, "significant": False, "examples_needed": 1287}
+
+
+def baselines(vs_baseline: dict) -> dict:
+    return {name: {"score": 44.4, "vs_baseline": vs_baseline} for name in ("random_weights", "bag_of_words")}
+
+
+def task_details(task: str) -> dict:
+    """Return ``results/tasks/<task>.json``, as far as the report reads it."""
+    error = {"text": f"A text of {task} <b>with</b> 1,234 marks.", "gold": "0", "predicted": "1", "confidence": 0.987}
     errors = {
-        "confusion": confusion,
+        "confusion": None if task == "squad1" else {"labels": ["0", "1"], "counts": [[40, 3], [2, 55]]},
         "lengths": [
             {"from": 3, "to": 9, "examples": 60, "right": 0.95},
             {"from": 10, "to": 10, "examples": 40, "right": 0.9},
         ],
         "wrong": 5,
-        "worst": [error | {"right": 0.0, "confidence": 0.987}, error | {"right": 0.0, "confidence": None}],
+        "worst": [error, error | {"confidence": None}],
     }
-    return {
-        "task": task,
-        "synthetic": synthetic,
-        "counts": {"train.tsv": {"broken_rows": 12}},
-        "errors": {task: errors},
-    }
+    return {"counts": {"train.tsv": {"broken_rows": 12}}, "errors": {task: errors}}
 
 
-def write_scores(folder: Path, rows: list[dict], rules: list[str], further: Sequence[str] = ()) -> None:
-    """Write ``scores.json`` and a file for each task."""
-    scores = {
-        "synthetic": bool(rules),
-        "task_source": "synthetic" if rules else "official",
-        "rules": {task: "A <rule>." for task in rules},
-        "further": list(further),
-        "rows": rows,
-    }
-    write_json(folder / "scores.json", scores)
+def write_scores(folder: Path, rows: list[dict], rules: Sequence[str] = (), **kinds: Any) -> None:
+    """Write ``scores.json`` and a file for each task; those of ``rules`` are synthetic."""
+    write_json(folder / "scores.json", {"rules": dict.fromkeys(rules, "A <rule>."), "rows": rows, **kinds})
     for task in {row["task"] for row in rows}:
-        write_json(folder / "tasks" / f"{task}.json", task_details(task, task in rules, matrix=task != "squad1"))
+        write_json(folder / "tasks" / f"{task}.json", task_details(task))
+
+
+def update_json(path: Path, **changes: Any) -> None:
+    """Change values of a JSON file."""
+    write_json(path, read_json(path) | changes)
 
 
 ROWS = [
@@ -100,22 +85,22 @@ ROWS = [
 
 
 def sketch(axes: Any, name: str, description: str) -> str:
-    """What is written on a picture, without the picture."""
+    """Replace a plot, which takes a second, by its texts."""
     texts = [axes.get_title(), axes.get_xlabel(), *(label.get_text() for label in axes.get_yticklabels())]
     return f'<svg role="img" aria-label="{description}">{"".join(f"<text>{text}</text>" for text in texts)}</svg>'
 
 
 @pytest.fixture
 def pictures(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same results, whose pictures are drawn in full; that takes a second."""
+    """The same results with real plots."""
     for module in (figures, comparison):
-        monkeypatch.setattr(module, "svg", DRAWN)
+        monkeypatch.setattr(module, "svg", SVG)
     return results
 
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study of synthetic tasks, of the size of BERT-base, whose pictures are sketched."""
+    """A study of synthetic tasks, of BERT-base's size, without real plots."""
     monkeypatch.chdir(tmp_path)
     for module in (figures, comparison):
         monkeypatch.setattr(module, "svg", sketch)
@@ -123,12 +108,11 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_results(folder: Path) -> Path:
-    """Write what a report reads of a study of synthetic tasks."""
+    """Write the files that a report reads."""
     piece = {"text": "town", "inner": False, "was": None, "fate": None}
     masked = {"text": "[MASK]", "inner": False, "was": "river", "fate": "mask"}
     for phase, start in (("phase1", 1), ("phase2", 11)):
         pretrain = {
-            "phase": phase,
             "shown_examples": [{"example": 31, "pair": "B is a random text", "segments": [[piece, masked], [piece]]}],
             "steps": 10,
             "steps_before": start - 1,
@@ -147,35 +131,33 @@ def write_results(folder: Path) -> Path:
         for phase, length in (("phase1", 64), ("phase2", 128))
     }
     counts = {"documents": 9, "sentences": 90, "tokens": 900}
-    part = {
-        "documents": 10,
-        "words": 800,
-        "bytes": 5000,
-        "dropped": {"redirect": 3},
-        "dropped_inside": {"table": 7},
-        "train": counts,
-        "validation": counts,
-    }
+    part = {"documents": 10, "words": 800, "dropped": {"redirect": 3}, "dropped_inside": {"table": 7}}
+    part |= {"train": counts, "validation": counts}
     corpus = {
         "parts": {"wikipedia": part},
         "vocabulary": {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2},
         "few_validation_documents": {"books": 3},
         "dropped": {},
         "examples": examples,
-        "overlap": {
-            "squad1/dev-v1.1.json": {"texts": 48, "found": 12, "share": 0.25, "runs": 900, "share_of_runs": None}
-        },
-        "passages": [
-            {"part": "books", "id": "books:9", "title": "In 1984", "text": "It was 1984, in April.", "words": 5}
-        ],
+        "overlap": {"squad1/dev-v1.1.json": {"texts": 48, "found": 12, "share": 0.25, "share_of_runs": None}},
+        "passages": [{"part": "books", "id": "books:9", "title": "In 1984", "text": "It was 1984, in April."}],
     }
     write_json(folder / "corpus.json", corpus)
     write_scores(folder, ROWS, sorted({row["task"] for row in ROWS}))
     return folder
 
 
+def write_costs(results: Path, **changes: Any) -> None:
+    """Write the computation of both phases, and a log of each."""
+    cost = {"steps": 10, "tokens": 4000, "flops": 100, "normalised_computation": 6.4e9}
+    for phase in ("phase1", "phase2"):
+        update_json(results / f"pretrain/{phase}.json", cost=cost)
+        write_json(results.parent / f"logs/pretrain/{phase}.cost.json", LOG | changes)
+        write_json(results.parent / f"logs/pretrain/{phase}.run.json", RUN)
+
+
 class Page(HTMLParser):
-    """What a browser would fetch, the elements that never close, and every text."""
+    """The addresses that a browser would fetch, elements that are not closed, and the text."""
 
     VOID = ("meta", "br", "link", "img")
 

@@ -12,42 +12,28 @@ from pipeline_src.report.columns import (
     COLUMNS,
     GLUE_AVERAGE,
     MARKDOWN,
-    PAGE,
     TERMINAL,
     TSV,
-    aligned,
+    ScoreRow,
     cells_of_page,
     columns_of,
     error_of_average,
     glue_average,
     score_rows,
-    text_table,
     verdict,
 )
 from pipeline_src.report.published import published_scores
 from pipeline_src.report.rendering import FORMATS
-from pipeline_src.report.results import read_results
-from tests.unit.report.conftest import ROWS, Page, score_row, write_scores
-
-GAIN = {"difference": 15.0, "interval": [10.0, 20.0], "p": 0.001, "significant": True, "examples_needed": None}
-LOSS = GAIN | {"difference": -15.0, "interval": [-20.0, -10.0]}
-NOISE = {"difference": 1.0, "interval": [-1.0, 3.0], "p": 0.4, "significant": False, "examples_needed": 1287}
+from tests.unit.report.conftest import GAIN, LOSS, NOISE, ROWS, Page, baselines, score_row, write_scores
 
 
-def baselines(vs_baseline: dict) -> dict:
-    return {
-        "random_weights": {"score": 55.0, "interval": [50.0, 60.0], "vs_baseline": vs_baseline},
-        "bag_of_words": {"score": 44.4, "interval": [40.0, 50.0], "vs_baseline": vs_baseline},
-    }
-
-
-def rows_of(*rows: dict, rules: tuple[str, ...] = (), model: str = "BERT-base", **kinds) -> list:
+def rows_of(*rows: dict, rules: tuple[str, ...] = (), model: str = "BERT-base", **kinds) -> list[ScoreRow]:
     return score_rows({"rules": dict.fromkeys(rules, ""), "rows": list(rows), **kinds}, published_scores(model))
 
 
-def test_every_table_shows_the_same_figures_of_a_row(results, capsys):
+def test_columns_show_the_same_figures_in_every_table(results, capsys):
     row = score_row("mnli", "accuracy", 85.0, 86.0, interval=[83.1, 87.9], baselines=baselines(NOISE))
-    write_scores(results, [row], [])
+    write_scores(results, [row])
     report.run()
     table.main(Namespace())
     terminal = capsys.readouterr().out
@@ -61,11 +47,8 @@ def test_every_table_shows_the_same_figures_of_a_row(results, capsys):
     with open(results / "scores.tsv", encoding="utf-8", newline="") as file:
         (record,) = csv.DictReader(file, delimiter="\t")
     assert record == {
-        "score": "MNLI, accuracy",
-        "split": "dev.tsv",
-        "metric": "accuracy",
-        "value": "85.5000",
-        "majority_baseline": "50.0000",
+        **{"score": "MNLI, accuracy", "split": "dev.tsv", "metric": "accuracy"},
+        **{"value": "85.5000", "majority_baseline": "50.0000"},
     }
 
 
@@ -76,61 +59,62 @@ def test_columns_have_known_formats_and_a_first_cell_for_every_part():
     assert all(part.style in ("soft", "doubt", "tag") for cell in cells for part in cell[1:])
 
 
-def test_columns_without_any_value_are_left_out():
+def test_columns_of_without_any_value_are_left_out():
     rows = rows_of(score_row("swag", "accuracy", 30.0, random_weights=None), model="none")
-    headers = {name: [column.header for column in columns_of(name, rows)] for name in (PAGE, MARKDOWN, TERMINAL, TSV)}
+    headers = {name: [column.header for column in columns_of(name, rows)] for name in (MARKDOWN, TERMINAL, TSV)}
     assert headers[TERMINAL] == ["task", "metric", "score", "majority"]
-    assert headers[MARKDOWN] == ["task", "metric", "split", "score", "majority"]
-    assert len(headers[TSV]) == 5 and "best" not in headers[PAGE]
+    assert headers[MARKDOWN] == ["task", "metric", "split", "score", "majority"] and len(headers[TSV]) == 5
 
 
 @pytest.mark.parametrize(
-    ("vs_baseline", "word"),
-    [(GAIN, "yes"), (LOSS, "worse"), (NOISE, "not significant (1,287 examples needed)"), (None, "–")],
+    ("difference", "word"),
+    [
+        (GAIN, "yes"),
+        (LOSS, "worse"),
+        (NOISE, "not significant (1,287 examples needed)"),
+        (NOISE | {"examples_needed": None}, "same"),
+        (None, None),
+    ],
 )
-def test_text_table_difference_has_its_verdict(vs_baseline, word):
-    row = score_row("mnli", "accuracy", 85.0, baselines=baselines(vs_baseline) if vs_baseline else {})
-    other = score_row("rte", "accuracy", 85.0, baselines=baselines(GAIN))
-    cells = [cell.strip() for cell in text_table(TERMINAL, rows_of(row, other)).splitlines()[2].split("|")]
-    assert cells[-2] == word
-
-
-def test_verdict_without_any_difference_is_the_same():
-    assert verdict(NOISE | {"difference": 0.0, "examples_needed": None}) == "same"
+def test_verdict_of_a_difference(difference, word):
+    assert verdict(difference) == word
 
 
 def test_score_rows_are_marked_by_their_data_and_epoch():
     kinds = {"rules": ("rte",), "from_corpus": {"swag": ""}, "best_epoch": ["rte", "mrpc"]}
-    rows = rows_of(*(score_row(task, "accuracy", 80.0) for task in ("rte", "mrpc", "swag", "ner")), **kinds)
-    marks = {row.task: row.marks for row in rows}
-    assert marks == {
-        "mrpc": " (best epoch)",
-        "swag": " (from this corpus)",
-        "ner": "",
-        "rte": " (synthetic, best epoch)",
-    }
-    assert [row.task for row in rows] == ["mrpc", "swag", "ner", "rte"]  # synthetic last
+    rows = rows_of(*(score_row(task, "f1", 80.0) for task in ("rte", "mrpc", "swag", "ner")), **kinds)
+    assert [(row.task, row.marks, row.metric_and_split) for row in rows] == [  # synthetic last
+        ("mrpc", " (best epoch)", "F1 (best epoch)"),
+        ("swag", " (from this corpus)", "F1"),
+        ("ner", "", "F1"),
+        ("rte", " (synthetic, best epoch)", "F1 (best epoch)"),
+    ]
 
 
-@pytest.mark.parametrize(("file", "rules"), [("test.tsv", ()), ("diagnostic-full.tsv", ()), ("dev.tsv", ("mnli",))])
-def test_difference_from_published_needs_the_same_split_and_real_data(file, rules):
-    (row,) = rows_of(score_row("mnli", "accuracy", 85.0, file=file), rules=rules)
-    assert row.difference is None and row.test_server.value == 84.6
-    (same,) = rows_of(score_row("mnli", "accuracy", 85.0))
-    assert same.difference == pytest.approx(0.6)
-
-
-@pytest.mark.parametrize("other", [{"metric": "f1"}, {"eval_set": "mnli_mm2"}])
-def test_difference_from_published_needs_the_same_metric_and_set(other):
-    (row,) = rows_of(score_row("mnli", "accuracy", 85.0) | other)
+@pytest.mark.parametrize("change", [{"file": "test.tsv"}, {"metric": "f1"}, {"eval_set": "mnli_mm2"}])
+def test_difference_from_published_needs_the_same_split_metric_and_set(change):
+    (row,) = rows_of(score_row("mnli", "accuracy", 85.0))
+    assert row.difference == pytest.approx(0.6) and row.test_server.value == 84.6
+    (row,) = rows_of(score_row("mnli", "accuracy", 85.0) | change)
     assert row.published is None and row.difference is None
 
 
+def test_score_rows_of_synthetic_tasks_have_no_published_scores():
+    rows = rows_of(*(score_row(name, metric, 80.0) for name, metric in GLUE_AVERAGE.items()), rules=("mnli",))
+    assert rows[-1].task == "mnli" and rows[-1].published is rows[-1].test_server is None
+    assert rows[0].test_server and glue_average(rows, published_scores("BERT-base")).test_server is None
+
+
 def test_glue_average_counts_as_the_paper_does():
-    average = glue_average(rows_of(*ROWS, rules=("rte",)))
+    average = glue_average(rows_of(*ROWS, rules=("rte",), best_epoch=["wnli"]))
     assert average.mean == 85.0 and len(average.averaged) == 2  # RTE and the F1 of MRPC; WNLI left out
-    assert average.synthetic and average.test_server is None  # of a part of the scores
+    assert average.synthetic and average.test_server is None and not average.best_epoch
     assert glue_average([]) is None
+
+
+def test_glue_average_of_a_best_epoch_is_marked():
+    average = glue_average(rows_of(*ROWS, best_epoch=["rte"]))
+    assert average.marks == " (best epoch)" and average.metric_and_split == "mean (best epoch)"
 
 
 def test_glue_average_of_all_scores_is_next_to_the_papers_without_a_difference():
@@ -146,32 +130,17 @@ def test_error_of_average_needs_every_interval():
     assert error_of_average([*rows, *rows_of(score_row("c", "f1", 1.0))]) is None
 
 
-def test_aligned_numbers_are_to_the_right():
-    assert aligned(("task", "score"), [("a", "5.0"), ("long", "100.0")]).splitlines() == [
-        "| task | score |",
-        "| ---- | ----: |",
-        "| a    |   5.0 |",
-        "| long | 100.0 |",
-    ]
-
-
-def test_synthetic_scores_are_called_so_in_every_table(results):
+def test_synthetic_scores_are_marked_in_every_table(results):
     report.run()
     page = (results / "report.html").read_text(encoding="utf-8")
-    for row in re.findall(r"<tr[^>]*><th scope=\"row\">.*?</tr>", page, re.DOTALL):
-        if re.search(r">(RTE|MRPC|WNLI|SQUAD1|SWAG|GLUE average)<", row):
-            assert ">synthetic<" in row
+    rows = re.findall(
+        r"<tr[^>]*><th scope=\"row\">(?:RTE|MRPC|WNLI|SQUAD1|SWAG|GLUE average)<.*?</tr>", page, re.DOTALL
+    )
+    assert rows and all(">synthetic<" in row for row in rows)
     assert all("synthetic" in summary for summary in re.findall(r"<summary>.*?not fully correct", page))
     assert "score on the synthetic tasks" in page
-    for row in (results / "report.md").read_text(encoding="utf-8").splitlines():
-        if re.match(r"\| (RTE|MRPC|SQUAD)", row):
-            assert "(synthetic)" in row
-    assert all("(synthetic)" in row for row in (results / "scores.tsv").read_text(encoding="utf-8").splitlines()[1:])
+    rows = re.findall(r"^\| (?:RTE|MRPC|SQUAD).*", (results / "report.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows += (results / "scores.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(rows) == 12 and all("(synthetic)" in row for row in rows)
     names = {"mlm_loss", "mlm_gap", "nsp_accuracy", "synthetic_glue", "synthetic_squad1", "synthetic_swag"}
     assert set(read_json(results / "summary.json")) == names
-
-
-def test_rows_of_a_model_of_no_published_size_have_no_published_scores(results):
-    read = read_results()
-    read.pretrain["phase2"]["config"] = {"hidden_size": 64}
-    assert read.model is None and not read.sources and all(row.published is None for row in read.rows)

@@ -4,20 +4,20 @@ import re
 
 import pytest
 
-from pipeline_src.common.files import read_json, write_json
-from pipeline_src.report.figures import BLUE, GREY, ORANGE, label_panels, validation_curve
+from pipeline_src.report.figures import BLUE, GREY, ORANGE, label_panels, new_axes, svg, validation_curve
 from pipeline_src.report.rendering import TEMPLATES
 from pipeline_src.report.results import read_results
+from tests.unit.report.conftest import update_json
 
 
 def luminance(colour: str) -> float:
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
+def contrast(*colours: str) -> float:
+    low, high = sorted(map(luminance, colours))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -28,36 +28,35 @@ def test_colours_are_legible_in_both_themes(theme):
     for ink in ("ink", "soft", "link"):
         assert contrast(colours[ink], colours["paper"]) >= 4.5 and contrast(colours[ink], colours["wash"]) >= 4.5, ink
     assert contrast(colours["mark"], colours["markwash"]) >= 4.5
-    for drawn in (BLUE, ORANGE, GREY):
-        assert contrast(drawn, colours["paper"]) >= 3, drawn
+    for colour in (BLUE, ORANGE, GREY):
+        assert contrast(colour, colours["paper"]) >= 3, colour
     assert contrast("#000000", "#ffffff") == 21
+
+
+def test_svg_dollar_is_a_dollar():
+    axes = new_axes()
+    axes.set(title="Cost in $ and US$ \\frac")
+    assert "US$" in svg(axes, "dollar", "a dollar")
 
 
 def test_validation_curve_ends_with_the_phases_own_figure(results):
     assert validation_curve(read_results(), "phase2", "mlm_loss") == {20: 6.1}
-    path = results / "pretrain" / "phase2.tsv"
     lines = ["step\tmlm_loss\tnsp_accuracy\tvalidation_mlm_loss", "11\t7\t0.5\t", "12\t7\t0.5\t6.9", "20\t7\t0.5\t6.2"]
-    path.write_text("\n".join(lines) + "\n")
-    found = read_results()
-    assert validation_curve(found, "phase2", "mlm_loss") == {12: 6.9, 20: 6.1}  # the phase's own is the exact one
-    assert validation_curve(found, "phase2", "nsp_accuracy") == {20: 0.61}
+    (results / "pretrain" / "phase2.tsv").write_text("\n".join(lines) + "\n")
+    read = read_results()
+    assert validation_curve(read, "phase2", "mlm_loss") == {12: 6.9, 20: 6.1}  # 6.1 is the exact one
+    assert validation_curve(read, "phase2", "nsp_accuracy") == {20: 0.61}
 
 
-def test_label_panels_show_the_systems_that_there_are(pictures):
-    path = pictures / "tasks/rte.json"
+def test_label_panels_have_the_systems_that_were_measured(pictures):
     scores = {40: (55.0, 52.0), 400: (66.0, 61.0), 1200: (80.0, 71.0)}
-    curve = [
-        {
-            "examples": examples,
-            "systems": {
-                name: {"score": score, "interval": [score - 3, score + 3]}
-                for name, score in zip(("pretrained", "bag_of_words"), found, strict=True)
-            },
-        }
-        for examples, found in scores.items()
+    systems = [
+        {name: {"score": score, "interval": [score - 3, score + 3]} for name, score in zip(names, pair, strict=True)}
+        for names, pair in zip([("pretrained", "bag_of_words")] * 3, scores.values(), strict=True)
     ]
-    write_json(path, read_json(path) | {"label_curve": curve})
-    (picture,) = label_panels(read_results())
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    curve = [{"examples": count, "systems": by_name} for count, by_name in zip(scores, systems, strict=True)]
+    update_json(pictures / "tasks/rte.json", label_curve=curve)
+    (panel,) = label_panels(read_results())
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", panel)
     assert {"RTE", "40", "400", "1,200", "pretrained", "bag of words", "labelled examples to train on"} <= set(texts)
     assert "random weights" not in texts

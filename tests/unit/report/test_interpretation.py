@@ -9,48 +9,38 @@ import pytest
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import interpretation, report
 from pipeline_src.report.figures import svg
-from tests.unit.report.conftest import Page, sketch
+from tests.unit.report.conftest import Page, sketch, update_json
 
-FILLED = [{"text": "a [MASK]", "answer": "dog", "rank": 2, "likeliest": [["cat", 0.5]]}]
+FILLED_MASKS = [{"text": "a [MASK]", "answer": "dog", "rank": 2, "likeliest": [["cat", 0.5]]}]
 
 
 def around(values: list[float]) -> list[list[float]]:
-    """Intervals of some width."""
     return [[round(value - 0.02, 4), round(value + 0.03, 4)] for value in values]
 
 
-def probed(ours: list[float], theirs: list[float], words: float, gain: list[float], over: list[float]) -> dict:
-    """As ``layers.probe_tags`` gives it, as far as the report reads it."""
+def probed(score: str, model: list[float], random: list[float], words: float, **gains: list[float]) -> dict:
+    """Return a probe of ``probes.json``, as far as the report reads it."""
+    counts = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
+    counts |= {"trained_on": 20_000, "types_between": [words] * 2}
+    counts |= {"control": [0.5, 0.4], "control_between": around([0.5, 0.4])}
 
-    def figures(values: list[float]) -> dict:
-        more = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
-        more["trained_on"] = 20_000
-        bands = {"between": around(values), "control_between": around([0.5, 0.4]), "types_between": [words] * 2}
-        return {"accuracy": values, "balanced": values, "control": [0.5, 0.4], **more, **bands}
-
-    def coded(ours: list[float]) -> dict:
-        found = {
-            "uniform": 81.7,
-            "code": [81.7 / value for value in ours],
-            "compression": ours,
-            "between": around(ours),
-        }
-        found |= {"frequencies_compression": [1.3], "frequencies_between": around([1.3])}
-        return found | {"control_compression": [1.2, 1.1], "control_between": around([1.2, 1.1])}
+    def code(ratios: list[float]) -> dict:
+        figures = {"code": [81.7 / value for value in ratios]}
+        for prefix, values in (("", ratios), ("frequencies_", [1.3]), ("control_", [1.2, 1.1])):
+            figures |= {f"{prefix}compression": values, f"{prefix}between": around(values)}
+        return figures
 
     return {
-        "score": "accuracy",
-        "online": {"model": coded([2.0, 6.25]), "random": coded([1.5, 1.6]), "best_layer": 1, "gain": [1.5, 1.75]},
-        "model": figures(ours),
-        "random": figures(theirs),
-        "best_layer": 1,
-        "gain": gain,
-        "gain_over_types": over,
+        "score": score,
+        "online": {"model": code([2.0, 6.25]), "random": code([1.5, 1.6]), "best_layer": 1, "gain": [1.5, 1.75]},
+        "model": {"accuracy": model, "balanced": model, "between": around(model), **counts},
+        "random": {"accuracy": random, "balanced": random, "between": around(random), **counts},
+        **gains,
     }
 
 
 def write_interpretation(folder) -> None:
-    """Results of looking into a model of one layer and two heads."""
+    """Write the measures of a model of one layer and two heads."""
     weights = base64.b64encode(bytes([0, 255, 0, 10, 20, 225, 255, 0, 0] * 2)).decode()
     word = {
         "senses": ["managing", "on foot"], "texts": ["He is running a </script> firm .", "He is running home ."],
@@ -67,23 +57,22 @@ def write_interpretation(folder) -> None:
     hidden = {"at": 1, "probability": 0.25, "gain": 1.5, "adds": [0.0, 0.0, 1.5]}
     files = {
         "probes": {
-            "pos": probed([0.8, 0.95], [0.7, 0.7], 0.85, [0.2, 0.3], [0.05, 0.1]),
-            "rte": probed([0.8, 0.84], [0.7, 0.7], 0.85, [0.1, 0.2], [-0.01, 0.02]),
-            "capitals": probed([0.5, 0.5], [0.5, 0.5], 0.6, [-0.01, 0.01], [-0.1, 0.0]) | {"score": "balanced"},
+            "pos": probed("accuracy", [0.8, 0.95], [0.7, 0.7], 0.85, gain=[0.2, 0.3], gain_over_types=[0.05, 0.1]),
+            "rte": probed("accuracy", [0.8, 0.84], [0.7, 0.7], 0.85, gain=[0.1, 0.2], gain_over_types=[-0.01, 0.02]),
+            "capitals": probed("balanced", [0.5] * 2, [0.5] * 2, 0.6, gain=[-0.01, 0.01], gain_over_types=[-0.1, 0.0]),
             "self-similarity": {
                 "model": {"adjusted": [0.8, 0.5], "between": around([0.8, 0.5])},
                 "random": {"adjusted": [0.3, 0.3], "between": around([0.3, 0.3])},
             },
         },
         "senses": {
-            "two contexts": {
-                "words": {"running": word}, "accuracy": [0.4, 0.9], "random": [0.5, 0.5], "gain": [0.2, 0.6],
-                "sentences": 64, "between": around([0.4, 0.9]), "random_between": around([0.5, 0.5]),
-            },
-            "two sources": {
-                "words": {"art": word}, "accuracy": [0.5, 0.5], "random": [0.5, 0.5], "gain": [-0.1, 0.1],
-                "sentences": 60, "between": around([0.5, 0.5]), "random_between": around([0.5, 0.5]),
-            },
+            name: {
+                "words": {name[4:]: word}, "accuracy": values, "between": around(values), "gain": gain,
+                "random": [0.5, 0.5], "random_between": around([0.5, 0.5]), "sentences": 64,
+            }
+            for name, values, gain in (
+                ("two contexts", [0.4, 0.9], [0.2, 0.6]), ("two sources", [0.5, 0.5], [-0.1, 0.1]),
+            )
         },
         "heads": {
             "roles": {"roles": [["next", None]], "sentences": 300},
@@ -91,7 +80,7 @@ def write_interpretation(folder) -> None:
         },
         "pairs": {"agreement": pair},
         "completion": {
-            "filled masks": FILLED,
+            "filled masks": FILLED_MASKS,
             "completions": [{"prompt": "Today, I went to", "ways": ways}],
             "loss by masks": {"masks": [1, 2], "kept": [4.0, 4.5], "cut": [5.0, 5.1], "unigram": 6.0},
         },
@@ -108,82 +97,101 @@ def write_interpretation(folder) -> None:
 
 
 @pytest.fixture
-def looked_into(results, monkeypatch):
+def measured(results, monkeypatch):
+    """A study with all measures, without real plots."""
     monkeypatch.setattr(interpretation, "svg", sketch)
     write_interpretation(results)
     return results
 
 
-def test_section_has_a_panel_for_each_measure(looked_into, pictures, monkeypatch):
-    monkeypatch.setattr(interpretation, "svg", svg)
+def pages(results) -> tuple[str, str]:
+    """Write the report; return report.html and interpretation.html."""
     report.run()
-    page = (looked_into / "report.html").read_text(encoding="utf-8")
+    return tuple((results / name).read_text(encoding="utf-8") for name in ("report.html", "interpretation.html"))
+
+
+def measures_of(page: str) -> dict[str, dict]:
+    """Return the measures by layer in the data of interpretation.html, by title."""
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+    return {measure["title"]: measure for measure in data["measures"]}
+
+
+def test_section_has_a_panel_for_each_measure(measured, pictures, monkeypatch):
+    monkeypatch.setattr(interpretation, "svg", svg)
+    page, _ = pages(measured)
     assert page.count('<svg role="img"') == 7 + 8 and "<script" not in page
-    assert not Page(page).open
+    assert not Page(page).open and "Rte (synthetic)</text>" in page
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
 
 
-def test_section_says_when_a_model_is_no_better_than_its_controls(looked_into):
-    report.run()
-    page = (looked_into / "report.html").read_text(encoding="utf-8")
-    rows = dict(
-        re.findall(
-            r'<tr><th scope="row">([^<]*?)(?: <span[^>]*>synthetic</span>)?</th>.*?<td class="wide">(.*?)</td>', page
-        )
-    )
-    assert rows["parts of speech, best layer"] == rows["one word in two senses, last layer"] == interpretation.BETTER
-    pairs = read_json(looked_into / "interpretation" / "pairs.json")
-    write_json(
-        looked_into / "interpretation" / "pairs.json", {"agreement": pairs["agreement"] | {"gain": [-0.2, -0.1]}}
-    )
-    report.run()
-    page_of_worse = (looked_into / "report.html").read_text(encoding="utf-8")
-    assert f'<td class="wide">{interpretation.WORSE}</td>' in page_of_worse and interpretation.WORSE not in page
-    assert rows["rte, best layer"] == interpretation.ONLY_TYPES
-    assert rows["whether a word was capitalised, best layer"] == rows["subject and verb"] == interpretation.NO_BETTER
+def test_section_verdicts_follow_from_the_intervals(measured):
+    page, _ = pages(measured)
+    row = r'<tr><th scope="row">([^<]*?)(?: <span[^>]*>synthetic</span>)?</th>.*?<td class="wide">(.*?)</td>'
+    verdicts = dict(re.findall(row, page))
+    assert verdicts["parts of speech, best layer"] == interpretation.BETTER
+    assert verdicts["one word in two senses, last layer"] == interpretation.BETTER
+    assert verdicts["rte, best layer"] == interpretation.ONLY_TYPES
+    assert verdicts["whether a word was capitalised, best layer"] == interpretation.NO_BETTER
+    assert verdicts["subject and verb"] == interpretation.NO_BETTER and interpretation.WORSE not in page
     assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "relations: no trees" in page
+    path = measured / "interpretation/pairs.json"
+    update_json(path, agreement=read_json(path)["agreement"] | {"gain": [-0.2, -0.1]})
+    assert f'<td class="wide">{interpretation.WORSE}</td>' in pages(measured)[0]
 
 
-def test_section_shows_online_codes(looked_into):
-    report.run()
-    page = (looked_into / "report.html").read_text(encoding="utf-8")
+def test_section_has_online_codes(measured):
+    page, _ = pages(measured)
     (table,) = re.findall(r'aria-label="Online codes">(.*?)</table>', page, re.DOTALL)
     row = next(row for row in table.split("</tr>") if "parts of speech" in row)
     cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r'<td class="number">(.*?)</td>', row)]
     assert cells == ["20,000", "13.1", "6.25", "6.23 to 6.28", "1.60", "1.30", "1.10", "1.500 to 1.750"]
 
 
-def test_interpretation_page_data_cannot_end_its_script(looked_into):
+def test_section_without_measures_says_so(results):
     report.run()
-    assert read_json(looked_into / "filled_masks.json") == FILLED
-    opening = (looked_into / "report.html").read_text(encoding="utf-8").partition("<section")[0]
+    assert "has not looked into this model" in (results / "report.html").read_text(encoding="utf-8")
+    assert not (results / "interpretation.html").exists()
+
+
+def test_interpretation_page_is_complete_and_fetches_nothing(measured):
+    report_page, page = pages(measured)
+    assert read_json(measured / "filled_masks.json") == FILLED_MASKS
+    opening = report_page.partition("<section")[0]
     assert ">a [MASK]<" in opening and ">cat<" in opening
-    page = (looked_into / "interpretation.html").read_text(encoding="utf-8")
-    told = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    data = json.loads(told[1])
-    assert data["words"]["running"]["texts"][0] == "He is running a </script> firm ." and "<" not in told[1]
     assert set(re.findall(r'href="([^"]*)"', page)) == {"#sentence", "#word", "#layers", "#completion"}
     assert "src=" not in page and page.count("<details") == 4 and len(page.encode()) < 60_000
     ids = re.findall(r'\bid="([^"]*)"', page.partition("<script>")[0])
     assert len(ids) == len(set(ids))
     assert "1 layer of 128, 2 heads each." in page
-    for row in ("<td>[SEP]</td>", "random weights", "Today, I went to", "relations: no trees"):
-        assert row in page
-    assert data["names"] == ["running", "art (by source)"] and data["words"].keys() == set(data["names"])
-    tags = next(each for each in data["measures"] if each["title"] == "Parts of speech")
-    assert {"values": [0.8, 0.95], "between": around([0.8, 0.95])}.items() <= tags["curves"][0].items()
+    for text in ("<td>[SEP]</td>", "random weights", "Today, I went to", "relations: no trees"):
+        assert text in page
     assert '95.0 %<br><span class="soft">93.0 to 98.0</span>' in page
-    curves = {each["title"]: [curve["name"] for curve in each["curves"]] for each in data["measures"]}
-    assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
-    assert curves["Parts of speech: online code"] == [
-        "this model", "random weights", "control task", "frequencies of labels"
-    ]  # fmt: skip
     assert '6.25 ×<br><span class="soft">6.23 to 6.28</span>' in page and "+1.500 to +1.750 bits a word" in page
-    assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, beside balanced ones
 
 
-def test_section_without_results_says_so(results):
-    report.run()
-    assert "has not looked into this model" in (results / "report.html").read_text(encoding="utf-8")
-    assert not (results / "interpretation.html").exists()
+def test_interpretation_page_data_cannot_end_its_script(measured):
+    _, page = pages(measured)
+    script = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
+    data = json.loads(script)
+    assert data["words"]["contexts"]["texts"][0] == "He is running a </script> firm ." and "<" not in script
+    assert data["names"] == ["contexts", "sources (by source)"] and data["words"].keys() == set(data["names"])
+
+
+def test_interpretation_page_curves_are_next_to_their_controls(measured):
+    measures = measures_of(pages(measured)[1])
+    curves = {title: [curve["name"] for curve in measure["curves"]] for title, measure in measures.items()}
+    assert measures["Parts of speech"]["curves"][0] == {
+        "name": "this model", "values": [0.8, 0.95], "between": around([0.8, 0.95]),
+    }  # fmt: skip
+    assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
+    assert curves["Parts of speech: online code"] == [*curves["Parts of speech"][:3], "frequencies of labels"]
+    assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, next to balanced ones
+    assert curves["One word in two senses"] == ["this model", "random weights", "chance"]
+    lengths = {len(curve["values"]) for measure in measures.values() for curve in measure["curves"]}
+    assert lengths == {2} and "A word from sentence to sentence" in measures
+
+
+def test_interpretation_page_marks_synthetic_labels(measured):
+    titles = measures_of(pages(measured)[1]).keys()
+    assert {"Rte (synthetic)", "Rte (synthetic): online code", "Parts of speech"} <= titles

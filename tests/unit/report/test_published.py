@@ -1,4 +1,4 @@
-"""Published figures: carried over rightly, and of names that the catalogue has."""
+"""Published figures: equal to their sources, and of names that the catalogue has."""
 
 import pytest
 import yaml

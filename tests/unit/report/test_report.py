@@ -12,6 +12,7 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
+from tests.unit.report.conftest import RUN, write_costs
 
 
 def test_run_writes_tables_for_plots(results):
@@ -29,7 +30,7 @@ def test_run_writes_tables_for_plots(results):
 def test_plot_template_uses_the_columns_of_the_confusions(root):
     template = read_json(root / ".dvc" / "plots" / "confusion_shares.json")
     fields = set(re.findall(r'"field": "(\w+)"', json.dumps(template))) - {"rev"}  # DVC's own
-    assert fields == {"score", "actual", "predicted", "share", "count"}
+    assert fields == set(report.CONFUSION_COLUMNS)
 
 
 def test_run_imports_nothing_heavy(results, root):
@@ -40,10 +41,9 @@ def test_run_imports_nothing_heavy(results, root):
         "heavy = {'torch', 'transformers', 'pandas', 'apache_beam'} & set(sys.modules)\n"
         "sys.exit(status or ' '.join(heavy) or 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONPATH": str(root)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     assert (results / "report.html").exists()
 
 
@@ -58,15 +58,11 @@ def test_run_without_a_result_is_one_error_and_leaves_the_old_report(results):
 
 def test_run_of_equal_results_has_equal_bytes(results):
     """So that `make study` leaves dvc.lock as it was committed."""
-    made = []
+    runs = []
     for seconds in (10.0, 77.0):
-        logs = {"flops": 1, "seconds": seconds, "processes": 1}
-        write_json(results.parent / "logs/pretrain/phase1.cost.json", logs)
-        write_json(
-            results.parent / "logs/tokenize/all.run.json",
-            {"seconds": seconds, "cpu_seconds": 1.0, "max_rss_mb": 1.0, "started": "2026-01-01T00:00:00+00:00"},
-        )
+        write_costs(results, seconds=seconds)
+        write_json(results.parent / "logs/tokenize/all.run.json", RUN | {"seconds": seconds})
         report.run(price=seconds)
-        written = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
-        made.append((written.pop("run.html"), written))
-    assert made[0][1] == made[1][1] and made[0][0] != made[1][0]
+        files = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
+        runs.append((files.pop("run.html"), files))
+    assert runs[0][1] == runs[1][1] and runs[0][0] != runs[1][0]
