@@ -1,4 +1,4 @@
-"""A tiny encoder with random weights, and what it is asked about."""
+"""A tiny encoder with random weights, and sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HE_SAW = Tree(
 
 
 def make_model(architecture: str = "bert", **changes) -> ProbedModel:
-    """A model of two layers and two heads whose every parameter is random."""
+    """Return a model of two layers and two heads with random parameters."""
     settings = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32} | changes
     config = load_architecture(architecture).config(len(ENTRIES), max_position_embeddings=40, **settings)
     model = BertForPretraining(config).eval()
@@ -36,19 +36,19 @@ def make_model(architecture: str = "bert", **changes) -> ProbedModel:
 
 
 def unigram_model(**probabilities: float) -> ProbedModel:
-    """A model that predicts the same probabilities at every mask; tokens that are not named share the rest."""
+    """Return a model that predicts these probabilities at every mask, and equal ones of all tokens not named."""
     model = make_model()
     assert model.head is not None
-    rest = (1 - sum(probabilities.values())) / (len(ENTRIES) - len(probabilities))
+    remaining = (1 - sum(probabilities.values())) / (len(ENTRIES) - len(probabilities))
     with torch.no_grad():
         model.head.transform["LayerNorm"].weight.zero_()  # nothing of the text reaches the decoder
         model.head.transform["LayerNorm"].bias.zero_()
-        model.head.decoder.bias.copy_(torch.tensor([probabilities.get(entry, rest) for entry in ENTRIES]).log())
+        model.head.decoder.bias.copy_(torch.tensor([probabilities.get(entry, remaining) for entry in ENTRIES]).log())
     return model
 
 
 def save(folder: Path, model: ProbedModel) -> Path:
-    """Write a model folder as pretraining leaves it."""
+    """Write a model folder as pretraining does."""
     assert model.head is not None
     tensors = {f"bert.{name}": value for name, value in model.encoder.state_dict().items()}
     tensors |= {f"cls.predictions.{name}": value for name, value in model.head.state_dict().items()}
@@ -58,9 +58,9 @@ def save(folder: Path, model: ProbedModel) -> Path:
     return folder
 
 
-def write_texts(place: Path, documents: int = 20) -> None:
+def write_texts(root: Path, documents: int = 20) -> None:
     for name, prefix in (("books", "books"), ("wikipedia", "wikipedia/all")):  # both first documents are of one split
-        folder = place / "data/text" / name / "clean-text"
+        folder = root / "data/text" / name / "clean-text"
         folder.mkdir(parents=True)
         text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
         texts = [Document(f"{prefix}:{number}", "t", text) for number in range(documents)]
@@ -88,7 +88,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def material() -> tuple[LabelledWords, LabelledWords]:
-    """Words whose label layer 1 nearly tells and layer 0 does not."""
+    """Training and test words whose label is in the vectors of layer 1, with noise, and not in those of layer 0."""
     rng = np.random.default_rng(3)
     labels = rng.integers(0, 4, 3000)
     noise = rng.normal(size=(2, 3000, 12))

@@ -19,7 +19,7 @@ def test_complete_fills_every_mask_with_a_word(model, how):
     steps = complete(model, [5, 6], 3, how)
     assert len(steps) == (1 if how == "at once" else 3) and len(steps[-1]) == 3
     assert [step.count(model.mask) for step in steps] == list(range(len(steps)))[::-1]
-    assert not {model.mask, *(mark for run in model.template.special_ids for mark in run)} & set(steps[-1])
+    assert not {model.mask, *(token for run in model.template.special_ids for token in run)} & set(steps[-1])
 
 
 def test_ways_choose_the_masks_of_the_next_step():
@@ -35,37 +35,41 @@ def test_completions_repeated_is_the_share_of_copies():
     assert ways["left to right"]["texts"] == ["b", "b b", "b b b", "b b b b"]
 
 
-@pytest.mark.parametrize("change", ["no head", "causal"])
-def test_completion_model_that_fills_no_masks_is_skipped(change):
-    model = replace(make_model(), head=None) if change == "no head" else make_model(is_decoder=True)
-    with pytest.raises(SkipMeasure):
-        completions(model, ["a"], 2)
-    with pytest.raises(SkipMeasure):
-        loss_by_masks(model, [[5] * 30], np.ones(20), 1)
-    with pytest.raises(SkipMeasure):
-        fill_masks(model, [("a [MASK]", "b")])
+@pytest.mark.parametrize(
+    "model", [replace(make_model(), head=None), make_model(is_decoder=True)], ids=["no head", "clm"]
+)
+def test_generation_model_that_fills_no_masks_is_skipped(model):
+    for measure in (
+        lambda: completions(model, ["a"], 2),
+        lambda: loss_by_masks(model, [[5] * 30], np.ones(20), 1),
+        lambda: fill_masks(model, [("a [MASK]", "b")]),
+    ):
+        with pytest.raises(SkipMeasure):
+            measure()
 
 
 def test_fill_masks_rank_and_probabilities_as_worked_by_hand():
     model = unigram_model(a=0.5, b=0.25, c=0.125)
-    rows = fill_masks(model, [("a [MASK] .", "b"), ("[MASK] a", "b c"), ("a [MASK] .", "Москва")])
-    assert rows[0] == {
-        "text": "a [MASK] .", "answer": "b", "rank": 2, "likeliest": [["a", 0.5], ["b", 0.25], ["c", 0.125]],
-    }  # fmt: skip
-    assert rows[1]["rank"] is rows[2]["rank"] is None  # two tokens; unknown
+    first, *unranked = fill_masks(model, [("a [MASK] .", "b"), ("[MASK] a", "b c"), ("a [MASK] .", "Москва")])
+    likeliest = [["a", 0.5], ["b", 0.25], ["c", 0.125]]
+    assert first == {"text": "a [MASK] .", "answer": "b", "rank": 2, "likeliest": likeliest}
+    assert [prediction["rank"] for prediction in unranked] == [None, None]  # two tokens; unknown
 
 
-def test_fill_masks_reads_the_masks_position(model):
-    (row,) = fill_masks(model, [("a [MASK] c", "b")])
-    (scores,) = model.log_probabilities([[model.ids("a")[0], model.mask, model.ids("c")[0]]], [[1]])
-    in_order = [model.tokenizer.id_to_token(token) for token in scores[0].argsort(descending=True).tolist()]
-    assert in_order[row["rank"] - 1] == "b" and [token for token, _ in row["likeliest"]] == in_order[:3]
+@pytest.mark.parametrize(("before", "after"), [("a", "c"), ("d " * 60 + "a", "c")], ids=["short", "beyond the input"])
+def test_fill_masks_predicts_at_the_mask(model, before, after):
+    (prediction,) = fill_masks(model, [(f"{before} [MASK] {after}", "b")])
+    context = model.tokenizer.encode(before, add_special_tokens=False).ids[1 - model.max_tokens :]
+    ids = [*context, model.mask, *model.ids(after)][: model.max_tokens]
+    (log_probs,) = model.log_probabilities([ids], [[len(context)]])
+    in_order = [model.tokenizer.id_to_token(token) for token in log_probs[0].argsort(descending=True).tolist()]
+    assert in_order[prediction["rank"] - 1] == "b" and [token for token, _ in prediction["likeliest"]] == in_order[:3]
 
 
-def test_masks_of_params_have_one_mask_each():
-    for text in ("none", "[MASK] and [MASK]"):
-        with pytest.raises(ValueError, match="not once"):
-            InterpretationParams(masks=((text, "a"),))
+@pytest.mark.parametrize("text", ["none", "[MASK] and [MASK]"])
+def test_params_text_without_one_mask_is_rejected(text):
+    with pytest.raises(ValueError, match="not once"):
+        InterpretationParams(masks=((text, "a"),))
 
 
 def test_loss_by_masks_unigram_model_as_worked_by_hand():

@@ -1,4 +1,4 @@
-"""Attention weights, and what heads look at."""
+"""Roles of heads, and dependency relations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from pipeline_src.interpretation.heads import (
     read_trees,
     relations,
 )
-from pipeline_src.interpretation.model import Sentence
+from pipeline_src.interpretation.model import ProbedModel, Sentence
 from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.special_tokens import Template
 from tests.unit.interpretation.conftest import HE_SAW, SENTENCES, make_model
 
 
-def planted(shift: int, size: int = 64):
-    """An encoder of one layer and head whose tokens look at the place ``shift`` away: positions are one-hot."""
+def planted(shift: int, size: int = 64) -> ProbedModel:
+    """Return an encoder of one head that attends to the position ``shift`` away; position embeddings are one-hot."""
     model = make_model(hidden_size=size, num_hidden_layers=1, num_attention_heads=1)
     embeddings, attention = model.encoder.embeddings, model.encoder.encoder.layer[0].attention["self"]
     with torch.no_grad():
@@ -38,56 +39,64 @@ def planted(shift: int, size: int = 64):
     return model
 
 
+def uniform() -> ProbedModel:
+    model = planted(0)
+    model.encoder.encoder.layer[0].attention["self"].query.weight.data.zero_()
+    return model
+
+
 @pytest.mark.parametrize(("shift", "role"), [(1, "next"), (-1, "previous"), (0, "self")])
 def test_head_roles_planted_head_has_its_role(shift, role):
     assert head_roles(planted(shift), SENTENCES)["roles"] == [[role]]
 
 
-def test_head_roles_uniform_attention_has_shares_as_worked_by_hand():
-    model = planted(0)
-    with torch.no_grad():
-        model.encoder.encoder.layer[0].attention["self"].query.weight.zero_()
-    shares = head_roles(model, [Sentence(("a", "b"), "")])["shares"]  # [CLS] a b [SEP], a quarter each
-    assert {name: of_role[0][0] for name, of_role in shares.items()} == {
-        "next": 0.25, "previous": 0.25, "self": 0.25, "first mark": 0.25, "last mark": 0.25, "broad": 1.0,
-    }  # fmt: skip
+def test_head_roles_planted_head_on_the_first_special_token():
+    model = uniform()
+    model.encoder.encoder.layer[0].attention["self"].query.bias.data.copy_(5 * torch.eye(64)[0])
+    assert head_roles(model, SENTENCES)["roles"] == [["first mark"]]
 
 
-def test_head_roles_planted_heads_are_broad_or_on_the_first_special_token():
-    to_first = planted(0)
-    attention = to_first.encoder.encoder.layer[0].attention["self"]
-    with torch.no_grad():
-        attention.query.weight.zero_()
-        assert head_roles(to_first, SENTENCES)["roles"] == [["broad"]]
-        attention.query.bias.copy_(5 * torch.eye(64)[0])  # whatever the place, as [CLS] is seen
-    assert head_roles(to_first, SENTENCES)["roles"] == [["first mark"]]
+@pytest.mark.parametrize(
+    ("special_ids", "shares"),
+    [
+        (((2,), (3,)), [0.25, 0.25, 0.25, 0.25, 0.25, 1.0]),  # [CLS] a b [SEP], a quarter each
+        (((), ()), [0.25, 0.25, 0.5, 0.0, 0.0, 1.0]),  # a b
+    ],
+)
+def test_head_roles_uniform_attention_has_shares_as_worked_by_hand(special_ids, shares):
+    model = uniform()
+    model.__dict__["template"] = Template(special_ids, (0, 0, 0))
+    result = head_roles(model, [Sentence(("a", "b"), "")])
+    assert [of_role[0][0] for of_role in result["shares"].values()] == shares and result["roles"] == [["broad"]]
 
 
 def trees(count: int = 60) -> list[Tree]:
-    """Sentences in which the object stands two words behind its verb."""
+    """Return sentences with the object two words after its verb."""
     return [
         Tree(Sentence(("a", "c", "d", "e"), str(number)), (1, -1, 3, 1), ("nsubj", "root", "det", "obj"))
         for number in range(count)
     ]
 
 
-def test_relations_planted_head_is_best_on_held_out_documents():
-    model, control = planted(-2), planted(0)
-    rows = {row["relation"]: row for row in relations(model, control, trees(), 1, min_words=5)}
-    assert rows["obj"]["found"] == 1.0 and rows["obj"]["direction"] == "dependent to head"
+@pytest.mark.parametrize(("shift", "direction"), [(-2, "dependent to head"), (2, "head to dependent")])
+def test_relations_planted_head_is_best_on_held_out_documents(shift, direction):
+    rows = {row["relation"]: row for row in relations(planted(shift), planted(0), trees(), 1, min_words=5)}
+    assert rows["obj"]["found"] == 1.0 and rows["obj"]["direction"] == direction
     assert rows["obj"]["offset"] == -2 and rows["obj"]["found_by_offset"] == 1.0
-    assert set(rows) == {"all", "obj", "nsubj", "det"} and "punct" not in rows
+    assert set(rows) == {"all", "obj", "nsubj", "det"}
 
 
 def test_best_head_depends_on_the_first_half_only(model, rng):
     given = trees(20)
     half = [number % 2 for number in range(20)]
-    found = hits_of_heads(model, given, half)["obj"]
-    other = [tree._replace(heads=tuple(rng.permutation(tree.heads).tolist())) if which else tree
-             for tree, which in zip(given, half, strict=True)]  # fmt: skip
-    permuted = hits_of_heads(model, other, half)["obj"]
-    assert np.array_equal(found[0], permuted[0]) and best_head(found) == best_head(permuted)
-    assert not np.array_equal(found[1], permuted[1])
+    hits = hits_of_heads(model, given, half)["obj"]
+    changed = [
+        tree._replace(heads=tuple(rng.permutation(tree.heads).tolist())) if number % 2 else tree
+        for number, tree in enumerate(given)
+    ]
+    permuted = hits_of_heads(model, changed, half)["obj"]
+    assert np.array_equal(hits[0], permuted[0]) and best_head(hits) == best_head(permuted)
+    assert not np.array_equal(hits[1], permuted[1])
 
 
 def test_relations_truncated_sentences_are_left_out():
@@ -96,13 +105,8 @@ def test_relations_truncated_sentences_are_left_out():
         return Tree(Sentence(words, document), heads_of, ("root", *["dep"] * (size - 1)))
 
     model = make_model()
-    whole, cut = ([tree(size, f"{size} {number}") for number in range(60)] for size in (6, 60))
-    assert relations(model, model, whole + cut, 1) == relations(model, model, whole, 1)
-
-
-def test_relations_head_that_attends_to_its_dependents_has_the_other_direction():
-    rows = {row["relation"]: row for row in relations(planted(2), planted(0), trees(), 1, min_words=5)}
-    assert rows["obj"]["direction"] == "head to dependent" and rows["obj"]["found"] == 1.0
+    complete, truncated = ([tree(size, f"{size} {number}") for number in range(60)] for size in (6, 60))
+    assert relations(model, model, complete + truncated, 1) == relations(model, model, complete, 1)
 
 
 def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
@@ -117,12 +121,10 @@ def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
 
 def test_hits_of_offsets_one_tree_as_worked_by_hand():
     hits = hits_of_offsets([HE_SAW, HE_SAW], [0, 1])  # no punctuation, no root
-    at = {
-        relation: dict(zip(OFFSETS, of_first_half, strict=True)) for relation, (_, (of_first_half, _)) in hits.items()
-    }
-    assert at["nsubj"] == {offset: int(offset == 1) for offset in OFFSETS}  # saw is one word after He
-    assert at["obj"] == {offset: int(offset == -2) for offset in OFFSETS}
-    assert at["all"] == {-3: 0, -2: 1, -1: 0, 1: 2, 2: 0, 3: 0} and hits["all"][0] == [3, 3]
+    counts = {relation: of_first_half.tolist() for relation, (_, (of_first_half, _)) in hits.items()}
+    assert OFFSETS == [-3, -2, -1, 1, 2, 3] and hits["all"][0] == [3, 3]
+    assert counts["nsubj"] == [0, 0, 0, 1, 0, 0]  # saw is one word after He
+    assert counts["obj"] == [0, 1, 0, 0, 0, 0] and counts["all"] == [0, 1, 0, 2, 0, 0]
 
 
 CONLLU = """# newdoc id = one

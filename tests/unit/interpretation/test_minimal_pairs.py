@@ -39,10 +39,7 @@ def test_template_pairs_each_form_is_correct_equally_often():
 
 
 def word_pairs(*forms: tuple[str, str, bool]) -> list[WordPair]:
-    return [
-        WordPair(("a", good, "b"), 1, good, bad, plural, str(number))
-        for number, (good, bad, plural) in enumerate(forms)
-    ]
+    return [WordPair(("a", form[0], "b"), 1, *form, cluster=str(number)) for number, form in enumerate(forms)]
 
 
 def test_judge_word_pairs_figures_as_worked_by_hand():
@@ -64,12 +61,8 @@ def test_judge_word_pairs_none_of_one_token_is_skipped(model):
 
 def test_judge_sentence_pairs_likelier_sentence_wins_as_worked_by_hand():
     prefers_a, prefers_b = unigram_model(a=0.5, b=0.25), unigram_model(a=0.25, b=0.5)
-    pairs = [
-        SentencePair("a c", "b c", "x", "1"),
-        SentencePair("a b", "b b", "x", "1"),
-        SentencePair("b", "a", "y", "2"),
-    ]
-    pairs.append(SentencePair("a c", "c a", "y", "2"))  # equally likely: a half
+    texts = [("a c", "b c", "x"), ("a b", "b b", "x"), ("b", "a", "y"), ("a c", "c a", "y")]  # the last a tie: a half
+    pairs = [SentencePair(good, bad, phenomenon, "") for good, bad, phenomenon in texts]
     figures = judge_sentence_pairs(prefers_a, prefers_b, pairs, "own")
     assert {name: (row["accuracy"], row["random"]) for name, row in figures.items()} == {
         "own all": (0.625, 0.375), "own x": (1.0, 0.0), "own y": (0.25, 0.75),
@@ -78,26 +71,19 @@ def test_judge_sentence_pairs_likelier_sentence_wins_as_worked_by_hand():
     assert figures["own y"]["between"] == pytest.approx([0.25 - half, 0.25 + half], abs=1e-4)
 
 
-ROW = {"field": "syntax", "one_prefix_method": True, "pairID": "0"}
-
-
-def line(good: str, bad: str, phenomenon: str, paradigm: str) -> str:
-    row = {"sentence_good": good, "sentence_bad": bad, "linguistics_term": phenomenon, "UID": paradigm}
-    return json.dumps(row | ROW) + "\n"
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two phenomena, one of them with two paradigms; a pair of the same tokens, and one that does not fit."""
-    letters = "abcdefghij"
-    agreement = [
-        line(f"{a} {b} is c.", f"{a} {b} are c.", "agreement", "agreement_1") for a in letters for b in letters
-    ]
-    (tmp_path / "agreement_1.jsonl").write_text("".join(agreement), encoding="utf-8")
-    few = [line("a is b", "a are b", "agreement", "agreement_2"), line("A is", "a is", "agreement", "agreement_2")]
-    (tmp_path / "agreement_2.jsonl").write_text("".join(few), encoding="utf-8")
-    order = [line("a b c.", "c b a.", "word_order", "order"), line("a " * 60, "b " * 60, "word_order", "order")]
-    (tmp_path / "order.jsonl").write_text("".join(order), encoding="utf-8")
+    nouns = [f"{first} {second}" for first in "abcdefghij" for second in "abcdefghij"]
+    paradigms = {
+        ("agreement", "agreement_1"): [(f"{noun} is c.", f"{noun} are c.") for noun in nouns],
+        ("agreement", "agreement_2"): [("a is b", "a are b"), ("A is", "a is")],
+        ("word_order", "order"): [("a b c.", "c b a."), ("a " * 60, "b " * 60)],
+    }
+    for (phenomenon, paradigm), pairs in paradigms.items():
+        columns = {"linguistics_term": phenomenon, "UID": paradigm, "field": "syntax", "pairID": "0"}
+        lines = (json.dumps({"sentence_good": good, "sentence_bad": bad} | columns) for good, bad in pairs)
+        (tmp_path / f"{paradigm}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return tmp_path
 
 
@@ -107,16 +93,16 @@ def test_judge_sentence_pairs_figures_are_by_phenomenon(folder, model):
     assert pairs == read_pair_set(folder, 1, 30) != read_pair_set(folder, 2, 30)
     assert len(read_pair_set(folder, 1)) == 104
     control = model.with_random_weights(1)
-    found = judge_sentence_pairs(model, control, pairs, "own")
-    counts = {name: (row["pairs"], row["left_out"]) for name, row in found.items()}
+    figures = judge_sentence_pairs(model, control, pairs, "own")
+    counts = {name: (row["pairs"], row["left_out"]) for name, row in figures.items()}
     assert counts == {"own all": (32, 2), "own agreement": (31, 1), "own word_order": (1, 1)}
-    row = found["own agreement"]
+    row = figures["own agreement"]
     assert row["title"] == "own: agreement"
     assert row["between"][0] <= row["accuracy"] <= row["between"][1] and row["gain"][0] <= row["gain"][1]
     assert judge_sentence_pairs(model, model, pairs, "own")["own all"]["gain"] == [0.0, 0.0]
-    turned = [replace(pair, good=pair.bad, bad=pair.good) for pair in pairs]
-    again = judge_sentence_pairs(model, control, turned, "own")["own agreement"]
-    assert again["accuracy"] == pytest.approx(1 - row["accuracy"], abs=1e-4)
+    swapped = [replace(pair, good=pair.bad, bad=pair.good) for pair in pairs]
+    accuracy = judge_sentence_pairs(model, control, swapped, "own")["own agreement"]["accuracy"]
+    assert accuracy == pytest.approx(1 - row["accuracy"], abs=1e-4)
 
 
 def test_read_pair_set_missing_file_or_value_is_an_error(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 
 import numpy as np
@@ -24,47 +25,41 @@ from tests.unit.interpretation.conftest import SENTENCES
 def test_two_contexts_sentences_have_their_word_once_and_senses_are_even():
     sentences, senses = two_contexts()
     for word, by_sentence in senses.items():
-        assert len(by_sentence) == 16 and sorted(map(list(by_sentence.values()).count, set(by_sentence.values()))) == [
-            8,
-            8,
-        ]
+        assert sorted(Counter(by_sentence.values()).values()) == [8, 8]
         for number in by_sentence:
-            assert sum(each.lower() == word for each in sentences[number].words) == 1, (word, sentences[number])
+            assert [text.lower() for text in sentences[number].words].count(word) == 1, (word, sentences[number])
 
 
 def test_in_two_contexts_same_model_twice_has_no_gain(model):
-    found = in_two_contexts(model, model, two_contexts(), 1)
-    assert (
-        len(found["accuracy"]) == len(found["between"]) == 3
-        and found["accuracy"] == found["random"]
-        and found["gain"] == [0, 0]
-    )
-    for word in found["words"].values():
-        assert all(at not in row for layer in word["neighbours"] for at, row in enumerate(layer))
+    result = in_two_contexts(model, model, two_contexts(), 1)
+    assert len(result["accuracy"]) == len(result["between"]) == 3
+    assert result["accuracy"] == result["random"] and result["gain"] == [0, 0]
+    for word in result["words"].values():
+        assert all(at not in neighbours for layer in word["neighbours"] for at, neighbours in enumerate(layer))
 
 
 def test_self_similarity_same_context_is_1_minus_the_baseline(model):
     same = [Sentence((word, "b"), word) for word in "acdefg"]
-    found = self_similarity(model, same, 1)
-    assert found["words"] == 1
-    assert found["adjusted"][0] == pytest.approx(1 - found["baseline"][0], abs=2e-4)
+    result = self_similarity(model, same, 1)
+    assert result["words"] == 1
+    assert result["adjusted"][0] == pytest.approx(1 - result["baseline"][0], abs=2e-4)
     with pytest.raises(SkipMeasure):
         self_similarity(model, SENTENCES, 1)
 
 
-@pytest.mark.parametrize(("sense_of", "expected"), [(lambda other, _: other, 1.0), (lambda _, number: number, 0.0)])
+@pytest.mark.parametrize(("sense_of", "expected"), [(lambda context, _: context, 1.0), (lambda _, number: number, 0.0)])
 def test_in_two_contexts_nearest_use_is_the_one_in_the_same_words(model, sense_of, expected):
     """Two sentences of ``a`` have the same words: with the sense of these all neighbours are right, else none."""
-    pairs = [(other, number) for other in "be" for number in "12"]
-    sentences = [Sentence(("a", other), f"{other}{number}") for other, number in pairs]
-    given = WordSenses(sentences, {"a": {at: sense_of(*pair) for at, pair in enumerate(pairs)}})
-    result = in_two_contexts(model, model, given, 1)
+    pairs = [(context, number) for context in "be" for number in "12"]
+    sentences = [Sentence(("a", context), f"{context}{number}") for context, number in pairs]
+    word_senses = WordSenses(sentences, {"a": {at: sense_of(*pair) for at, pair in enumerate(pairs)}})
+    result = in_two_contexts(model, model, word_senses, 1)
     assert result["accuracy"][1:] == result["words"]["a"]["accuracy"][1:] == [expected] * 2
     assert [first for first, *_ in result["words"]["a"]["neighbours"][-1]] == [1, 0, 3, 2]
 
 
 def test_self_similarity_is_the_mean_cosine_of_all_pairs_minus_the_baseline(model):
-    sentences = [Sentence(("a", other), other) for other in "bcdefg"]
+    sentences = [Sentence(("a", word), word) for word in "bcdefg"]
     result = self_similarity(model, sentences, 1)
     for layer, vectors in enumerate(word_vectors(model, sentences).vectors):
         cosines = [torch.cosine_similarity(x, y, 0) for x, y in combinations(vectors[::2], 2)]  # every other word is a
@@ -96,12 +91,12 @@ def test_words_of_two_sources_are_the_rarest_in_several_documents_of_each(model)
 
 
 def test_in_two_contexts_neighbours_are_of_another_document(model):
-    given = words_of_two_sources(two_sources())
-    found = in_two_contexts(model, model, given, 1)
-    documents = [given.sentences[number].document for number in given.senses["bab"]]
-    for layer in found["words"]["bab"]["neighbours"]:
-        for own, others in enumerate(layer):
-            assert others and all(documents[other] != documents[own] for other in others)
+    word_senses = words_of_two_sources(two_sources())
+    words = in_two_contexts(model, model, word_senses, 1)["words"]
+    documents = [word_senses.sentences[number].document for number in word_senses.senses["bab"]]
+    for layer in words["bab"]["neighbours"]:
+        for document, neighbours in zip(documents, layer, strict=True):
+            assert neighbours and document not in {documents[number] for number in neighbours}
 
 
 def test_same_language_german_text_is_not():
