@@ -1,4 +1,4 @@
-"""Every member of the family is looked into: what it has is measured, the rest is skipped with its reason."""
+"""Measures of every member of the family; what a member lacks is skipped with a reason."""
 
 from __future__ import annotations
 
@@ -27,40 +27,37 @@ PARAMS = InterpretationParams(words=400, sentences=4, prompts=(), shown=("a bab 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A folder with text to look into models with."""
-    place = tmp_path_factory.mktemp("family")
-    write_texts(place)
-    return place
+    root = tmp_path_factory.mktemp("family")
+    write_texts(root)
+    return root
 
 
 @pytest.mark.parametrize("name", member_names("models"))
 def test_write_measures_of_every_member_skip_what_it_lacks(name, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    made = make_model(name)
-    model = ProbedModel.open(save(folder / name, made))
-    opened, expected = (pseudo_log_likelihoods(each, [[5, 6, 7]])[0] for each in (model, made))
-    assert opened == pytest.approx(expected, abs=1e-5)
-    write_measures(
-        InterpretationContext(1, PARAMS, ("books", "wikipedia"), 0.3, ("rte",), Path(name), "learned"),
-        folder / "found" / name,
+    saved = make_model(name)
+    model = ProbedModel.open(save(folder / name, saved))
+    log_probs, expected = (pseudo_log_likelihoods(side, [[5, 6, 7]])[0] for side in (model, saved))
+    assert log_probs == pytest.approx(expected, abs=1e-5)
+    context = InterpretationContext(1, PARAMS, ("books", "wikipedia"), 0.3, ("rte",), Path(name), "learned")
+    write_measures(context, folder / "measures" / name)
+    contents, heads, senses = (
+        read_json(folder / "measures" / name / f"{part}.json") for part in ("contents", "heads", "senses")
     )
-    found = {part: read_json(folder / "found" / name / f"{part}.json") for part in ("contents", "heads", "senses")}
-    skipped, about = found["contents"]["skipped"], found["contents"]["model"]
-    assert (
-        about["title"] == model.config.names.title
-        and len(found["senses"]["two sources"]["accuracy"]) == about["layers"] + 1
-    )
+    skipped, about = contents["skipped"], contents["model"]
+    assert about["title"] == model.config.names.title
+    assert len(senses["two sources"]["accuracy"]) == about["layers"] + 1
     assert not {"agreement", "loss by masks", "self-similarity", "capitals"} & skipped.keys()
     assert [len(candidates) for candidates in fill_mask(model, "a [MASK] c [MASK]", 3)] == [3, 3]
-    told = Namespace(model=Path(name), texts=["a bab c"], output=folder / f"{name}.html")
+    arguments = Namespace(model=Path(name), texts=["a bab c"], output=folder / f"{name}.html")
     if name in WITHOUT_ATTENTION:
         assert skipped["roles"] == skipped["attention"] == "the model has no attention" and about["heads"] == 0
         with pytest.raises(PipelineError, match="no attention"):
-            attention(told)
+            attention(arguments)
         return
-    assert about["heads"] == 2 and len(found["heads"]["roles"]["roles"]) == about["layers"] == 2
-    attention(told)
-    assert "layer" in told.output.read_text(encoding="utf-8")
+    assert about["heads"] == 2 and len(heads["roles"]["roles"]) == about["layers"] == 2
+    attention(arguments)
+    assert "layer" in arguments.output.read_text(encoding="utf-8")
     for _, maps in attention_maps(model, [[5, 6, 7], [8, 9]]):
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
@@ -75,14 +72,16 @@ def test_attention_maps_local_window_hides_the_rest():
 def test_log_probabilities_deberta_are_of_the_mask_decoder():
     model = make_model("deberta", mask_decoder=True)
     ids, segments, layout = model.pack([[5, model.mask, 7]])
-    (found,) = model.log_probabilities([[5, model.mask, 7]], [[1]])
-    read = (model.encoder.decode, model.encoder.encode)
-    scores = [model.head(side(ids, segments, layout)[[2]]).log_softmax(-1) for side in read]
-    torch.testing.assert_close(found, scores[0])
-    assert (found - scores[1]).abs().max() > 0.01
+    (log_probs,) = model.log_probabilities([[5, model.mask, 7]], [[1]])
+    decoded, encoded = (
+        model.head(forward(ids, segments, layout)[[2]]).log_softmax(-1)
+        for forward in (model.encoder.decode, model.encoder.encode)
+    )
+    torch.testing.assert_close(log_probs, decoded)
+    assert (log_probs - encoded).abs().max() > 0.01
 
 
-def test_integrated_gradients_deberta_after_scoring_texts_of_the_same_length():
+def test_integrated_gradients_deberta_after_texts_of_the_same_length_sum_to_the_gain():
     model = make_model("deberta")
     pseudo_log_likelihoods(model, [[5, 6, 7, 8, 9, 10, 11, 12]])  # DeBERTa caches tensors of this length
     attributions, gain = integrated_gradients(model, [5, 6, 7, model.mask, 9, 10, 11, 12], 3, 8)
@@ -90,8 +89,8 @@ def test_integrated_gradients_deberta_after_scoring_texts_of_the_same_length():
 
 
 def test_open_next_word_head_is_no_mlm_head(tmp_path):
-    made = make_model("bilstm")
-    for name in [name for name, _ in made.head.named_children() if name == "transform"]:
-        delattr(made.head, name)
-    model = ProbedModel.open(save(tmp_path / "model", made))
+    saved = make_model("bilstm")
+    if hasattr(saved.head, "transform"):
+        del saved.head.transform
+    model = ProbedModel.open(save(tmp_path / "model", saved))
     assert model.head is None and model.lacks == "the model has no head of masked words"

@@ -1,4 +1,4 @@
-"""The stage: everything is written, or said to be missing and why."""
+"""The stage: every measure is written, or skipped with a reason."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_write_measures_same_bytes_with_any_number_of_threads(project):
 
 
 def test_write_measures_empty_params_leave_measures_out(project):
-    none = InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())
-    write_measures(replace(context(none), tasks=()), project / "out")
+    empty = InterpretationParams(tags=(), words=0, sentences=0, minimal_pairs=(), prompts=(), shown=())
+    write_measures(replace(context(empty), tasks=()), project / "out")
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
     assert set(read_json(project / "out/senses.json")) == {"two contexts"}
 
@@ -72,19 +72,19 @@ def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):
 
 
 def test_probes_task_that_tags_no_words_is_skipped(project):
-    found, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
-    assert reasons["rte"] == "rte is no tagging task" and "rte" not in found and "capitals" in found
+    results, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
+    assert reasons["rte"] == "rte is no tagging task" and "rte" not in results and "capitals" in results
 
 
-def test_probes_model_that_tells_words_gains_over_one_that_does_not(project, rng):
-    own = context()
-    own.model, own.control = make_model(), make_model()
-    own.control.encoder.embeddings.word_embeddings.weight.data.zero_()
+def test_probes_model_with_word_embeddings_gains_over_one_without(project, rng):
+    study = context()
+    study.model, study.control = make_model(), make_model()
+    study.control.encoder.embeddings.word_embeddings.weight.data.zero_()
     labels = rng.integers(0, 2, (200, 4)).tolist()
     sentences = [Sentence(tuple("ab"[label] for label in row), str(number)) for number, row in enumerate(labels)]
     side = LabelledSentences(sentences, labels)
-    own.specs, own.tagged = {"pos": None}, {"pos": TagSet(2, side, side)}
-    result = MEASURES["probes"](own)[0]["pos"]
+    study.specs, study.tagged = {"pos": None}, {"pos": TagSet(2, side, side)}
+    result = MEASURES["probes"](study)[0]["pos"]
     assert result["model"]["accuracy"][0] == 1.0 and max(result["random"]["accuracy"]) < 0.65
     assert result["gain"][0] > 0.3 and result["gain_over_types"] == [0.0, 0.0]
     code = result["online"]["model"]["code"]
@@ -92,13 +92,13 @@ def test_probes_model_that_tells_words_gains_over_one_that_does_not(project, rng
 
 
 def test_checkpoints_are_measured_in_the_order_of_their_steps(project):
-    for place in ("phase2", "phase1/steps/100", "phase1/steps/20"):
-        shutil.copytree("model", project / "models/pretrained" / place)
-    own = replace(context(PARAMS.model_copy(update={"words": 0})), folder=Path("models/pretrained/phase2"))
-    found, reasons = MEASURES["checkpoints"](own)
-    assert not reasons and [row["step"] for row in found["checkpoints"]] == [20, 100]
-    assert len(found["checkpoints"][0]["two contexts"]) == 2
-    _, reasons = MEASURES["checkpoints"](replace(own, params=PARAMS))
+    for name in ("phase2", "phase1/steps/100", "phase1/steps/20"):
+        shutil.copytree("model", project / "models/pretrained" / name)
+    study = replace(context(PARAMS.model_copy(update={"words": 0})), folder=Path("models/pretrained/phase2"))
+    results, reasons = MEASURES["checkpoints"](study)
+    assert not reasons and [figures["step"] for figures in results["checkpoints"]] == [20, 100]
+    assert len(results["checkpoints"][0]["two contexts"]) == 2
+    _, reasons = MEASURES["checkpoints"](replace(study, params=PARAMS))
     assert reasons == {"checkpoints": "there are no words in two senses, and no tags"}
 
 
@@ -113,17 +113,11 @@ def test_write_measures_model_without_mlm_head_skips_masks(project):
 def test_run_encoder_of_another_architecture_is_rejected(project):
     model = ModelParams(num_hidden_layers=1, hidden_size=16).model_copy(update={"architecture": "other"})
     with pytest.raises(PipelineError, match="another architecture"):
-        interpret.run(
-            seed=1,
-            corpus=corpus_of(),
-            model=model,
-            tasks=("rte",),
-            finetune=FinetuneParams(model="model"),
-            interpretation=PARAMS,
-        )
+        finetune = FinetuneParams(model="model")
+        interpret.run(seed=1, corpus=corpus_of(), model=model, tasks=("rte",), finetune=finetune, interpretation=PARAMS)
 
 
 def test_checkpoints_of_a_model_from_elsewhere_are_none(tmp_path):
     (tmp_path / "other/steps/notes").mkdir(parents=True)
-    found, skipped = MEASURES["checkpoints"](SimpleNamespace(folder=tmp_path / "model"))
-    assert not found and "keep_checkpoint_steps" in skipped["checkpoints"]
+    results, reasons = MEASURES["checkpoints"](SimpleNamespace(folder=tmp_path / "model"))
+    assert not results and "keep_checkpoint_steps" in reasons["checkpoints"]

@@ -15,10 +15,10 @@ from pipeline_src.interpretation.probes import LabelledWords
 
 
 def test_bits_of_words_four_words_as_worked_by_hand():
-    # sent one, one, two at a time: half of four words is two
+    # portions of one, one and two words, since half of four words is two
     sent = permuted(derive_seed(7, "online code"), np.arange(4), 4)
     targets = torch.zeros(4, 2, dtype=torch.long)
-    targets[sent[1], 1] = 1  # in the second task, the second word sent is another than the rest
+    targets[sent[1], 1] = 1  # in the second task, the second word has the other label
     bits = bits_of_words(torch.zeros(1, 4, 3), targets, 2, 7, train=count_labels)
     assert bits.shape == (2, 1, 4)
     assert bits[0, 0, sent] == pytest.approx([1, log2(3 / 2), log2(4 / 3), log2(4 / 3)], abs=1e-6)
@@ -26,14 +26,14 @@ def test_bits_of_words_four_words_as_worked_by_hand():
 
 
 def test_bits_of_words_portions_are_those_of_the_paper():
-    seen = []
+    counts = []
 
     def train(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-        seen.append(len(targets))
+        counts.append(len(targets))
         return count_labels(vectors, targets, classes, seed)
 
     bits_of_words(torch.zeros(1, 16_000, 1), torch.zeros(16_000, 1, dtype=torch.long), 4, 1, train)
-    assert seen == [16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000]
+    assert counts == [16, 32, 64, 128, 256, 512, 1000, 2000, 4000, 8000]
 
 
 def test_online_code_compresses_labels_that_the_vectors_hold(material):
@@ -52,9 +52,8 @@ def test_online_code_compresses_labels_that_the_vectors_hold(material):
 def test_online_code_few_types_have_no_control_task(material):
     train, _ = material
     few = LabelledWords(train.vectors, train.labels, ["x"] * len(train.labels), train.documents)
-    assert online_code(few, 4, 1)[1].keys() == {
-        f"{name}{figure}" for name in ("", "frequencies_") for figure in ("code", "compression", "between")
-    } | {"uniform"}
+    figures = online_code(few, 4, 1)[1]
+    assert len(figures) == 7 and not any(name.startswith("control") for name in figures)
 
 
 def test_online_code_random_vectors_cost_little_more_than_frequencies(rng):
@@ -63,5 +62,5 @@ def test_online_code_random_vectors_cost_little_more_than_frequencies(rng):
     words = LabelledWords(vectors, labels, ["x"] * 4000, [str(number // 100) for number in range(4000)])
     _, figures = online_code(words, 2, 1)
     entropy = -sum(share * log2(share) for share in (labels.mean(), 1 - labels.mean()))
-    (blind,), (found,) = figures["frequencies_compression"], figures["compression"]
-    assert 0.97 / entropy < blind < 1 / entropy and 0.95 * blind < found < 1.01 * blind
+    (frequencies,), (vectors,) = figures["frequencies_compression"], figures["compression"]
+    assert 0.97 / entropy < frequencies < 1 / entropy and 0.95 < vectors / frequencies < 1.01

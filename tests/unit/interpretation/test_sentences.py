@@ -17,23 +17,22 @@ def sentence(text: str, document: str) -> Sentence:
 
 
 def test_choose_sentences_takes_short_ones_of_few_subwords_from_many_documents(model):
-    whole, pieces = "a b c d is .", "aa bb ab ba is ."
-    given = [
-        *(sentence(text, "one") for text in (pieces, whole)), sentence("a b c d e is .", "one"),
-        sentence(pieces, "two"), sentence("a ü c d is .", "three"), sentence("a b is .", "four"),
+    words, subwords = "a b c d is .", "aa bb ab ba is ."
+    sentences = [
+        sentence(subwords, "one"), sentence(words, "one"), sentence("a b c d e is .", "one"),
+        sentence(subwords, "two"), sentence("a ü c d is .", "three"), sentence("a b is .", "four"),
         sentence("a b c d e is", "five"), sentence(f"{'a ' * 12}.", "six"),
     ]  # fmt: skip
-    assert choose_sentences(model, given) == [given[1], given[3]]
-    with pytest.raises(SkipMeasure):
-        choose_sentences(model, given[4:])
-    with pytest.raises(SkipMeasure):
-        choose_sentences(model, [])
+    assert choose_sentences(model, sentences) == [sentences[1], sentences[3]]
+    for unsuitable in (sentences[4:], []):
+        with pytest.raises(SkipMeasure):
+            choose_sentences(model, unsuitable)
 
 
 def test_shown_sentences_weights_are_bytes_of_layers_heads_and_words(model):
-    shown = shown_sentences(model, SENTENCES)
-    assert shown[0]["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and shown[0]["marks"] == [1, 1]
-    weights = np.frombuffer(base64.b64decode(shown[0]["weights"]), np.uint8).reshape(2, 2, 6, 6)
+    first, *_ = shown_sentences(model, SENTENCES)
+    assert first["words"] == ["[CLS]", "a", "bab", "c", ".", "[SEP]"] and first["marks"] == [1, 1]
+    weights = np.frombuffer(base64.b64decode(first["weights"]), np.uint8).reshape(2, 2, 6, 6)
     assert abs(weights.sum(-1, dtype=int) - 255).max() <= 3
 
 

@@ -37,11 +37,9 @@ from pipeline_src.report.experiments import (
 from pipeline_src.tasks.spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
 
-IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-
 
 def study(results, pairs: str, mnli: float, task_rules: list[str]) -> None:
-    """Results, summary and parameters in the workspace."""
+    """Write results, summary and parameters into the workspace."""
     rows = [
         score_row("mnli", "accuracy", mnli, mnli + 0.4),
         score_row("sst2", "accuracy", 92.0),
@@ -60,13 +58,9 @@ def study(results, pairs: str, mnli: float, task_rules: list[str]) -> None:
 @pytest.fixture
 def experiments(results, monkeypatch, root):
     """A repository with the experiments `base` and `table5-no-nsp`, and a third study in the workspace."""
-    for name, value in (
-        ("GIT_AUTHOR_NAME", "t"),
-        ("GIT_AUTHOR_EMAIL", "t@x.org"),
-        ("GIT_COMMITTER_NAME", "t"),
-        ("GIT_COMMITTER_EMAIL", "t@x.org"),
-    ):
-        monkeypatch.setenv(name, value)
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "t@example.org")
     subprocess.run(["git", "init", "-q", "."], check=True)
     repo = Repo.init(".")
     shutil.copytree(root / "workflow" / "ablations", results.parent / "workflow" / "ablations")
@@ -75,7 +69,7 @@ def experiments(results, monkeypatch, root):
     study(results, "nsp", 84.0, [])
     repo.commit(force=True)
     subprocess.run(["git", "add", "-A", "."], check=True)
-    subprocess.run(["git", *IDENTITY, "commit", "-qm", "first"], check=True)
+    subprocess.run(["git", "commit", "-qm", "first"], check=True)
     for name, pairs, mnli in (("base", "nsp", 84.2), ("table5-no-nsp", "none", 83.1)):
         study(results, pairs, mnli, [])
         repo.experiments.save(name=name, force=True)
@@ -96,26 +90,22 @@ def test_run_experiments_are_read_without_a_checkout(experiments, root, pictures
 
 def test_find_ablations_pairs_experiments_with_the_papers(experiments):
     studies = [read_experiment("base"), read_experiment("table5-no-nsp")]
-    found = find_ablations(studies)
-    assert [one.title for one in found] == ["MNLI, accuracy", "SST2, accuracy"] and not found[0].synthetic
-    variants = found[0].variants
-    assert [one.name for one in variants] == ["study", "table5-no-nsp", "table5-ltr", "table5-ltr-bilstm"]
-    ours = [variant.row.mean if variant.row else None for variant in variants]
-    assert ours == pytest.approx([84.4, 83.3, None, None])
+    ablations = find_ablations(studies)
+    assert [ablation.title for ablation in ablations] == ["MNLI, accuracy", "SST2, accuracy"]
+    variants = ablations[0].variants
+    assert [variant.name for variant in variants] == ["study", "table5-no-nsp", "table5-ltr", "table5-ltr-bilstm"]
+    scores = [variant.row.mean if variant.row else None for variant in variants]
+    assert scores == pytest.approx([84.4, 83.3, None, None]) and not ablations[0].synthetic
     assert [variant.paper for variant in variants] == [84.4, 83.9, 82.1, 82.1]
     assert find_ablations(studies[:1]) == [] and "No two of these" in render_comparison(studies[:1])
     assert find_ablations(studies[1:]) == []
 
 
 def test_read_tables_have_scores_of_the_catalogue(root, monkeypatch):
-    """All figures but perplexities, which are of other text, and averages, which the summary has, stand by a score."""
+    """Except perplexities, which are of another text, and averages, which the summary has."""
     monkeypatch.chdir(root)
-    known = {
-        (name, metric)
-        for task in task_names()
-        for name, row in load_spec(task).scores.items()
-        for metric in row.metrics
-    }
+    eval_sets = (item for task in task_names() for item in load_spec(task).scores.items())
+    known = {(name, metric) for name, eval_set in eval_sets for metric in eval_set.metrics}
     for table in read_tables():
         for key, metric in table["metrics"].items():
             names = {(key.removesuffix("_m"), ours) for ours in OURS.get(metric, ())}
@@ -158,85 +148,85 @@ def test_dotted_flattens_blocks():
 
 def test_differing_lists_no_equal_parameters(results):
     study(results, "nsp", 80.0, [])
-    one = read_experiment("workspace")
+    first = read_experiment("workspace")
     study(results, "none", 80.0, [])
-    assert differing([one, read_experiment("workspace")]) == [("examples.pair_objective", ["nsp", "none"])]
+    assert differing([first, read_experiment("workspace")]) == [("examples.pair_objective", ["nsp", "none"])]
 
 
-QUESTIONS = 60
+NUM_EXAMPLES = 60
 
 
-def answered(folder, right: int, seed: int = 1) -> None:
-    """A task of the user's own kind of files: its development set, and an experiment's answers, the first right."""
-    lines = [f"{number}\t{number % 2}\t\tsentence {number}" for number in range(QUESTIONS)]
-    (folder / "data/tasks/cola").mkdir(parents=True, exist_ok=True)
-    (folder / "data/tasks/cola/dev.tsv").write_text("\n".join(lines) + "\n")
-    place = folder / f"results/predictions/cola/{seed}/predicted/pretrained"
-    place.mkdir(parents=True, exist_ok=True)
-    rows = [{"id": str(number), "prediction": str((number + (number >= right)) % 2)} for number in range(QUESTIONS)]
-    (place / "cola.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+def write_predictions(root: Path, num_correct: int) -> None:
+    """Write CoLA's development set, and predictions of which the first are correct."""
+    lines = [f"{number}\t{number % 2}\t\tsentence {number}\n" for number in range(NUM_EXAMPLES)]
+    labels = [(number + (number >= num_correct)) % 2 for number in range(NUM_EXAMPLES)]
+    predictions = [f"{json.dumps({'id': str(i), 'prediction': str(label)})}\n" for i, label in enumerate(labels)]
+    files = {
+        "data/tasks/cola/dev.tsv": lines,
+        "results/predictions/cola/1/predicted/pretrained/cola.jsonl": predictions,
+    }
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("".join(content))
 
 
-def of_answers(name: str, commit: str | None = None) -> Experiment:
-    scores = {"synthetic": False, "rules": {}, "rows": [score_row("cola", "matthews", 50.0)]}
+def with_cola(name: str, commit: str | None = None) -> Experiment:
+    scores = {"rules": {}, "rows": [score_row("cola", "matthews", 50.0)]}
     return Experiment(name, {}, score_rows(scores), {"finetune.seeds": [1]}, commit)
 
 
 def test_compared_with_tests_the_same_examples(results, monkeypatch):
-    """One lies in the workspace, the other is fetched from the cache; what a cache lacks is a dash and no error."""
-    answered(results.parent, 60)
+    """One is in the workspace, the second in the cache; what the cache lacks is a dash and no error."""
+    write_predictions(results.parent, 60)
 
     class Cache:
         def __init__(self, rev: str) -> None:
-            self.right = {"alike": 58, "worse": 30, "gone": None}[rev]
+            self.num_correct = {"alike": 58, "worse": 30, "missing": None}[rev]
 
         def get(self, path: str, target: str, recursive: bool) -> None:
-            if self.right is None:
+            if self.num_correct is None:
                 raise OSError("not in the cache")
-            root = Path(target[: -len(path)])
-            answered(root, self.right)
+            write_predictions(Path(target[: -len(path)]), self.num_correct)
 
     monkeypatch.setattr("dvc.api.DVCFileSystem", Cache)
-    first = of_answers("workspace")
-    alike, worse, gone = (compared_with(first, of_answers(name, name)) for name in ("alike", "worse", "gone"))
-    assert not gone and set(alike) == set(worse) == {("cola", "matthews")}
-    assert worse[("cola", "matthews")]["significant"] and worse[("cola", "matthews")]["difference"] < -50
-    found = alike[("cola", "matthews")]
-    assert not found["significant"] and found["p"] > 0.05 and found["examples_needed"] > QUESTIONS
-    page = render_comparison([first, of_answers("alike", "alike"), of_answers("worse", "worse")])
+    first, key = with_cola("workspace"), ("cola", "matthews")
+    alike, worse, missing = (compared_with(first, with_cola(name, name)) for name in ("alike", "worse", "missing"))
+    assert not missing and set(alike) == set(worse) == {key}
+    assert worse[key]["significant"] and worse[key]["difference"] < -50
+    assert not alike[key]["significant"] and alike[key]["p"] > 0.05 and alike[key]["examples_needed"] > NUM_EXAMPLES
+    page = render_comparison([first, with_cola("alike", "alike"), with_cola("worse", "worse")])
     assert re.search(r"not significant \(\d+ examples needed\)", page) and page.count(": worse") == 1
 
 
 def test_differences_of_other_examples_are_none(results):
-    answered(results.parent, 60)
-    first = of_answers("workspace")
-    other = Folders(of_answers("other", "commit"), results.parent / "other")
-    answered(results.parent / "other", 50)
-    (results.parent / "other/data/tasks/cola/dev.tsv").write_text("0\t1\t\tanother sentence\n")
-    assert differences("cola", "cola", "dev.tsv", [other, Folders(first, results.parent / "first")]) == {}
+    write_predictions(results.parent, 60)
+    second = results.parent / "second"
+    write_predictions(second, 50)
+    (second / "data/tasks/cola/dev.tsv").write_text("0\t1\t\tanother sentence\n")
+    sides = [Folders(with_cola("second", "commit"), second), Folders(with_cola("workspace"), results.parent / "first")]
+    assert differences("cola", "cola", "dev.tsv", sides) == {}
 
 
 BERT, ALBERT = [61.0, 63.0, 62.0], [58.0, 60.5, 58.0]
 
 
 def experiment(name: str, seed: int, architecture: str, score: float, gap: float | None = 1.0) -> Experiment:
-    """A study with one score, and a gap where it has one."""
     summary = {"from_corpus": score} | ({} if gap is None else {"mlm_gap": gap})
-    scores = {"rows": [score_row("mnli", "accuracy", score)], "synthetic": False, "rules": {}}
+    scores = {"rows": [score_row("mnli", "accuracy", score)], "rules": {}}
     params = {"seed": seed, "model.architecture": architecture, "pretrain.keep_checkpoint_steps": [seed]}
     return Experiment(name, summary, score_rows(scores), params)
 
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch, root):
-    """Not in the project's own folder, which may hold the results of a finished study; with its ablations' tables."""
+    """A folder without results of a study, with the tables of ablations."""
     (tmp_path / "workflow").symlink_to(root / "workflow")
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def family(elsewhere) -> list[Experiment]:
-    """Two members, three seeds each, and one more with one seed and no gap."""
+    """Two members of three seeds each, and one of one seed without a gap."""
     return [
         experiment("workspace", 1, "bert", BERT[0]),
         *(experiment(f"family-bert-{seed}", seed, "bert", BERT[seed - 1]) for seed in (3, 2)),
@@ -247,10 +237,10 @@ def family(elsewhere) -> list[Experiment]:
 
 def test_group_ignores_the_seed_alone(family):
     members = group(family)
-    assert [(one.name, one.seeds) for one in members] == [
+    assert [(member.name, member.seeds) for member in members] == [
         ("family-bert", (1, 2, 3)), ("family-albert", (1, 2, 3)), ("family-electra-1", (1,)),
     ]  # fmt: skip
-    assert [one.name for one in group(family[:2])] == ["family-bert"]
+    assert [member.name for member in group(family[:2])] == ["family-bert"]
 
 
 def test_lines_of_means_and_differences_are_scipys(family):
@@ -276,9 +266,8 @@ def test_comparison_difference_within_its_interval_is_not_significant(family):
 
 
 def test_comparison_page_shows_members(family):
-    page = render_comparison(family)
-    parsed = Page(page)
-    assert not parsed.open and "Mean over seeds, with its interval" in page
+    parsed = Page(render_comparison(family))
+    assert not parsed.open and "Mean over seeds, with its interval" in parsed.text
     assert "62.0 ± 2.5" in parsed.text and "58.8 ± 3.6" in parsed.text and "-3.2 ± 1.9" in parsed.text
 
 
@@ -293,6 +282,6 @@ def test_group_counts_equal_runs_once(elsewhere):
         experiment("b-1", 1, "albert", 58.0), experiment("b-1-again", 1, "albert", 58.0),
     ]  # fmt: skip
     members = group(runs)
-    assert [one.seeds for one in members] == [(1,), (1,)]
+    assert [member.seeds for member in members] == [(1,), (1,)]
     assert not any(cell.significant for cell in lines_of(members)[0].cells)
     assert "No two of these experiments differ in their seed alone" in render_comparison(runs)
