@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
@@ -108,12 +108,17 @@ class InterpretationContext:
         """The same architecture with random weights."""
         return self.model.with_random_weights(self.seed, position_init=self.position_init)
 
+    def param(self, name: str) -> Any:
+        """Return a value of the section ``interpretation``; skips the measure if it is empty or 0."""
+        value = getattr(self.params, name)
+        if not value:
+            raise SkipMeasure(f"interpretation.{name} is {'empty' if value == () else value}")
+        return value
+
     @cached_property
     def texts(self) -> tuple[list[Sentence], list[Sentence]]:
         """Sentences of training documents and of validation documents."""
-        if not self.params.words:
-            raise SkipMeasure("interpretation.words is 0")
-        train, test = read_texts(self.sources, self.params.words, self.seed, self.validation)
+        train, test = read_texts(self.sources, self.param("words"), self.seed, self.validation)
         if not train or not test:
             raise SkipMeasure("the text has no training documents, or no validation documents")
         return train, test

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def write_measures(context: InterpretationContext, folder: Path) -> None:
         log.info("%s left out: %s", name, reason)
 
 
-def _collect(parts: dict[str, Callable[[], Any]]) -> Results:
+def _collect(parts: Mapping[str, Callable[[], Any]]) -> Results:
     results, reasons = {}, {}
     for name, part in parts.items():
         try:
@@ -112,10 +112,8 @@ def _probes(context: InterpretationContext) -> Results:
         models = {"model": context.model, "random": context.control}
         return {name: self_similarity(model, context.texts[0], context.seed) for name, model in models.items()}
 
-    return _collect(
-        {task: partial(tags, task) for task in context.specs}
-        | {"capitals": capitalisation, "self-similarity": similarity}
-    )
+    by_task = {task: partial(tags, task) for task in context.specs}
+    return _collect({**by_task, "capitals": capitalisation, "self-similarity": similarity})
 
 
 def _compare_probes(
@@ -182,17 +180,14 @@ def _two_contexts(context: InterpretationContext) -> WordSenses:
 
 def _heads(context: InterpretationContext) -> Results:
     def roles() -> Any:
-        if not context.params.sentences:
-            raise SkipMeasure("interpretation.sentences is 0")
-        sentences = context.texts[1][: context.params.sentences]
+        limit = context.param("sentences")
+        sentences = context.texts[1][:limit]
         return head_roles(context.model, sentences) | {"random": head_roles(context.control, sentences)["roles"]}
 
-    return _collect(
-        {
-            "roles": roles,
-            "relations": lambda: relations(context.model, context.control, context.trees, context.seed),
-        }
-    )
+    def dependencies() -> Any:
+        return relations(context.model, context.control, context.trees, context.seed)
+
+    return _collect({"roles": roles, "relations": dependencies})
 
 
 def _pairs(context: InterpretationContext) -> Results:
@@ -200,12 +195,11 @@ def _pairs(context: InterpretationContext) -> Results:
     if not params.minimal_pairs:
         return {}, {"minimal pairs": "interpretation.minimal_pairs is empty"}
     sets = template_pairs() if "templates" in params.minimal_pairs else {}
-    results, reasons = _collect(
-        {
-            name: partial(judge_word_pairs, model, control, pairs, title, context.seed)
-            for name, (title, pairs) in sets.items()
-        }
-    )
+    by_set = {
+        name: partial(judge_word_pairs, model, control, pairs, title, context.seed)
+        for name, (title, pairs) in sets.items()
+    }
+    results, reasons = _collect(by_set)
     for name in params.pair_sets:
         if model.lacks:
             reasons[name] = model.lacks
@@ -216,17 +210,7 @@ def _pairs(context: InterpretationContext) -> Results:
 
 
 def _completion(context: InterpretationContext) -> Results:
-    model, params = context.model, context.params
-
-    def texts() -> Any:
-        if not params.prompts:
-            raise SkipMeasure("interpretation.prompts is empty")
-        return completions(model, params.prompts)
-
-    def masks() -> Any:
-        if not params.masks:
-            raise SkipMeasure("interpretation.masks is empty")
-        return fill_masks(model, params.masks)
+    model = context.model
 
     def loss() -> Any:
         train, test = (tokenize_words(model, part).ids for part in context.texts)
@@ -234,15 +218,19 @@ def _completion(context: InterpretationContext) -> Results:
         counts = np.bincount(flat, minlength=model.tokenizer.get_vocab_size())
         return loss_by_masks(model, test, counts, context.seed)
 
-    return _collect({"completions": texts, "filled masks": masks, "loss by masks": loss})
+    return _collect({
+        "completions": lambda: completions(model, context.param("prompts")),
+        "filled masks": lambda: fill_masks(model, context.param("masks")),
+        "loss by masks": loss,
+    })  # fmt: skip
 
 
 def _sentences(context: InterpretationContext) -> Results:
-    def shown() -> Any:
+    def attention() -> Any:
         sentences = [Sentence(words_of(text), text) for text in context.params.shown]
         return shown_sentences(context.model, sentences or choose_sentences(context.model, context.texts[1]))
 
-    return _collect({"attention": shown})
+    return _collect({"attention": attention})
 
 
 def _checkpoints(context: InterpretationContext) -> Results:

@@ -147,6 +147,12 @@ class ProbedModel:
         if batch:
             yield batch
 
+    def token_index(self, layout: PackedBatch, positions: Sequence[Sequence[int]]) -> Tensor:
+        """Return the index in the packed texts of some positions of each, which do not count special tokens, int64."""
+        starts = (layout.first + self.num_leading).tolist()
+        by_text = zip(starts, positions, strict=True)
+        return torch.tensor([start + position for start, of_text in by_text for position in of_text], dtype=torch.int64)
+
     @torch.no_grad()
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> tuple[list[Tensor], PackedBatch]:
         """Return the embeddings and every layer's output, [T, H] each, and the layout of the packed texts."""
@@ -164,12 +170,7 @@ class ProbedModel:
         for batch in self.batches(texts):
             ids, token_type_ids, layout = self.pack([texts[number] for number in batch])
             hidden = self.encoder.decode(ids, token_type_ids, layout)
-            index = [
-                start + self.num_leading + position
-                for start, number in zip(layout.first.tolist(), batch, strict=True)
-                for position in positions[number]
-            ]
-            logits = head(hidden[torch.tensor(index, dtype=torch.int64)])
+            logits = head(hidden[self.token_index(layout, [positions[number] for number in batch])])
             log_probs = logits[:, : self.tokenizer.get_vocab_size()].log_softmax(-1)
             results |= zip(batch, log_probs.split([len(positions[number]) for number in batch]), strict=True)
         return [results[number] for number in range(len(texts))]
@@ -236,13 +237,7 @@ def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVecto
         if not batch:
             continue
         states, layout = model.hidden_states([subwords.ids[number] for number in batch])
-        index = torch.tensor(
-            [
-                start + model.num_leading + token
-                for start, number in zip(layout.first.tolist(), batch, strict=True)
-                for token in range(len(subwords.ids[number]))
-            ]
-        )
+        index = model.token_index(layout, [range(len(subwords.ids[number])) for number in batch])
         target = torch.tensor([word for number in batch for word in of_token[number]])
         if vectors is None:
             vectors = torch.zeros(len(states), len(position), states[0].shape[1])

@@ -19,18 +19,22 @@ from pipeline_src.report.columns import ScoreRow, verdict
 from pipeline_src.report.experiments import Experiment, compared_with
 from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, new_axes, svg
 from pipeline_src.report.page import summary_label
-from pipeline_src.report.rendering import environment
+from pipeline_src.report.rendering import render
 from pipeline_src.report.results import SUMMARY, extra_scores
 
 WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}  # may differ between runs of one member
 AVERAGES = ("glue", "from_corpus", "synthetic_glue")  # members are compared by the first of these that they share
 TABLES = Path("workflow/ablations")
-OURS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1"), "Matthews": ("matthews",)}  # the paper's metric -> ours
+METRIC_KEYS = {
+    "accuracy": ("accuracy",),
+    "F1": ("f1", "entity_f1"),
+    "Matthews": ("matthews",),
+}  # the paper's metric -> ours
 SECTIONS = {"members": "Means over seeds", "figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
 
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
-    """Render the comparison; the others are compared with the first experiment."""
+    """Render the comparison of the first experiment with each that follows."""
     first, *peers = experiments
     differences = [{}, *(compared_with(first, peer) for peer in peers)]
     scores = [
@@ -39,22 +43,19 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
     ]
     members = group(experiments)
     means = lines_of(members) if any(len(member.experiments) > 1 for member in members) else []
-    return (
-        environment()
-        .get_template("comparison.html.j2")
-        .render(
-            title="Experiments side by side",
-            sections=list(SECTIONS.items()),
-            experiments=experiments,
-            summaries=_summary_figures(experiments),
-            params=differing(experiments),
-            scores=scores,
-            verdict=lambda difference: verdict(difference, better="better"),
-            ablations=find_ablations(experiments),
-            members=members,
-            means=means,
-            members_picture=picture(members, means),
-        )
+    return render(
+        "comparison.html.j2",
+        title="Experiments side by side",
+        sections=list(SECTIONS.items()),
+        experiments=experiments,
+        summaries=_summary_figures(experiments),
+        params=differing(experiments),
+        scores=scores,
+        verdict=lambda difference: verdict(difference, better="better"),
+        ablations=find_ablations(experiments),
+        members=members,
+        means=means,
+        members_picture=picture(members, means),
     )
 
 
@@ -259,7 +260,7 @@ def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | Non
     """Return the score to compare with a table's figure."""
     if experiment is None:
         return None
-    rows = (experiment.row(key.removesuffix("_m"), name) for name in OURS.get(metric, ()))
+    rows = (experiment.row(key.removesuffix("_m"), name) for name in METRIC_KEYS.get(metric, ()))
     return next((row for row in rows if row is not None), None)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, ORANGE, new_axes, svg
-from pipeline_src.report.rendering import environment, fold_repeats
+from pipeline_src.report.rendering import fold_repeats, render
 from pipeline_src.report.results import Results
 
 FILES = ("probes", "senses", "heads", "pairs", "completion", "sentences", "checkpoints", "contents")
@@ -261,9 +261,9 @@ def render_interpretation(parts: Mapping[str, Any], synthetic: Collection[str] =
     roles = parts.get("heads", {}).get("roles", {}).get("roles")
     # JSON objects do not keep the order of words
     data = values | {"sentences": sentences, "roles": roles, "names": list(words)}
-    template = environment().get_template("interpretation_page.html.j2")
-    return template.render(
-        values,
+    return render(
+        "interpretation_page.html.j2",
+        **values,
         title=f"What the model learnt: {model['title']}",
         sections=[(name, name.capitalize()) for name, content in contents.items() if content],
         sentences=[most_attended(sentence, model) for sentence in sentences],

@@ -14,7 +14,7 @@ from pipeline_src.report import figures
 from pipeline_src.report.columns import FROM_CORPUS, GLUE_AVERAGE, ScoreRow, cells_of_page
 from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
-from pipeline_src.report.rendering import environment
+from pipeline_src.report.rendering import render
 from pipeline_src.report.results import PHASES, SUMMARY, Results, extra_scores, source_losses
 
 PARAMS = Path("params.yaml")
@@ -34,10 +34,10 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
     """Render the page; ``summary`` is the content of ``results/summary.json``."""
     rows, corpus = results.rows, results.corpus
     overlaps = corpus.get("overlap", {}).items()
-    templates = environment()
-    templates.filters["piece"] = piece
     filled = {phase: filled_masks(result) for phase, result in results.pretrain.items()}
-    return templates.get_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        piece=piece,
         title=results.title,
         sections=list(SECTIONS.items()),
         results=results,

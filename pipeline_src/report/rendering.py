@@ -1,4 +1,4 @@
-"""Formats of the values in reports, and the Jinja environment of the pages."""
+"""Formats of the values in reports, and rendering of the pages."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def with_code(text: str) -> Markup:
     return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
-def environment() -> jinja2.Environment:
-    """Return the templates' environment, with ``show`` and ``with_code`` as filters."""
-    templates = jinja2.Environment(
+def render(template: str, **values: Any) -> str:
+    """Render a template, which has the filters ``show`` and ``with_code``."""
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    templates.filters |= {"show": show, "with_code": with_code}
-    return templates
+    environment.filters |= {"show": show, "with_code": with_code}
+    return environment.get_template(template).render(values)

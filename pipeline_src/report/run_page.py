@@ -16,7 +16,7 @@ from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import CORPUS, LOGS, SCORES
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.figures import throughput_panel
-from pipeline_src.report.rendering import environment
+from pipeline_src.report.rendering import render
 from pipeline_src.report.results import PHASES, Results, read_curve
 
 PRICE = 1.0  # default price of an hour of one device
@@ -43,20 +43,17 @@ def render_run(results: Results, price: float) -> str:
     phases = measured_phases(results)
     curves = {phase: LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv" for phase in phases}
     hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
-    return (
-        environment()
-        .get_template("run.html.j2")
-        .render(
-            title=f"{results.title}: this run",
-            sections=[("cost", "Cost"), ("provenance", "Where this comes from")],
-            measured=phases,
-            throughput=throughput_panel({name: read_curve(path) for name, path in curves.items() if path.exists()}),
-            rate=price,
-            price=price * hours,
-            stages=stage_costs(),
-            provenance=provenance(),
-            hashes=data_hashes(),
-        )
+    return render(
+        "run.html.j2",
+        title=f"{results.title}: this run",
+        sections=[("cost", "Cost"), ("provenance", "Where this comes from")],
+        measured=phases,
+        throughput=throughput_panel({name: read_curve(path) for name, path in curves.items() if path.exists()}),
+        rate=price,
+        price=price * hours,
+        stages=stage_costs(),
+        provenance=provenance(),
+        hashes=data_hashes(),
     )
 
 

@@ -59,6 +59,9 @@ def test_write_measures_empty_params_leave_measures_out(project):
     write_measures(replace(context(empty), tasks=()), project / "out")
     assert read_json(project / "out/probes.json") == read_json(project / "out/sentences.json") == {}
     assert set(read_json(project / "out/senses.json")) == {"two contexts"}
+    skipped = read_json(project / "out/contents.json")["skipped"]
+    assert skipped["completions"] == "interpretation.prompts is empty"
+    assert (skipped["roles"], skipped["capitals"]) == ("interpretation.sentences is 0", "interpretation.words is 0")
 
 
 def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):

@@ -16,7 +16,7 @@ from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.columns import score_rows
 from pipeline_src.report.comparison import (
-    OURS,
+    METRIC_KEYS,
     differing,
     find_ablations,
     group,
@@ -108,7 +108,7 @@ def test_read_tables_have_scores_of_the_catalogue(root, monkeypatch):
     known = {(name, metric) for name, eval_set in eval_sets for metric in eval_set.metrics}
     for table in read_tables():
         for key, metric in table["metrics"].items():
-            names = {(key.removesuffix("_m"), ours) for ours in OURS.get(metric, ())}
+            names = {(key.removesuffix("_m"), metric_key) for metric_key in METRIC_KEYS.get(metric, ())}
             assert metric in ("perplexity", "average") or names & known, (table["source"], key)
     assert len(read_tables()) == 8
 

@@ -58,27 +58,18 @@ def test_paper_scores_are_those_of_the_reference_file(root):
     path = root.parent / "shared" / "reference" / "paper_tables.yaml"
     if not path.exists():
         pytest.skip(f"no {path}")
-    bert = yaml.safe_load(path.read_text(encoding="utf-8"))
+    bert, reports = yaml.safe_load(path.read_text(encoding="utf-8")), read_paper()["reports"]
     names = {"mnli accuracy": "mnli_m", "mnli_mm accuracy": "mnli_mm", "glue average": "avg"}
     for model, key in (("BERT-base", "bert_base"), ("BERT-large", "bert_large")):
         table = bert["bert"]["table1_glue_test"]["rows"][key]
-        (ours,) = [
-            report["scores"]
-            for report in read_paper()["reports"]
-            if report["model"] == model and report["source"] == "BERT, table 1"
-        ]
-        assert {names.get(name, name.split(" ")[0]): value for name, value in ours.items()} == table
+        scores = next(r["scores"] for r in reports if (r["model"], r["source"]) == (model, "BERT, table 1"))
+        assert {names.get(name, name.split(" ")[0]): value for name, value in scores.items()} == table
     small = bert["bert_small_models"]["glue_test"]
-    short = {
-        "mnli accuracy": "mnli_m",
-        "mnli_mm accuracy": "mnli_mm",
-        "qnli accuracy": "qnli_v2",
-        "stsb pearson": "stsb_p",
-    }
-    short |= {"stsb spearman": "stsb_s"} | {f"{task} f1": f"{task}_f1" for task in ("mrpc", "qqp")}
-    short |= {f"{task} accuracy": f"{task}_acc" for task in ("mrpc", "qqp")}
-    for report in read_paper()["reports"]:
+    names = {"mnli accuracy": "mnli_m", "mnli_mm accuracy": "mnli_mm", "qnli accuracy": "qnli_v2"}
+    names |= {"stsb pearson": "stsb_p", "stsb spearman": "stsb_s"}
+    names |= {f"{task} {metric}": f"{task}_{metric[:3]}" for task in ("mrpc", "qqp") for metric in ("f1", "accuracy")}
+    for report in reports:
         if "README" in report["source"]:
             table = small[report["model"].removeprefix("BERT-").lower()]
-            shown = {short.get(name, name.split(" ")[0]): value for name, value in report["scores"].items()}
-            assert shown == {name: value for name, value in table.items() if name != "score"}
+            scores = {names.get(name, name.split(" ")[0]): value for name, value in report["scores"].items()}
+            assert scores == {name: value for name, value in table.items() if name != "score"}
