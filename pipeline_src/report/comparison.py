@@ -106,7 +106,7 @@ class Cell:
 
     @property
     def significant(self) -> bool | None:
-        """Whether the difference is larger than its interval; None without a difference."""
+        """True if the difference is larger than its interval; None without a difference."""
         if self.difference is None or self.difference_error is None:
             return None
         return abs(self.difference) > self.difference_error

@@ -1,4 +1,4 @@
-"""What the model learnt: the report's section, and the page interpretation.html."""
+"""The report's section on what the model learnt, and the page interpretation.html."""
 
 from __future__ import annotations
 

@@ -111,10 +111,10 @@ def test_relations_truncated_sentences_are_left_out():
 
 def test_relations_are_measured_on_the_documents_that_do_not_choose_the_head():
     held_out = {tree.sentence.document for tree in trees() if in_validation_split(tree.sentence.document, 1, 0.5)}
-    given = [
+    changed = [
         tree._replace(heads=(1, -1, 3, 2)) if tree.sentence.document in held_out else tree for tree in trees()
     ]  # the object's head is one word before it there
-    rows = {row["relation"]: row for row in relations(planted(-2), planted(0), given, 1, min_words=5)}
+    rows = {row["relation"]: row for row in relations(planted(-2), planted(0), changed, 1, min_words=5)}
     assert rows["obj"]["words"] == len(held_out) and rows["obj"]["direction"] == "dependent to head"
     assert (rows["obj"]["offset"], rows["obj"]["found"], rows["obj"]["found_by_offset"]) == (-2, 0.0, 0.0)
 

@@ -58,10 +58,10 @@ def test_word_vectors_are_means_of_subwords_in_every_layer(model):
 
 
 def test_word_vectors_equal_in_any_batch(model):
-    whole = word_vectors(model, SENTENCES).vectors
-    torch.testing.assert_close(
-        word_vectors(replace(model, batch_tokens=1), SENTENCES).vectors, whole, rtol=1e-5, atol=1e-6
+    one_batch, one_by_one = (
+        word_vectors(replace(model, batch_tokens=limit), SENTENCES).vectors for limit in (model.batch_tokens, 1)
     )
+    torch.testing.assert_close(one_by_one, one_batch, rtol=1e-5, atol=1e-6)
 
 
 def test_tokenize_words_long_sentence_is_truncated_between_words(model):

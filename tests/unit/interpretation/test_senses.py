@@ -1,4 +1,4 @@
-"""One word in two senses, and how alike its vectors are."""
+"""Nearest neighbours of a word in two senses, and the similarity of its vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model learnt, in the report and on its own page."""
+"""The report's section on what the model learnt, and interpretation.html."""
 
 import base64
 import json
