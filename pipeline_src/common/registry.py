@@ -1,6 +1,6 @@
 """Find the members of the family by name: one file each in ``models/`` and ``objectives/``.
 
-A file is a member if it assigns a literal :class:`ArchitectureSpec` or :class:`ObjectiveSpec` to ``SPEC``, which is
+A file is a member if it assigns a literal ``ArchitectureSpec`` or ``ObjectiveSpec`` to ``SPEC``, which is
 read without importing the file, and so without torch.
 """
 
@@ -23,9 +23,9 @@ class ArchitectureSpec:
     """Facts of an architecture in ``models/``.
 
     Attributes:
-        even: size that must be even: ``hidden`` or ``head``.
+        even: size that must be even.
         refused_objectives: objective -> reason why this encoder does not support it.
-        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        refused_pairs: reason why it does not support sentence pairs, if so.
         factorized_embeddings: embeddings may be narrower than the encoder.
         blocks: ``own``, one a layer; ``shared`` by all layers; or ``none``.
         pads_sequences: its attention or recurrence computes on padded sequences, on a GPU too.
@@ -49,11 +49,10 @@ class ObjectiveSpec:
         causal: a token attends only to those before it and itself.
         collator: key of ``pretraining.masking.COLLATORS``.
         needs_teacher: it learns from a pretrained model.
-        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        refused_pairs: reason why it does not support sentence pairs, if so.
         only_architectures: the architectures that support it; empty for all.
         can_continue: it can start from a pretrained model (``pretrain.init_from``).
-        fixed_capacity: its losses ignore filler sequences, predictions and pair labels; see
-            :mod:`pipeline_src.pretraining.capacity`.
+        fixed_capacity: its losses ignore filler sequences, predictions and pair labels (``pretraining/capacity.py``).
     """
 
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -76,7 +75,7 @@ EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # what a member
 
 def member_names(folder: str) -> list[str]:
     """Return the sorted names of the members in ``models`` or ``objectives``, without importing them."""
-    return sorted(name for name, path in _files(folder).items() if _spec_call(path) is not None)
+    return sorted(name for name, path in _files(folder).items() if _spec_call(path, path.stat().st_mtime_ns))
 
 
 def architecture_spec(name: str) -> ArchitectureSpec:
@@ -108,7 +107,7 @@ def load_member(folder: str, name: str) -> Any:
 
 def _spec(folder: str, name: str) -> ArchitectureSpec | ObjectiveSpec:
     path = _files(folder).get(name)
-    call = None if path is None else _spec_call(path)
+    call = None if path is None else _spec_call(path, path.stat().st_mtime_ns)
     if path is None or call is None:
         raise _no_member(folder, name)
     try:
@@ -128,12 +127,8 @@ def _files(folder: str) -> dict[str, Path]:
     }
 
 
-def _spec_call(path: Path) -> ast.Call | None:
-    return _spec_call_of(path, path.stat().st_mtime_ns)
-
-
 @cache
-def _spec_call_of(path: Path, _edited: int) -> ast.Call | None:
+def _spec_call(path: Path, _modified: int) -> ast.Call | None:
     for line in ast.parse(path.read_bytes()).body:
         targets = (
             line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []

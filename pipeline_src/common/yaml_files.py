@@ -21,7 +21,7 @@ def parse_yaml(text: str) -> Any:
     """Return the plain values of a YAML text.
 
     Raises:
-        ValueError: it is not YAML, or has a key twice; one line.
+        ValueError: with a message of one line.
     """
     try:
         return YAML(typ="safe").load(text)

@@ -53,7 +53,7 @@ class PretrainingMachine(TrainingMachine):
     """Settings of pretraining.
 
     Attributes:
-        microbatch_tokens: see :class:`TrainingMachine`; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
+        microbatch_tokens: see ``TrainingMachine``; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
         fixed_capacity: fill microbatches up to a fixed number of tokens, so that no shape depends on a batch; ``auto``:
             on a GPU with ``flash_varlen``, for objectives and architectures that support it.
         capture: replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so small that
@@ -113,7 +113,7 @@ class Machine(Section):
         return {**shared, **{"pretrain": self.pretrain, "finetune": self.finetune}[training].model_dump()}
 
     def choose_code_paths(self) -> None:
-        """Set :data:`PORTABLE` in the environment if wanted; call it before NumPy and torch are imported."""
+        """Set ``PORTABLE`` in the environment if wanted; call it before NumPy and torch are imported."""
         is_x86 = platform.machine() in ("x86_64", "AMD64")  # an Arm CPU has other bits
         if not (self.portable and is_x86) or self.precision == "bfloat16":
             return

@@ -84,7 +84,7 @@ class PretrainParams(Section):
         eval_steps: steps between validations within a phase; null validates only at its end.
         keep_checkpoint_steps: steps, counted over both phases, whose models and moments are kept under ``steps/``
             next to the phase's final model (paper, figure 5).
-        masking: see :class:`Masking`.
+        masking: see ``Masking``.
         teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from, of the study's
             vocabulary; ``catalogue/no-teacher`` for no teacher.
         init_from: model that the first phase goes on from: a folder in Hugging Face's layout or as Google publishes it,

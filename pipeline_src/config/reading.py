@@ -52,7 +52,7 @@ def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete:
         block: class of the section.
         raw: the values.
         path: path of their file.
-        complete: every key must be written, those with a default too; see :func:`missing_keys`.
+        complete: every key must be written, those with a default too; see ``missing_keys``.
     """
     missing = list(missing_keys(block, raw))
     mistakes: list[ErrorDetails] = []

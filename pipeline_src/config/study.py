@@ -34,7 +34,7 @@ TAUGHT = ("classification",)  # kinds of tasks with a teacher's logits; a regres
 
 
 class Study(Section):
-    """One study: every parameter that decides a byte of its results; see also :func:`cross_checks`.
+    """One study: every parameter that decides a byte of its results; see also ``cross_checks``.
 
     ``mask_prob`` (fraction of tokens chosen for prediction, 0.15 in the paper, section 3.1) and ``seed`` are at the top
     because people type ``dvc exp run -S mask_prob=0.2``.
@@ -220,7 +220,7 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
-    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`."""
+    """Turn plain values into a ``Study``; errors as in ``load_study``."""
     study = check_block(Study, raw, path, complete=True)
     for broken, key, hint in cross_checks(study):
         if broken:

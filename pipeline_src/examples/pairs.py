@@ -38,7 +38,7 @@ class PairRules:
         short_seq_prob: probability of a shorter target.
         random_next_prob: probability of a random segment B, or of swapped segments (a chunk of one sentence always gets
             a random B).
-        pairs: a key of :data:`PAIRS`.
+        pairs: a key of ``PAIRS``.
         num_special: special tokens of an example.
     """
 
@@ -85,7 +85,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
         streams: key of (seed, phase, pass) for each pass over the corpus.
 
     Returns:
-        Examples of dtype :data:`SAMPLE_INDEX`, [examples], ordered by document, pass and position.
+        Examples of dtype ``SAMPLE_INDEX``, [examples], ordered by document, pass and position.
     """
     document = np.repeat(np.arange(first, stop), len(streams))
     stream = np.tile(np.asarray(streams, np.uint64), stop - first)

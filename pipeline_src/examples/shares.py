@@ -97,7 +97,7 @@ def mix(shares: Mapping[str, float], dupe_factor: int, draw: Draw, seed: int, ph
 
 @dataclass(frozen=True)
 class SourceMix:
-    """What :func:`mix` drew.
+    """What ``mix`` drew.
 
     Attributes:
         sources: source -> its part.

@@ -82,7 +82,7 @@ class TokenWriter:
     def add(
         self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray, continues: np.ndarray | None = None
     ) -> None:
-        """Append documents; see :class:`EncodedDocuments`.
+        """Append documents; see ``EncodedDocuments``.
 
         Raises:
             OverflowError: an id does not fit the stored dtype.
@@ -195,7 +195,7 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
 
 
 def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
-    """Return the examples of a file, :data:`SAMPLE_INDEX` [examples], through a memory map.
+    """Return the examples of a file, ``SAMPLE_INDEX`` [examples], through a memory map.
 
     Args:
         tokens: number of tokens in the store; None skips the check that every example is within them.

@@ -2,7 +2,7 @@
 
 A GPU then allocates the same memory in every step, compiles each part of the model once, and can replay a captured
 step. Filler tokens are [PAD], in sequences of their own behind the real ones, and filler predictions have the label
-that :func:`torch.nn.functional.cross_entropy` ignores, so losses, correct counts and gradients stay those of the real
+that ``torch.nn.functional.cross_entropy`` ignores, so losses, correct counts and gradients stay those of the real
 sequences.
 """
 

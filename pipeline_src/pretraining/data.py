@@ -64,7 +64,7 @@ class PretrainingBatch:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A microbatch as tensors; see :class:`PretrainingBatch` for those that are not listed.
+    """A microbatch as tensors; see ``PretrainingBatch`` for those that are not listed.
 
     Attributes:
         output_positions: positions whose last hidden state an MLM reads: the predicted tokens and the first token
@@ -153,7 +153,7 @@ class PretrainingExamples:
         vocab_size: upper bound for the ids, checked as they are read; None if they are known to be valid.
 
     Attributes:
-        sources: names of the sources of text, once :meth:`assign_sources` was called.
+        sources: names of the sources of text, once ``assign_sources`` was called.
         source_of: index of the source of each example's first segment, int64 [examples].
     """
 
@@ -303,7 +303,7 @@ def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: in
 
     Returns:
         ``example`` (its number), ``pair`` (the meaning of its label; None without pairs) and ``segments``, lists of
-        :class:`ReadablePiece` as dictionaries.
+        ``ReadablePiece`` as dictionaries.
     """
     numbers = permuted(derive_seed(seed, "shown"), np.arange(min(NUM_SHOWN, len(examples))), len(examples))
     shown = []

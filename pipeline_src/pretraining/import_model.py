@@ -160,7 +160,7 @@ class Imported:
 
     Attributes:
         config: its config.
-        parts: keys of :data:`PARTS` that it has besides the encoder.
+        parts: keys of ``PARTS`` that it has besides the encoder.
         entries: number of entries of its vocabulary.
         tokenizer: its kind, or a WordPiece's case.
     """

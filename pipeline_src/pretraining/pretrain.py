@@ -1,6 +1,6 @@
 """Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
 
-:class:`PhaseTraining` is a phase from its inputs to its outputs; the functions that it calls follow. The objective
+``PhaseTraining`` is a phase from its inputs to its outputs; the functions that it calls follow. The objective
 (``objectives/``) decides what is learned: masked words and next sentences in the paper.
 """
 
@@ -79,7 +79,7 @@ def run(
 
 
 class PhaseTraining:
-    """A phase from its inputs to its outputs. All processes must create it and call :meth:`run`."""
+    """A phase from its inputs to its outputs. All processes must create it and call ``run``."""
 
     def __init__(self, phase: Phase, distributed: Distributed, stop_request: StopRequest) -> None:
         params, last = phase.pretrain, phase.last

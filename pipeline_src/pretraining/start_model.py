@@ -35,7 +35,7 @@ def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParam
 def import_start_model(
     pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams, output: Path
 ) -> list[str]:
-    """Write the model folder; return its parts besides the encoder. Errors as in :func:`run`."""
+    """Write the model folder; return its parts besides the encoder. Errors as in ``run``."""
     with TemporaryDirectory(dir=output) as fetched:
         imported = import_model(fetch_entry(Path(pretrain.init_from), Path(fetched)), output)
     config = imported.config

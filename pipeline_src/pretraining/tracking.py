@@ -20,7 +20,7 @@ TENSORBOARD = "PIPELINE_TENSORBOARD"  # 1 writes TensorBoard's files too, if `te
 class Tracker:
     """Numbers by step in ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws.
 
-    A row is on disk when :meth:`row` returns.
+    A row is on disk when ``row`` returns.
 
     Args:
         folder: such as ``logs/dvclive/phase1``; TensorBoard's is then ``logs/tensorboard/phase1``.

@@ -174,7 +174,7 @@ class ValidationSet:
         return FillMaskSamples(self.examples, self.tokenizer)
 
     def measure(self, objective: PretrainingObjective[Any]) -> dict[str, float]:
-        """Return the objective's metrics on all examples; see :func:`measure_examples`."""
+        """Return the objective's metrics on all examples; see ``measure_examples``."""
         unigram_losses = None
         if objective.predictor is not None:
             unigram_losses = unigram_cross_entropy(self.train_counts)
@@ -199,7 +199,7 @@ def measure_examples(
     Each process measures a part of the batches, and sums are exchanged, so the number of processes changes no metric.
 
     ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``. ``unigram_losses`` are those of
-    :func:`unigram_cross_entropy`, None if no tokens are predicted.
+    ``unigram_cross_entropy``, None if no tokens are predicted.
     """
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
