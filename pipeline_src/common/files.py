@@ -41,7 +41,7 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
     ``{"key": shape, ...}`` for an object with at least these keys, ``{str: shape}`` for one with any keys, or
     ``object``.
     """
-    kind = type(shape) if isinstance(shape, dict | list) else shape
+    kind = shape if isinstance(shape, type) else type(shape)
     if kind is int:
         matches = type(value) is int and value >= 0
     elif kind is float:
@@ -50,14 +50,18 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
         matches = isinstance(value, kind)
     if not matches:
         return f"{path or 'the file'} is {shown(value)}, not {TYPE_NAMES.get(kind, kind.__name__)}"
-    items: list[tuple[Any, Any, str]] = []
     if isinstance(shape, dict):
-        if missing := [key for key in shape if isinstance(key, str) and key not in value]:
+        if missing := [key for key in shape if key is not str and key not in value]:
             return f"{path or 'the file'} lacks {missing[0]}"
-        items = [(value[key], shape.get(key, shape.get(str, object)), f"{path}.{key}".lstrip(".")) for key in value]
+        default = shape.get(str, object)
+        for key, item in value.items():
+            if error := schema_error(item, shape.get(key, default), f"{path}.{key}" if path else key):
+                return error
     elif isinstance(shape, list):
-        items = [(item, shape[0], f"{path}[{number}]") for number, item in enumerate(value)]
-    return next((error for item in items if (error := schema_error(*item))), None)
+        for number, item in enumerate(value):
+            if error := schema_error(item, shape[0], f"{path}[{number}]"):
+                return error
+    return None
 
 
 @contextmanager
@@ -132,17 +136,13 @@ def read_json(path: str | Path, shape: Any = object) -> Any:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except FileNotFoundError:
-        raise PipelineError(
-            "file not found", path, hint="run the stage that makes it, or `dvc pull` to fetch it"
-        ) from None
+        raise PipelineError("file not found", path, hint="run the stage that makes it, or `dvc pull` it") from None
     except (ValueError, RecursionError) as error:
-        raise PipelineError(
-            "not a JSON file", path, where=error, hint="delete it and run its stage again, or fetch it again"
-        ) from None
-    if wrong := schema_error(value, shape):
-        raise PipelineError(
-            "not what its stage writes", wrong, where=path, hint="delete it and run its stage again, or `dvc pull` it"
-        )
+        hint = "delete it and run its stage again, or fetch it again"
+        raise PipelineError("not a JSON file", path, where=error, hint=hint) from None
+    if mismatch := schema_error(value, shape):
+        hint = "delete it and run its stage again, or `dvc pull` it"
+        raise PipelineError("not what its stage writes", mismatch, where=path, hint=hint)
     return value
 
 

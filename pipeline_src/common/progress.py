@@ -55,10 +55,8 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
 
 
 class _TqdmHandler(logging.Handler):
-    """Prints above a running bar."""
-
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        tqdm.write(self.format(record), file=sys.stderr)  # above a running bar
 
 
 class Progress:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pipeline_src.common.errors import PipelineError
 
@@ -66,10 +66,7 @@ class ObjectiveSpec:
     fixed_capacity: bool = False
 
 
-SPECS: dict[str, type[ArchitectureSpec] | type[ObjectiveSpec]] = {
-    "models": ArchitectureSpec,
-    "objectives": ObjectiveSpec,
-}
+Spec = TypeVar("Spec")
 EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # what a member defines in addition to SPEC
 
 
@@ -80,16 +77,12 @@ def member_names(folder: str) -> list[str]:
 
 def architecture_spec(name: str) -> ArchitectureSpec:
     """Return the facts of an architecture, without importing it."""
-    spec = _spec("models", name)
-    assert isinstance(spec, ArchitectureSpec)
-    return spec
+    return _read_spec("models", name, ArchitectureSpec)
 
 
 def objective_spec(name: str) -> ObjectiveSpec:
     """Return the facts of an objective, without importing it."""
-    spec = _spec("objectives", name)
-    assert isinstance(spec, ObjectiveSpec)
-    return spec
+    return _read_spec("objectives", name, ObjectiveSpec)
 
 
 def load_member(folder: str, name: str) -> Any:
@@ -105,18 +98,16 @@ def load_member(folder: str, name: str) -> Any:
     return getattr(member, export)
 
 
-def _spec(folder: str, name: str) -> ArchitectureSpec | ObjectiveSpec:
+def _read_spec(folder: str, name: str, kind: type[Spec]) -> Spec:
     path = _files(folder).get(name)
     call = None if path is None else _spec_call(path, path.stat().st_mtime_ns)
     if path is None or call is None:
         raise _no_member(folder, name)
     try:
-        return SPECS[folder](**{word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
+        return kind(**{word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
     except (TypeError, ValueError) as error:
-        raise PipelineError(
-            "cannot read SPEC", error, where=path,
-            hint=f"give literal keyword arguments of {SPECS[folder].__name__}",
-        ) from error  # fmt: skip
+        hint = f"give literal keyword arguments of {kind.__name__}"
+        raise PipelineError("cannot read SPEC", error, where=path, hint=hint) from error
 
 
 def _files(folder: str) -> dict[str, Path]:
@@ -130,17 +121,13 @@ def _files(folder: str) -> dict[str, Path]:
 @cache
 def _spec_call(path: Path, _modified: int) -> ast.Call | None:
     for line in ast.parse(path.read_bytes()).body:
-        targets = (
-            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == "SPEC" for target in targets):
-            value = line.value  # type: ignore[attr-defined]
-            return value if isinstance(value, ast.Call) else None
+        if isinstance(line, ast.Assign | ast.AnnAssign) and isinstance(line.value, ast.Call):
+            targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+            if any(isinstance(target, ast.Name) and target.id == "SPEC" for target in targets):
+                return line.value
     return None
 
 
 def _no_member(folder: str, name: str) -> PipelineError:
-    kind = EXPORTS[folder].lower()
-    return PipelineError(
-        f"no such {kind}", name, where=f"pipeline_src/{folder}", hint=f"give one of {', '.join(member_names(folder))}"
-    )
+    hint = f"give one of {', '.join(member_names(folder))}"
+    return PipelineError(f"no such {EXPORTS[folder].lower()}", name, where=f"pipeline_src/{folder}", hint=hint)
