@@ -33,10 +33,7 @@ from pipeline_src.stages import STAGES
 TOOLS = {
     "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
-    "show-examples": (
-        "pipeline_src.tools.show_examples",
-        "print pretraining examples as text, with their masks",
-    ),
+    "show-examples": ("pipeline_src.tools.show_examples", "print pretraining examples as text, with their masks"),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
     "ablations": ("pipeline_src.tools.ablations", "print or queue the paper's ablations as DVC experiments"),
     "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
@@ -59,16 +56,14 @@ STATUSES = {
     75: "stopped by a signal, its state saved: run the same command again to continue",
     130: "interrupted (Ctrl-C) before there was a state to save",
 }
-# Errors of the operating system that a user can fix: what to say, and what to do. All others are bugs.
+DISK_FULL = ("no space left on the disk", "free some and run the same command again; nothing half-written is left")
+NO_PERMISSION = ("no permission", "change the permissions of the file or folder, or name another")
+# errors of the operating system that a user can fix: message and hint; all others are bugs
 MISTAKES = {
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT),
-        ("no space left on the disk", "free some and run the same command again; nothing half-written is left"),
-    ),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM),
-        ("no permission", "change the permissions of the file or folder, or name another"),
-    ),
+    errno.ENOSPC: DISK_FULL,
+    errno.EDQUOT: DISK_FULL,
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
     errno.EROFS: ("no permission", "name a folder on a file system that can be written"),
     errno.EISDIR: ("a folder where a file belongs", "name a file, or move the folder away"),
     errno.ENOTDIR: ("a file where a folder belongs", "name a folder, or move the file away"),
@@ -81,23 +76,22 @@ NO_WHEEL = {  # package -> why the lock leaves it out for this Python
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one stage or tool and return the exit status: a key of :data:`STATUSES`, or a tool's own."""
+    """Run one stage or tool and return the exit status: a key of ``STATUSES``, or a tool's own."""
     argv = sys.argv[1:] if argv is None else argv
-    # Threads that wait must sleep, not spin: on a machine with other work, spinning threads made training 3 to 5 times
-    # slower. A thousand turns first, microseconds, last from one product of a small model to the next: on two threads
-    # BERT-Tiny's step takes a fifth less with them. Read when torch is imported.
+    # Waiting threads must sleep: on a busy machine, spinning ones made training 3 to 5 times slower. They spin for
+    # microseconds first, between two products of a small model: on two threads, BERT-Tiny's step takes a fifth less.
+    # Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # Kernels by tensor shape that oneDNN caches: 1,024 by default. Batches of always different sizes fill it: BERT-Tiny
-    # at up to 512 tokens then held 1.4 GB after 2,000 steps, and more with each, instead of 0.6 GB. Read when torch
-    # first computes.
+    # oneDNN caches 1,024 kernels by shape, which batches of always different sizes fill: BERT-Tiny at up to 512 tokens
+    # held 1.4 GB after 2,000 steps instead of 0.6 GB. Read when torch first computes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     try:
         for word in argv:
-            if not _is_text(word):
+            if any("\ud800" <= letter <= "\udfff" for letter in word):  # bytes that are not UTF-8
                 hint = "rename the file, or type it where the terminal's text is UTF-8"
                 raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
-        if argv[:1] == ["verify"]:  # which takes steps of a stage again; before it imports torch
+        if argv[:1] == ["verify"]:  # replays training steps; before it imports torch
             from pipeline_src.config.machine import load_machine
 
             load_machine().choose_code_paths()
@@ -117,19 +111,18 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _stopped("interrupted", 130)
     except BaseException as error:
-        explained = explain(error)
-        if explained is None:
+        mistake = explain(error)
+        if mistake is None:
             raise
-        return _complain(str(explained))
+        return _complain(str(mistake))
     return 0
 
 
 def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
     """Check params.yaml, open the stage's log, run it, and write ``logs/<stage>/<item>.run.json``.
 
-    The log has one message of a mistake that a user can fix, and the traceback of a bug. Time, host and versions are
-    only in the JSON file, never in a tracked output. Under DVC, a stage whose parameters, dependencies or code were
-    edited while it ran fails at its end, so that nothing false is recorded.
+    Time, host and versions are only in the JSON file, never in a tracked output. Under DVC, a stage whose parameters,
+    dependencies or code were edited while it ran fails at its end, so that nothing false is recorded.
     """
     from pipeline_src.config.machine import load_machine
 
@@ -138,7 +131,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
 
     from pipeline_src.code import StageCode
     from pipeline_src.common.dependencies import CHECKS, check_unchanged_files, declared_dependencies, sign
-    from pipeline_src.common.parallel import peak_memory, place, usable_cores
+    from pipeline_src.common.parallel import peak_memory, process_rank, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
     from pipeline_src.config.study import check_unchanged, load_study
 
@@ -146,19 +139,19 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     try:
         dependencies = declared_dependencies(dvc_stage) if dvc_stage else []
     except PipelineError:
-        load_study()  # which says what is wrong in params.yaml
+        load_study()  # names the mistake in params.yaml
         raise
     files = [path for path in dependencies if not path.startswith("code/")]
     signature = sign(files)  # before anything is read
     study = load_study()
-    items = {key: value.partition(f"{name}@")[2] or value for key, value in items.items()}  # of DVC's name of a stage
-    for key, value in items.items():  # they become the names of files
+    items = {key: value.partition(f"{name}@")[2] or value for key, value in items.items()}  # may be DVC's stage name
+    for key, value in items.items():  # become names of files
         try:
             check_name(value)
         except ValueError as error:
             raise PipelineError("not a name", shown(value), where=f"--{key}", hint=str(error)) from None
     item = "-".join(items.values()) or "all"
-    rank = place()[0]
+    rank = process_rank()[0]
     if rank:  # one of several processes that train together: only the first one prints
         item += f".process-{rank}"
         os.environ[PLAIN] = "1"
@@ -168,7 +161,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         check_unchanged_files(signature, files)
         code.check_unchanged(imported=stage.training)
 
-    log_file = open_log(name, item, speaks=not rank)
+    log_file = open_log(name, item, to_stderr=not rank)
     started, clock = datetime.now(UTC), time.monotonic()
     try:
         code = StageCode(path.removeprefix("code/") for path in dependencies if path.startswith("code/"))
@@ -191,8 +184,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         log.error("interrupted")
         raise
     except BaseException as error:
-        explained = explain(error)
-        log.error("failed: %s", explained or error, exc_info=explained is None)
+        mistake = explain(error)
+        log.error("failed: %s", mistake or error, exc_info=mistake is None)
         raise
     finally:
         CHECKS.before_saving = CHECKS.before_finishing = lambda: None  # the stage has ended
@@ -215,29 +208,17 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     )
 
 
-def _is_text(word: str) -> bool:
-    """Return whether a word of the command line was UTF-8; bytes that are not come as surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in word)
-
-
 def explain(error: BaseException) -> PipelineError | None:
     """Return an error that a user can fix; None for a bug."""
     if isinstance(error, PipelineError):
         return error
-    if isinstance(error, OSError):
-        return mistake(error)
+    if isinstance(error, OSError) and error.errno in MISTAKES:
+        what, hint = MISTAKES[error.errno]
+        return PipelineError(what, error.filename or Path.cwd(), hint=hint)
     if is_panic(error):
         hint = "the file that it read is damaged, or its text holds what a pattern in tokenizer.json cannot match"
         return PipelineError("a library in Rust failed", error, hint=f"{hint}: fetch it again")
     return not_installed(error) if isinstance(error, ModuleNotFoundError) else None
-
-
-def mistake(error: OSError) -> PipelineError | None:
-    """Return an error of the operating system as the user's mistake, or None."""
-    if error.errno not in MISTAKES:
-        return None
-    what, hint = MISTAKES[error.errno]
-    return PipelineError(what, error.filename or Path.cwd(), hint=hint)
 
 
 def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
@@ -253,38 +234,26 @@ def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.vers
 
 def _overview() -> str:
     """Return commands and exit statuses, grouped, for the end of the help text."""
-    stages = {name: stage.help for name, stage in STAGES.items()}
-    tools = {name: text for name, (_, text) in TOOLS.items()}
-    return "\n".join(
-        [
-            *_group("stages, in the order of the study (`snakemake all` and `dvc repro` run them):", stages),
-            *_group("tools:", tools),
-            *_group("exit status:", {str(status): text for status, text in STATUSES.items()}),
-            "COMMAND --help shows a command's own options.",
-        ]
-    )
-
-
-def _group(title: str, lines: Mapping[str, str]) -> list[str]:
-    column = 4 + max(map(len, lines))
-    shown = [title]
-    for name, text in lines.items():
-        shown += textwrap.wrap(text, WIDTH, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column)
-    return [*shown, ""]
+    groups = {
+        "stages, in the order of the study (`snakemake all` and `dvc repro` run them):": {
+            name: stage.help for name, stage in STAGES.items()
+        },
+        "tools:": {name: text for name, (_, text) in TOOLS.items()},
+        "exit status:": {str(status): text for status, text in STATUSES.items()},
+    }
+    lines = []
+    for title, texts in groups.items():
+        column = 4 + max(map(len, texts))
+        lines.append(title)
+        for name, text in texts.items():
+            first = f"  {name}".ljust(column)
+            lines += textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * column)
+        lines.append("")
+    return "\n".join([*lines, "COMMAND --help shows a command's own options."])
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line; a word too many is an error with the usage of its command, not of all."""
-    parser, commands = _parser(argv[:1])
-    arguments, left = parser.parse_known_args(argv)
-    if left:
-        hint = "; a text of several words goes in quotes" if arguments.command in TOOLS else ""
-        commands[arguments.command].error(f"unrecognized arguments: {' '.join(left)}{hint}")
-    return arguments
-
-
-def _parser(wanted: list[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """Return the parser of the command line and those of its commands; of the tools, ``wanted`` have arguments."""
+    """Parse the command line; unrecognized arguments print the subcommand's usage."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline_src", usage="%(prog)s COMMAND [options]",
         description="Run one stage of the study, or a tool.",
@@ -301,9 +270,13 @@ def _parser(wanted: list[str]) -> tuple[argparse.ArgumentParser, Mapping[str, ar
             command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
     for name, (_, text) in TOOLS.items():
         command = commands.add_parser(name, description=text)
-        if name in wanted:  # a tool is imported only when it is called
+        if name in argv[:1]:  # a tool is imported only when it is called
             _tool(name)[0](command)
-    return parser, commands.choices
+    arguments, unrecognized = parser.parse_known_args(argv)
+    if unrecognized:
+        hint = "; a text of several words goes in quotes" if arguments.command in TOOLS else ""
+        commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unrecognized)}{hint}")
+    return arguments
 
 
 def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Any]]:
@@ -314,15 +287,14 @@ def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callabl
     return getattr(module, add_arguments), getattr(module, function or "main")
 
 
-def _stopped(said: str, status: int) -> int:
-    """Print how a command was stopped; no further signal changes its status, nor interrupts its end by a traceback.
+def _stopped(message: str, status: int) -> int:
+    """Print how a command was stopped; later signals change neither status nor output.
 
-    A second Ctrl-C is one, and so is `srun --kill-on-bad-exit`, which ends all processes that train together when the
-    first one has ended.
+    There is a second one after Ctrl-C twice, and from ``srun --kill-on-bad-exit`` once another process has ended.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return _complain(f"{said}; run the same command again to continue", status, "stopped")
+    return _complain(f"{message}; run the same command again to continue", status, "stopped")
 
 
 def _complain(text: str, status: int = 2, kind: str = "error") -> int:

@@ -40,31 +40,33 @@ def untracked_entries() -> str | None:
         names = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     except FileNotFoundError:  # no git
         return None
-    known = "`dvc exp save`, `dvc exp run --temp` and clones leave out what git does not know"
-    return f"{known}: git add {' '.join(names)}" if names else None
+    warning = "`dvc exp save`, `dvc exp run --temp` and clones leave out what git does not know"
+    return f"{warning}: git add {' '.join(names)}" if names else None
 
 
 def modules() -> dict[str, str]:
     """Return path below ``code`` -> module of the fingerprint."""
-    found = {name: stage.module for name, stage in STAGES.items() if name != "code"}
-    for folder in MEMBER_FOLDERS:
-        found |= {f"{folder}/{name}": f"pipeline_src.{folder}.{name}" for name in member_names(folder)}
-    return found | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
+    stages = {name: stage.module for name, stage in STAGES.items() if name != "code"}
+    members = [f"{folder}/{name}" for folder in MEMBER_FOLDERS for name in member_names(folder)]
+    return (
+        stages
+        | {name: f"pipeline_src.{name.replace('/', '.')}" for name in members}
+        | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
+    )
 
 
 def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], seeds: Iterable[int]) -> list[str]:
     """Rename text and predictions of sources, tasks and seeds that params.yaml no longer has; return their new paths.
 
-    Stages that read all of ``data/text`` or ``results/predictions`` hash these folders. Under their names they would be
-    part of what dvc.lock records, and such a stage would be stale in a clone, which does not have them. DVC does not
-    see the new names, and nothing is lost if its cache lacks them.
+    Stages hash all of ``data/text`` and ``results/predictions``; with these folders in dvc.lock, such a stage would be
+    stale in a clone, which does not have them. DVC ignores the new names.
     """
     declared = {*map(clean_text, sources), *(task_predictions(task, seed) for task in tasks for seed in seeds)}
     leaves = [path for pattern in (clean_text("*"), task_predictions("*", "*")) for path in Path().glob(str(pattern))]
     moved = []
     for path in sorted(set(leaves) - declared):
-        if path.is_dir() and path.resolve() == Path.cwd() / path:  # no link of the user's leads there
-            aside = path.with_name(f".{path.name}.removed.partial")  # .dvcignore and .gitignore have the form
+        if path.is_dir() and path.resolve() == Path.cwd() / path:  # not through a link
+            aside = path.with_name(f".{path.name}.removed.partial")  # a pattern of .dvcignore and .gitignore
             if aside.exists():
                 shutil.rmtree(aside)
             moved.append(str(path.rename(aside)))
@@ -72,24 +74,24 @@ def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], s
 
 
 def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Write ``code``, and put outputs of no stage aside. As for every stage, params.yaml was checked before."""
+    """Write ``code``, and put aside outputs of no stage; params.yaml was checked before, as for every stage."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
-    if said := untracked_entries():
-        log.warning("%s", said)
+    if warning := untracked_entries():
+        log.warning("%s", warning)
     if moved := put_aside_undeclared_outputs(corpus.sources, tasks, finetune.seeds):
         log.info("outputs of what params.yaml no longer names are now %s; delete them if you like", ", ".join(moved))
-    with atomic_directory(CODE) as written:
+    with atomic_directory(CODE) as folder:
         for name, module in modules().items():
-            (written / name).parent.mkdir(parents=True, exist_ok=True)
-            (written / name).write_text(f"{fingerprint(module)}\n", encoding="utf-8")
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{fingerprint(module)}\n", encoding="utf-8")
 
 
 class StageCode:
-    """The code of a stage when its process starts: the code that DVC will record.
+    """The code of a stage when its process starts, which DVC will record.
 
-    Python reads a module when it is first imported, worker processes import it once more, and data files lie on the
-    disk until they are used. An edit before that would be computed with, but recorded as the code before it.
+    Python reads a module when it is first imported, workers import it again, and data files are read when they are
+    used: an edit before that would be computed with, but recorded as the code before it.
 
     Args:
         names: paths below ``code`` that the stage depends on.
@@ -98,8 +100,9 @@ class StageCode:
     def __init__(self, names: Iterable[str]) -> None:
         module_of = modules()
         self._modules = {name: module_of[name] for name in names}
-        self._signature = sign(self._files())
-        self._sources = {file: file.read_bytes() for file in self._files()}
+        files = self._files()
+        self._signature = sign(files)
+        self._sources = {file: file.read_bytes() for file in files}
         self._recorded = self._read_recorded()
         for name, module in self._modules.items():
             if self._recorded[name] and self._recorded[name] != fingerprint(module):
@@ -115,12 +118,12 @@ class StageCode:
         self.check_unchanged()
 
     def check_unchanged(self, imported: bool = False) -> None:
-        """Compare the code with that at the start; comments and docstrings may have changed.
+        """Compare the code with that at the start, but for comments and docstrings.
 
         Args:
             imported: compare only data files, since all modules were imported before.
         """
-        if self._read_recorded() != self._recorded:  # the stage `code` has run after an edit
+        if self._read_recorded() != self._recorded:  # the stage `code` ran after an edit
             raise _edited(f"{CODE}/")
         before, after = self._signature, sign(self._files())
         for path in sorted(before.keys() | after.keys()):
@@ -130,7 +133,7 @@ class StageCode:
                 raise _edited(path)
 
     def _read_recorded(self) -> dict[str, str]:
-        """Return the fingerprints that DVC records, by content: on another host, ``code`` may write equal ones."""
+        """Return the fingerprints that DVC records; compared by content, since ``code`` may write equal ones again."""
         files = {name: CODE / name for name in self._modules}
         return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
 
@@ -139,10 +142,10 @@ class StageCode:
 
     def _same_statements(self, file: Path) -> bool:
         source = self._sources.get(file)
-        if source is None or file.suffix != ".py" or not file.exists() or (now := file.read_bytes()) == source:
+        if source is None or file.suffix != ".py" or not file.exists() or (edited := file.read_bytes()) == source:
             return False  # the same bytes, written again: an edit that was undone
         try:
-            return statements_of(now) == statements_of(source)
+            return statements_of(edited) == statements_of(source)
         except SyntaxError:
             return False
 

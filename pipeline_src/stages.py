@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a stage's command that only users give, never dvc.yaml.
-
-    Attributes:
-        help: one line.
-        type: converts its text to a value.
-        many: it takes several values.
-    """
+    """An option of a stage's command that only users give, never dvc.yaml; ``many``: it takes several values."""
 
     help: str
     type: Callable[[str], object] = str
@@ -27,11 +21,9 @@ class Stage:
 
     Attributes:
         module: module of its ``run``; with all its imports it is the stage's code (``common.fingerprint``).
-        help: one line.
         blocks: top-level keys of params.yaml, passed to ``run`` by name.
         items: command-line keys of the stage's matrix or foreach, passed to ``run`` by name; if a block has the same
             name, as <stage>_<key>.
-        options: more keys, passed to ``run`` by name if given.
         training: it trains, and gets machine.yaml as ``machine``.
     """
 
@@ -59,9 +51,7 @@ STAGES = {
     ),
     "clean": Stage("pipeline_src.corpus.clean", "files of one source -> clean prose", ("corpus",), ("source",)),
     "train_tokenizer": Stage(
-        "pipeline_src.tokenizer.train_tokenizer",
-        "prose -> vocabulary",
-        ("seed", "corpus", "vocabulary"),
+        "pipeline_src.tokenizer.train_tokenizer", "prose -> vocabulary", ("seed", "corpus", "vocabulary")
     ),
     "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus")),
     "build_examples": Stage(

@@ -25,12 +25,10 @@ def derive_seed(*parts: object) -> int:
 
 
 def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return 64 random bits for each row and column, uint64 of the broadcast shape.
+    """Return 64 random bits for each row and column (such as example and position), uint64 of the broadcast shape.
 
     Args:
-        stream: a key of :func:`derive_seed`, or several of them (uint64).
-        rows: non-negative integers, such as example numbers.
-        columns: non-negative integers, such as positions.
+        stream: key or keys of ``derive_seed``.
     """
     columns = np.asarray(columns, np.uint64)
     with np.errstate(over="ignore"):
@@ -39,35 +37,34 @@ def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) 
 
 
 def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return uniform numbers in [0, 1), float64; see :func:`bits` for the arguments."""
+    """Return uniform numbers in [0, 1), float64 of the broadcast shape."""
     return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers(
     stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int
 ) -> np.ndarray:
-    """Uniform integers in [0, high), int64; ``high`` is at least 1 and broadcasts, the rest is as for :func:`bits`."""
+    """Return uniform integers in [0, high), int64 of the broadcast shape."""
     return (uniform(stream, rows, columns) * high).astype(np.int64)
 
 
-def permuted(stream: int, places: np.ndarray, size: int) -> np.ndarray:
-    """Apply a keyed permutation of [0, size) to ``places``, int64: a shuffle of any size that takes no memory.
+def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
+    """Apply a keyed permutation of [0, size) to ``positions``, int64: a shuffle of any size that takes no memory.
 
-    A Feistel network over the rows and columns of a table that holds ``size`` places with little to spare (Black and
-    Rogaway 2002), walked until the place falls below ``size`` again.
+    A Feistel network over the rows and columns of the smallest table with ``size`` cells (Black and Rogaway 2002),
+    repeated for results of ``size`` or more.
     """
     columns = math.isqrt(size - 1) + 1
-    rows = -(-size // columns)
-    found = places.astype(np.uint64)
-    walking = np.arange(len(found))
-    sides = np.uint64(rows), np.uint64(columns)
-    while len(walking):
-        left, right = np.divmod(found[walking], sides[1])
+    sides = np.uint64(-(-size // columns)), np.uint64(columns)
+    result = positions.astype(np.uint64)
+    pending = np.arange(len(result))
+    while len(pending):
+        left, right = np.divmod(result[pending], sides[1])
         for turn in range(_ROUNDS):
             left, right = right, (left + (bits(stream, right, turn) >> np.uint64(1))) % sides[turn % 2]
-        found[walking] = left * sides[1] + right
-        walking = walking[found[walking] >= size]
-    return found.astype(np.int64)
+        result[pending] = left * sides[1] + right
+        pending = pending[result[pending] >= size]
+    return result.astype(np.int64)
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,9 @@ when it starts, and fails if one differs when it ends: what fails is not recorde
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +29,7 @@ Signature = dict[str, tuple[int, int]]
 
 
 def declared_dependencies(address: str) -> list[str]:
-    """Return the paths that dvc.yaml lists as ``deps`` of a stage, with the study's values filled in.
+    """Return the ``deps`` of a stage in dvc.yaml, with the study's values filled in.
 
     Args:
         address: DVC's name of the stage, such as ``tokenize``, ``clean@wikipedia`` or ``finetune@rte-1``.
@@ -43,7 +45,7 @@ def declared_dependencies(address: str) -> list[str]:
         elif "matrix" in stage:
             lists = {key: _resolve(choices, values) for key, choices in stage["matrix"].items()}
             combinations = (dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values()))
-            (values["item"],) = (each for each in combinations if "-".join(map(str, each.values())) == item)
+            (values["item"],) = (chosen for chosen in combinations if "-".join(map(str, chosen.values())) == item)
         return [re.sub(EXPRESSION, lambda match: str(_value(values, match[1])), text) for text in stage.get("deps", [])]
     except (OSError, ValueError, TypeError, KeyError) as error:
         hint = "use only `${key}` of params.yaml there, `foreach` and `matrix`, as the other stages do"
@@ -51,19 +53,16 @@ def declared_dependencies(address: str) -> list[str]:
 
 
 def _resolve(given: Any, values: Mapping[str, Any]) -> Any:
-    """Return what ``foreach`` or ``matrix`` is over: written there, or an expression for it."""
+    """Return the items of ``foreach`` or ``matrix``, which are literal or an expression."""
     return _value(values, re.fullmatch(EXPRESSION, given)[1]) if isinstance(given, str) else given  # type: ignore[index]
 
 
 def _value(values: Mapping[str, Any], expression: str) -> Any:
-    found: Any = values
-    for key in expression.split("."):
-        found = found[key]
-    return found
+    return functools.reduce(operator.getitem, expression.split("."), values)  # type: ignore[arg-type]
 
 
 def sign(paths: Iterable[str | Path]) -> Signature:
-    """Return the signature of all files at these paths and below; of a missing path there is none."""
+    """Return the signature of all files at these paths and below; missing paths are left out."""
     return {file: (state.st_size, state.st_mtime_ns) for path in paths for file, state in _files(path)}
 
 
@@ -86,25 +85,21 @@ def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> Non
     after = sign(paths)
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     if changed:
-        others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise PipelineError(
-            "a dependency changed while the stage ran; what it made is not recorded", f"{changed[0]}{others}",
+            "a dependency changed while the stage ran; what it made is not recorded", f"{changed[0]}{more}",
             hint="if the edit is meant to stay, start again (`snakemake all` or `dvc repro`); else put it back first",
         )  # fmt: skip
 
 
 @dataclass
 class Checks:
-    """Checks of this process's stage against edits; both raise PipelineError, and do nothing outside of DVC.
+    """Checks of this process's stage against edits; both raise PipelineError, and do nothing outside of DVC."""
 
-    Attributes:
-        before_saving: called before a checkpoint or an intermediate result is saved, so that none is computed from
-            edited inputs.
-        before_finishing: called before checkpoints are deleted, so that a refused training continues from the last one.
-    """
-
-    before_saving: Callable[[], None] = lambda: None
-    before_finishing: Callable[[], None] = lambda: None
+    before_saving: Callable[[], None] = lambda: None  # no checkpoint or cache is computed from edited inputs
+    before_finishing: Callable[[], None] = lambda: (
+        None
+    )  # before checkpoints are deleted: training can continue from them
 
 
 CHECKS = Checks()

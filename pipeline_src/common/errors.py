@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-LONGEST = 2_000  # characters of each part of an error
+MAX_LENGTH = 2_000  # characters of each part of an error
 
 
 class PipelineError(Exception):
@@ -33,12 +33,10 @@ class PipelineError(Exception):
         return _rebuild, (self.what, self.value, self.where, self.hint)
 
 
-def _printable(said: object) -> str:
-    """Foreign text, cut, without control codes and unprintable characters."""
-    text = str(said)
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    if text.replace("\n", "").isprintable():
-        return text
+def _printable(value: object) -> str:
+    """Truncate text, and escape control codes and unprintable characters."""
+    text = str(value)
+    text = text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
         for letter in text
@@ -46,7 +44,7 @@ def _printable(said: object) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a library in Rust failed on its input; pyo3's class is no Exception and cannot be imported."""
+    """Return whether a library in Rust panicked; pyo3's class is no Exception and cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 

@@ -17,56 +17,51 @@ from typing import IO, Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import shown
 
-READ_AT_ONCE = 1 << 24  # bytes
+BLOCK_SIZE = 1 << 24  # bytes
 
 
 def checksum(path: Path) -> int:
-    """Return the CRC-32C of a file, computed at several GB/s: it detects damage, not manipulation."""
+    """Return the CRC-32C of a file: several GB/s; detects damage, not manipulation."""
     import google_crc32c  # `doctor` runs before anything is installed
 
     running = google_crc32c.Checksum()
     with open(path, "rb") as file:
-        while content := file.read(READ_AT_ONCE):
+        while content := file.read(BLOCK_SIZE):
             running.update(content)
     return int.from_bytes(running.digest(), "big")
 
 
-def schema_error(value: Any, shape: Any, place: str = "") -> str | None:
+TYPE_NAMES = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object", list: "a list"}
+
+
+def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
     """Return the first mismatch of a JSON value with a shape, or None.
 
     A shape is a type (``int``: a non-negative whole number; ``float``: any finite number), ``[shape]`` for a list,
     ``{"key": shape, ...}`` for an object with at least these keys, ``{str: shape}`` for one with any keys, or
     ``object``.
     """
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return _said(value, place, "an object")
-        if missing := [key for key in shape if isinstance(key, str) and key not in value]:
-            return f"{place or 'the file'} lacks {missing[0]}"
-        pairs = [(key, shape.get(key, shape.get(str))) for key in value]
-        inner = (schema_error(value[key], of, f"{place}.{key}".lstrip(".")) for key, of in pairs if of is not None)
-        return next((found for found in inner if found), None)
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return _said(value, place, "a list")
-        inner = (schema_error(one, shape[0], f"{place}[{number}]") for number, one in enumerate(value))
-        return next((found for found in inner if found), None)
-    return None if _is_plain(value, shape) else _said(value, place, NAMES.get(shape, shape.__name__))
-
-
-NAMES = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object", list: "a list"}
-
-
-def _is_plain(value: Any, kind: type) -> bool:
+    kind = shape if isinstance(shape, type) else type(shape)
     if kind is int:
-        return type(value) is int and value >= 0
-    if kind is float:
-        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # of 9e999, isfinite is an error
-    return isinstance(value, kind)
-
-
-def _said(value: Any, place: str, wanted: str) -> str:
-    return f"{place or 'the file'} is {shown(value)}, not {wanted}"
+        matches = type(value) is int and value >= 0
+    elif kind is float:
+        matches = type(value) in (int, float) and abs(value) <= sys.float_info.max  # isfinite raises for 10**400
+    else:
+        matches = isinstance(value, kind)
+    if not matches:
+        return f"{path or 'the file'} is {shown(value)}, not {TYPE_NAMES.get(kind, kind.__name__)}"
+    if isinstance(shape, dict):
+        if missing := [key for key in shape if key is not str and key not in value]:
+            return f"{path or 'the file'} lacks {missing[0]}"
+        default = shape.get(str, object)
+        for key, item in value.items():
+            if error := schema_error(item, shape.get(key, default), f"{path}.{key}" if path else key):
+                return error
+    elif isinstance(shape, list):
+        for number, item in enumerate(value):
+            if error := schema_error(item, shape[0], f"{path}[{number}]"):
+                return error
+    return None
 
 
 @contextmanager
@@ -136,34 +131,30 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, shape: Any = object) -> Any:
-    """Read a JSON file of a ``shape`` (see :func:`schema_error`)."""
+    """Read a JSON file, whose value has a ``shape`` of ``schema_error``."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except FileNotFoundError:
-        raise PipelineError(
-            "file not found", path, hint="run the stage that makes it, or `dvc pull` to fetch it"
-        ) from None
+        raise PipelineError("file not found", path, hint="run the stage that makes it, or `dvc pull` it") from None
     except (ValueError, RecursionError) as error:
-        raise PipelineError(
-            "not a JSON file", path, where=error, hint="delete it and run its stage again, or fetch it again"
-        ) from None
-    if wrong := schema_error(value, shape):
-        raise PipelineError(
-            "not what its stage writes", wrong, where=path, hint="delete it and run its stage again, or `dvc pull` it"
-        )
+        hint = "delete it and run its stage again, or fetch it again"
+        raise PipelineError("not a JSON file", path, where=error, hint=hint) from None
+    if mismatch := schema_error(value, shape):
+        hint = "delete it and run its stage again, or `dvc pull` it"
+        raise PipelineError("not what its stage writes", mismatch, where=path, hint=hint)
     return value
 
 
 def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:
-    """Yield the values of a file that has a JSON value per line, as :func:`parse_json_line` reads them."""
+    """Yield the values of a file with a JSON value per line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             yield parse_json_line(line, shape, what, f"{path}:{number}", hint)
 
 
 def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
-    """Return the JSON value of a ``shape`` (see :func:`schema_error`) that a line holds."""
+    """Return the JSON value in a line, which has a ``shape`` of ``schema_error``."""
     try:
         value = json.loads(line)
         wrong = schema_error(value, shape)
@@ -202,10 +193,7 @@ def hash_file(path: str | Path) -> str:
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """Convert the operating system's errors from a library in Rust, such as safetensors, to OSError.
-
-    Such libraries have their own classes of errors, which would hide a full disk.
-    """
+    """Convert errors of a library in Rust (safetensors) that wrap one of the operating system to OSError."""
     try:
         yield
     except Exception as error:

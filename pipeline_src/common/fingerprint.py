@@ -26,10 +26,7 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
     """Return sixteen hexadecimal digits for the code of a module and all its imports, the same in every Python.
 
     Args:
-        module: such as ``pipeline_src.pretraining.pretrain``.
-        members: modules that it loads by name, from :data:`MEMBER_FOLDERS`; one that is not below ``root`` (added
-            to the package's path) is not covered.
-        root: the project's root.
+        members: modules that it loads by name, from ``MEMBER_FOLDERS``; those outside of ``root`` are not covered.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -44,7 +41,7 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
 
 
 def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
-    """Return the files of code and of data that a fingerprint covers; arguments as of :func:`fingerprint`."""
+    """Return the files of code and of data that a fingerprint covers."""
     named = [module, *(member for member in members if _file(member, root))]
     files = sorted({file for name in named for file in imported_files(name, root)})
     folders = {root / Path(file).parent for file in files}
@@ -97,7 +94,7 @@ def statements_of(source: bytes) -> str:
     for node in ast.walk(tree):
         for block in BLOCKS:
             if isinstance(statements := getattr(node, block, None), list):
-                setattr(node, block, [each for each in statements if not _is_text(each)])
+                setattr(node, block, [statement for statement in statements if not _is_text(statement)])
     return _dump(tree)
 
 
@@ -115,7 +112,6 @@ def _dump(node: object) -> str:
 
 @cache
 def _file(module: str, root: Path) -> Path | None:
-    """Return the file of a module of the project, or None."""
     base = root.joinpath(*module.split("."))
     return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
 
@@ -136,12 +132,10 @@ def _imports(file: Path, package: str) -> list[str]:
 
 @cache
 def _is_docstring_only(file: Path) -> bool:
-    """Return whether a file is an ``__init__.py`` with only a docstring."""
     return file.name == "__init__.py" and all(map(_is_text, ast.parse(file.read_bytes()).body))
 
 
 def _import_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the imports among statements and in their blocks."""
     for node in statements:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node

@@ -12,7 +12,7 @@ import re
 
 from pipeline_src.common.errors import PipelineError
 
-LONGEST = 100  # characters: a file's name, of up to 255 bytes, may have several
+MAX_NAME_LENGTH = 100  # a file's name, of up to 255 bytes, may have several
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _COMPONENT = re.compile(r"\w[^\x00-\x1f\x7f/\\]*")
@@ -24,8 +24,8 @@ def check_name(name: str) -> str:
     Raises:
         ValueError: it is not a name.
     """
-    if not _NAME.fullmatch(name) or len(name) > LONGEST:
-        rule = f"letters, digits, - and _ (ASCII, at most {LONGEST}), and begins with a letter or digit"
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+        rule = f"letters, digits, - and _ (ASCII, at most {MAX_NAME_LENGTH}), and begins with a letter or digit"
         raise ValueError(f"a name is of {rule}, unlike {shown(name)}")
     return name
 
@@ -37,7 +37,7 @@ def check_path(path: str) -> str:
         ValueError: it is absolute, empty, or has a component such as ``..``.
     """
     components = path.split("/")
-    if not all(_COMPONENT.fullmatch(each) and len(each.encode(errors="replace")) <= 255 for each in components):
+    if not all(_COMPONENT.fullmatch(part) and len(part.encode(errors="replace")) <= 255 for part in components):
         raise ValueError(f"a path stays below its folder, names of files with / between them, unlike {shown(path)}")
     return path
 
@@ -53,33 +53,31 @@ def check_file_name(name: str) -> str:
     return name
 
 
-def shown(text: object, most: int = LONGEST) -> str:
-    """Return a value for an error in Python's spelling, cut, so that no control code reaches a terminal."""
+def shown(text: object, max_length: int = 100) -> str:
+    """Return a value for an error in Python's spelling, truncated, without control codes."""
     spelled = ascii(text) if not isinstance(text, str) or not text.isprintable() else repr(text)
-    return spelled if len(spelled) <= most else f"{spelled[:most]}…"
+    return spelled if len(spelled) <= max_length else f"{spelled[:max_length]}…"
 
 
-def shown_text(text: object, most: int = 300) -> str:
+def shown_text(text: object, max_length: int = 300) -> str:
     """Return a library's message without line ends and control codes."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))[:most]
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))[:max_length]
 
 
 def as_text(text: str) -> str:
     """Return foreign text as one line of Markdown: without HTML, table cells and control codes."""
-    safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, most=len(text) * 5)
+    safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, max_length=len(text) * 5)
     return safe.replace("<", "&lt;").replace("|", r"\|")
 
 
-def number_of(unit: str, name: str, usual: float, least: float = 0, most: float = math.inf) -> float:
-    """Return the number in ``$name``, or the usual one if it is unset."""
-    wanted = os.environ.get(name, str(usual))
+def number_of(unit: str, name: str, default: float, minimum: float = 0, maximum: float = math.inf) -> float:
+    """Return the number in the environment variable ``name``."""
+    value = os.environ.get(name, str(default))
     try:
-        number = float(wanted)
+        number = float(value)
     except ValueError:
         number = math.nan
-    if not least <= number <= most or math.isinf(number):  # nor NaN
-        up_to = "or more" if math.isinf(most) else f"up to {most:,g}"
-        raise PipelineError(
-            f"not a number of {unit}", wanted, where=f"${name}", hint=f"set it to {least:g} {up_to}, or unset it"
-        )
+    if not minimum <= number <= maximum or math.isinf(number):  # nor NaN
+        limits = f"{minimum:g} " + ("or more" if math.isinf(maximum) else f"up to {maximum:,g}")
+        raise PipelineError(f"not a number of {unit}", value, where=f"${name}", hint=f"set it to {limits}, or unset it")
     return number

@@ -34,10 +34,10 @@ def peak_memory() -> int:
 
 def count_workers() -> int:
     """Return this stage's number of workers: ``$PIPELINE_WORKERS`` (set by Snakemake), else all usable cores."""
-    wanted = os.environ.get(WORKERS) or str(usable_cores())
-    if not wanted.isdecimal() or int(wanted) < 1:
-        raise PipelineError("not a number of workers", wanted, where=f"${WORKERS}", hint="set it to 1 or more")
-    return int(wanted)
+    value = os.environ.get(WORKERS) or str(usable_cores())
+    if not value.isdecimal() or int(value) < 1:
+        raise PipelineError("not a number of workers", value, where=f"${WORKERS}", hint="set it to 1 or more")
+    return int(value)
 
 
 def map_in_order(
@@ -46,9 +46,9 @@ def map_in_order(
     """Yield ``function(item)`` for every item, in order; at most two items per worker are pending.
 
     Args:
-        function: a top-level function of a module, or a ``functools.partial`` of one; runs in other processes.
+        function: a top-level function of a module, or a ``functools.partial`` of one.
         items: read as workers become free.
-        workers: number of processes; None for :func:`count_workers`. With one, everything runs in this process.
+        workers: number of processes; None for ``count_workers``. With one, everything runs in this process.
     """
     workers = workers or count_workers()
     if workers == 1:
@@ -58,7 +58,7 @@ def map_in_order(
     # the modules of `function` once
     context = get_context("forkserver")
     context.set_forkserver_preload([getattr(function, "func", function).__module__])
-    others = set(active_children())
+    earlier = set(active_children())
     pool = ProcessPoolExecutor(workers, mp_context=context)
     waiting: deque[Future[Result]] = deque()
     try:
@@ -69,7 +69,7 @@ def map_in_order(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool:
-        for worker in set(active_children()) - others:  # the pool does not kill one that was just starting,
+        for worker in set(active_children()) - earlier:  # the pool does not kill one that was just starting,
             worker.kill()  # and would wait for it forever
         raise PipelineError(
             "a worker process was killed", f"{workers} workers", where="usually for lack of memory",
@@ -79,36 +79,35 @@ def map_in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def place() -> tuple[int, int, int]:
+def process_rank() -> tuple[int, int, int]:
     """Return rank, world size and local rank, from torchrun's variables or else srun's.
 
     ``SLURM_STEP_NUM_TASKS`` is set only by srun, not in a batch script that runs one process of a larger allocation.
     """
     environment = os.environ
     if "RANK" in environment:
-        rank, size, local_rank = "RANK", _launched("WORLD_SIZE", least=1), _launched("LOCAL_RANK")
+        rank, size, local_rank = "RANK", _launched("WORLD_SIZE", minimum=1), _launched("LOCAL_RANK")
         if size > 1 and "MASTER_ADDR" not in environment:
             raise _not_launched("a variable that the launcher sets is missing", None, "MASTER_ADDR")
     else:
-        size = _launched("SLURM_STEP_NUM_TASKS", "1", least=1)
+        size = _launched("SLURM_STEP_NUM_TASKS", "1", minimum=1)
         if size == 1 or "SLURM_PROCID" not in environment:
             return 0, 1, 0
         rank, local_rank = "SLURM_PROCID", _launched("SLURM_LOCALID", "0")
         environment.setdefault("MASTER_ADDR", _first_host(environment))
         environment.setdefault("MASTER_PORT", str(PORT + _launched("SLURM_JOB_ID", "0") % 1000))
     if size > 1:
-        _launched("MASTER_PORT", most=65_535)
-    return _launched(rank, most=size - 1), size, local_rank
+        _launched("MASTER_PORT", maximum=65_535)
+    return _launched(rank, maximum=size - 1), size, local_rank
 
 
-def _launched(name: str, usual: str | None = None, least: int = 0, most: int = 10**9) -> int:
-    """A whole number set by a launcher in the environment."""
-    value = os.environ.get(name, usual)
+def _launched(name: str, default: str | None = None, minimum: int = 0, maximum: int = 10**9) -> int:
+    """Return a whole number that a launcher sets in the environment."""
+    value = os.environ.get(name, default)
     if value is None:
         raise _not_launched("a variable that the launcher sets is missing", None, name)
-    if not re.fullmatch("[0-9]{1,10}", value) or not least <= int(value) <= most:
-        up_to = f" up to {most}" if most < 10**9 else " or more"
-        raise _not_launched(f"not a whole number of {least}{up_to}", value, name)
+    if not re.fullmatch("[0-9]{1,10}", value) or not minimum <= int(value) <= maximum:
+        raise _not_launched(f"not a whole number from {minimum} to {maximum:,}", value, name)
     return int(value)
 
 
@@ -121,7 +120,7 @@ def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
 
 
 def _first_host(environment: Mapping[str, str]) -> str:
-    """The first machine of a step: ``rack[0-1]node[03-05,9],x`` begins with ``rack0node03``."""
+    """Return the first host of a step: ``rack0node03`` of ``rack[0-1]node[03-05,9],x``."""
     listed = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else listed)

@@ -26,15 +26,15 @@ NOTES: dict[str, Callable[[float], str]] = {  # numbers that are not printed as 
 }
 
 
-def open_log(stage: str, item: str, speaks: bool = True) -> Path:
-    """Send the stage's messages to ``logs/<stage>/<item>.log`` and, if it ``speaks``, to stderr.
+def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
+    """Send the stage's messages to ``logs/<stage>/<item>.log``, and to stderr.
 
-    The file is overwritten if the last run finished. After one that was stopped, killed or failed, its messages stay
-    and those of this run follow after a separator.
+    The log of a run that did not finish is continued after a separator; others are overwritten.
     """
     path = LOGS / stage / f"{item}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
-    continues = path.exists() and not _finished(path)
+    last = path.read_text(encoding="utf-8", errors="replace").rpartition(f"{SEPARATOR}\n")[2] if path.exists() else ""
+    continues = path.exists() and f" INFO {DONE} " not in last
     if continues:
         with open(path, "a", encoding="utf-8") as file:
             file.write(f"{SEPARATOR}\n")
@@ -49,30 +49,21 @@ def open_log(stage: str, item: str, speaks: bool = True) -> Path:
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints the error that ends a stage
     to_terminal.setFormatter(logging.Formatter(f"[{stage} {item}] %(message)s"))
     log.addHandler(to_file)
-    if speaks:
+    if to_stderr:
         log.addHandler(to_terminal)
     return path
 
 
-def _finished(path: Path) -> bool:
-    """Return whether the last run in a log finished."""
-    last = path.read_text(encoding="utf-8", errors="replace").rpartition(f"{SEPARATOR}\n")[2]
-    return f" INFO {DONE} " in last
-
-
 class _TqdmHandler(logging.Handler):
-    """Prints above a running bar."""
-
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        tqdm.write(self.format(record), file=sys.stderr)  # above a running bar
 
 
 class Progress:
     """A count of work done, shown as a bar with ETA on a terminal and as a line every 20 s elsewhere.
 
     Args:
-        what: the work in a word or two ("masking", "fine-tuning cola").
-        total: total units of work; None if unknown.
+        total: units of work; None if unknown.
         unit: name of one unit ("article", "step", "B" for bytes).
         initial: units done by an earlier run, which do not count for rate and ETA.
     """
@@ -82,20 +73,10 @@ class Progress:
         self.done = initial
         self.note = ""
         self._start = self._last = time.monotonic()
-        interactive = sys.stderr.isatty() and PLAIN not in os.environ
-        self._bar = (
-            tqdm(
-                desc=what,
-                total=total,
-                unit=unit,
-                unit_scale=unit == "B",
-                initial=initial,
-                file=sys.stderr,
-                dynamic_ncols=True,
-            )
-            if interactive
-            else None
-        )
+        self._bar = None
+        if sys.stderr.isatty() and PLAIN not in os.environ:
+            options = {"unit": unit, "unit_scale": unit == "B", "initial": initial, "dynamic_ncols": True}
+            self._bar = tqdm(desc=what, total=total, file=sys.stderr, **options)
 
     def __enter__(self) -> Progress:
         return self
@@ -105,10 +86,7 @@ class Progress:
             self._bar.close()
 
     def advance(self, amount: float = 1, **numbers: float) -> None:
-        """Count ``amount`` more units as done; show ``numbers`` (loss=…, …) at the end of the bar or line.
-
-        Those in :data:`NOTES` have their own format, such as ``tok/s 12.3k, MFU 41 %``.
-        """
+        """Count ``amount`` more units as done; show ``numbers`` (loss=…, …) at the end of the bar or line."""
         self.done += amount
         if numbers:
             self.note = ", ".join(
@@ -128,8 +106,8 @@ class Progress:
         rate = (self.done - self.initial) / seconds if seconds else 0.0
         text = f"{self.what}: {self.done:,.0f}"
         if self.total:
-            left = duration((self.total - self.done) / rate) if rate else "unknown time"
-            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {left} left"
+            remaining = duration((self.total - self.done) / rate) if rate else "unknown time"
+            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {remaining} left"
         else:
             text += f" {self.unit}, {rate:,.1f}/s"
         return f"{text}, {self.note}" if self.note else text
@@ -139,12 +117,12 @@ def duration(seconds: float) -> str:
     """Format seconds: ``59 s``, and from two minutes ``0:02:30``, ``1:02:33``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def track(items: Iterable[T], what: str, unit: str, total: float | None = None) -> Iterator[T]:
-    """Yield ``items``, counting each in a :class:`Progress`."""
+    """Yield ``items``, showing their progress."""
     with Progress(what, total, unit) as progress:
         for item in items:
             yield item

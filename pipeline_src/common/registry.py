@@ -1,6 +1,6 @@
 """Find the members of the family by name: one file each in ``models/`` and ``objectives/``.
 
-A file is a member if it assigns a literal :class:`ArchitectureSpec` or :class:`ObjectiveSpec` to ``SPEC``, which is
+A file is a member if it assigns a literal ``ArchitectureSpec`` or ``ObjectiveSpec`` to ``SPEC``, which is
 read without importing the file, and so without torch.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pipeline_src.common.errors import PipelineError
 
@@ -23,9 +23,9 @@ class ArchitectureSpec:
     """Facts of an architecture in ``models/``.
 
     Attributes:
-        even: size that must be even: ``hidden`` or ``head``.
+        even: size that must be even.
         refused_objectives: objective -> reason why this encoder does not support it.
-        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        refused_pairs: reason why it does not support sentence pairs, if so.
         factorized_embeddings: embeddings may be narrower than the encoder.
         blocks: ``own``, one a layer; ``shared`` by all layers; or ``none``.
         pads_sequences: its attention or recurrence computes on padded sequences, on a GPU too.
@@ -49,11 +49,10 @@ class ObjectiveSpec:
         causal: a token attends only to those before it and itself.
         collator: key of ``pretraining.masking.COLLATORS``.
         needs_teacher: it learns from a pretrained model.
-        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        refused_pairs: reason why it does not support sentence pairs, if so.
         only_architectures: the architectures that support it; empty for all.
         can_continue: it can start from a pretrained model (``pretrain.init_from``).
-        fixed_capacity: its losses ignore filler sequences, predictions and pair labels; see
-            :mod:`pipeline_src.pretraining.capacity`.
+        fixed_capacity: its losses ignore filler sequences, predictions and pair labels (``pretraining/capacity.py``).
     """
 
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -67,30 +66,23 @@ class ObjectiveSpec:
     fixed_capacity: bool = False
 
 
-SPECS: dict[str, type[ArchitectureSpec] | type[ObjectiveSpec]] = {
-    "models": ArchitectureSpec,
-    "objectives": ObjectiveSpec,
-}
+Spec = TypeVar("Spec")
 EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # what a member defines in addition to SPEC
 
 
 def member_names(folder: str) -> list[str]:
     """Return the sorted names of the members in ``models`` or ``objectives``, without importing them."""
-    return sorted(name for name, path in _files(folder).items() if _spec_call(path) is not None)
+    return sorted(name for name, path in _files(folder).items() if _spec_call(path, path.stat().st_mtime_ns))
 
 
 def architecture_spec(name: str) -> ArchitectureSpec:
     """Return the facts of an architecture, without importing it."""
-    spec = _spec("models", name)
-    assert isinstance(spec, ArchitectureSpec)
-    return spec
+    return _read_spec("models", name, ArchitectureSpec)
 
 
 def objective_spec(name: str) -> ObjectiveSpec:
     """Return the facts of an objective, without importing it."""
-    spec = _spec("objectives", name)
-    assert isinstance(spec, ObjectiveSpec)
-    return spec
+    return _read_spec("objectives", name, ObjectiveSpec)
 
 
 def load_member(folder: str, name: str) -> Any:
@@ -106,18 +98,16 @@ def load_member(folder: str, name: str) -> Any:
     return getattr(member, export)
 
 
-def _spec(folder: str, name: str) -> ArchitectureSpec | ObjectiveSpec:
+def _read_spec(folder: str, name: str, kind: type[Spec]) -> Spec:
     path = _files(folder).get(name)
-    call = None if path is None else _spec_call(path)
+    call = None if path is None else _spec_call(path, path.stat().st_mtime_ns)
     if path is None or call is None:
         raise _no_member(folder, name)
     try:
-        return SPECS[folder](**{word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
+        return kind(**{word.arg or "": ast.literal_eval(word.value) for word in call.keywords})
     except (TypeError, ValueError) as error:
-        raise PipelineError(
-            "cannot read SPEC", error, where=path,
-            hint=f"give literal keyword arguments of {SPECS[folder].__name__}",
-        ) from error  # fmt: skip
+        hint = f"give literal keyword arguments of {kind.__name__}"
+        raise PipelineError("cannot read SPEC", error, where=path, hint=hint) from error
 
 
 def _files(folder: str) -> dict[str, Path]:
@@ -128,24 +118,16 @@ def _files(folder: str) -> dict[str, Path]:
     }
 
 
-def _spec_call(path: Path) -> ast.Call | None:
-    return _spec_call_of(path, path.stat().st_mtime_ns)
-
-
 @cache
-def _spec_call_of(path: Path, _edited: int) -> ast.Call | None:
+def _spec_call(path: Path, _modified: int) -> ast.Call | None:
     for line in ast.parse(path.read_bytes()).body:
-        targets = (
-            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == "SPEC" for target in targets):
-            value = line.value  # type: ignore[attr-defined]
-            return value if isinstance(value, ast.Call) else None
+        if isinstance(line, ast.Assign | ast.AnnAssign) and isinstance(line.value, ast.Call):
+            targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+            if any(isinstance(target, ast.Name) and target.id == "SPEC" for target in targets):
+                return line.value
     return None
 
 
 def _no_member(folder: str, name: str) -> PipelineError:
-    kind = EXPORTS[folder].lower()
-    return PipelineError(
-        f"no such {kind}", name, where=f"pipeline_src/{folder}", hint=f"give one of {', '.join(member_names(folder))}"
-    )
+    hint = f"give one of {', '.join(member_names(folder))}"
+    return PipelineError(f"no such {EXPORTS[folder].lower()}", name, where=f"pipeline_src/{folder}", hint=hint)

@@ -2,7 +2,7 @@
 
 DVC reads YAML 1.2 with ruamel.yaml: ``010`` is ten, ``yes`` is a word, ``1e-05`` (``dvc exp run -S``) is a number.
 
-A test derives from a stage's imports of the catalogue's folders which entries dvc.yaml must name.
+A test derives the entries that dvc.yaml must name from a stage's imports of the catalogue's folders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def parse_yaml(text: str) -> Any:
     """Return the plain values of a YAML text.
 
     Raises:
-        ValueError: it is not YAML, or has a key twice; one line.
+        ValueError: with a message of one line.
     """
     try:
         return YAML(typ="safe").load(text)
@@ -65,11 +65,9 @@ def read_entry(folder: str, name: str) -> dict[str, Any]:
             hint=f"add {name}.yaml there, or name one that is there: {', '.join(entry_names(folder))}",
         ) from None  # fmt: skip
     except (OSError, ValueError) as error:
-        raise PipelineError(
-            "an entry of the catalogue cannot be read", f"{name}.yaml: {error}", where=folder, hint=f"see {HELP}"
-        ) from None
+        message, hint = f"{name}.yaml: {error}", f"see {HELP}"
+        raise PipelineError("an entry of the catalogue cannot be read", message, where=folder, hint=hint) from None
     if not isinstance(entry, dict):
-        raise PipelineError(
-            "an entry of the catalogue is not a mapping of keys", f"{name}.yaml", where=folder, hint=f"see {HELP}"
-        )
+        what = "an entry of the catalogue is not a mapping of keys"
+        raise PipelineError(what, f"{name}.yaml", where=folder, hint=f"see {HELP}")
     return entry

@@ -17,13 +17,12 @@ from pipeline_src.config.schema import ListedOnce, Name, Section
 SENTENCES = Path(__file__).parents[1] / "corpus/sentences.yaml"
 ALL_PARTS = ("all",)  # every part that the publisher lists
 GENERAL_RULES = "und"  # ISO 639's code of an undetermined language
-# smallest vocab_size of each kind: five special tokens, and the 256 bytes of byte-level BPE
-FEWEST = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}
+MIN_VOCAB_SIZE = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}  # five special tokens; byte_bpe's 256 bytes
 
 
 @cache
 def known_languages() -> tuple[str, ...]:
-    """Return the languages with sentence rules of their own: English, and the tables of ``corpus/sentences.yaml``."""
+    """Return the languages that have sentence rules: English, and the tables of ``corpus/sentences.yaml``."""
     return ("en", *parse_yaml(SENTENCES.read_text(encoding="utf-8")))
 
 
@@ -64,10 +63,8 @@ class SourceParams(Section):
     @classmethod
     def _known_language(cls, language: str | None) -> str | None:
         if language not in (None, GENERAL_RULES, *known_languages()):
-            raise ValueError(
-                f"no sentence rules for this language; there are {', '.join(known_languages())}, and {GENERAL_RULES} "
-                "for the general rules, without abbreviations"
-            )
+            known = ", ".join(known_languages())
+            raise ValueError(f"no sentence rules for it; there are {known}, and {GENERAL_RULES} for general rules")
         return language
 
     @field_validator("segmenter")
@@ -144,8 +141,8 @@ class CorpusParams(Section):
     def source(self, name: str) -> AnySource:
         """Return a source."""
         if name not in self.sources:
-            known = ", ".join(sorted(self.sources))
-            raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=f"name {known}")
+            hint = f"name {', '.join(sorted(self.sources))}"
+            raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=hint)
         return self.sources[name]
 
 
@@ -183,16 +180,12 @@ class VocabularyParams(Section):
             raise ValueError(f"num_added_tokens ({self.num_added_tokens}) is only for kind: given; set it to 0")
         if self.kind == "given":
             return self
-        if self.vocab_size < FEWEST[self.kind]:
-            raise ValueError(
-                f"vocab_size ({self.vocab_size}) must be at least {FEWEST[self.kind]} for kind: {self.kind}"
-            )
+        if self.vocab_size < (minimum := MIN_VOCAB_SIZE[self.kind]):
+            raise ValueError(f"vocab_size ({self.vocab_size}) must be at least {minimum} for kind: {self.kind}")
         if self.unused and self.kind != "wordpiece":
             raise ValueError(f"unused ({self.unused}) is only for kind: wordpiece; set it to 0")
         if self.unused + 5 >= self.vocab_size:
-            raise ValueError(
-                f"unused ({self.unused}) and the five special tokens leave none of {self.vocab_size} entries"
-            )
+            raise ValueError(f"unused ({self.unused}) and 5 special tokens leave none of {self.vocab_size} entries")
         return self
 
 

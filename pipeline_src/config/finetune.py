@@ -20,15 +20,15 @@ Frozen = Literal[
 ]
 
 
-def _several(value: Any) -> Any:
-    """A single number is a list of one, because people type ``-S finetune.defaults.epochs=1``."""
+def _as_list(value: Any) -> Any:
+    # people type `-S finetune.defaults.epochs=1`
     return value if isinstance(value, list | tuple) else (value,)
 
 
 Numbers = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_several), Field(min_length=1)
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_as_list), Field(min_length=1)
 ]
-Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], BeforeValidator(_several), Field(min_length=1)]
+Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class TaskHyperparameters(Section):
@@ -110,11 +110,9 @@ class FinetuneParams(Section):
     weight_decay: float = Field(default=0.01, ge=0, le=1)
 
     def recipe(self, task: str) -> TaskHyperparameters:
-        """Return the hyperparameters of a task: its own, completed by ``defaults``."""
-        own = self.per_task.get(task)
-        if own is None:
-            return self.defaults
-        return self.defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+        """Return the hyperparameters of a task, completed by ``defaults``."""
+        changes = self.per_task.get(task, TaskHyperparameters())
+        return self.defaults.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
 
     @property
     def recipes(self) -> tuple[TaskHyperparameters, ...]:

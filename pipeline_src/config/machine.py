@@ -38,8 +38,8 @@ class TrainingMachine(Section):
 
     Attributes:
         threads: CPU threads of one process.
-        microbatch_tokens: most tokens that go through the model at once on one process; a batch is split into
-            microbatches, and its losses are divided by the counts of the full batch.
+        microbatch_tokens: maximum tokens of the microbatches that a batch is split into; losses are divided by the
+            counts of the full batch.
         activation_checkpointing: recompute activations in the backward pass instead of keeping them: a third more work,
             far less memory.
     """
@@ -53,7 +53,7 @@ class PretrainingMachine(TrainingMachine):
     """Settings of pretraining.
 
     Attributes:
-        microbatch_tokens: see :class:`TrainingMachine`; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
+        microbatch_tokens: see ``TrainingMachine``; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
         fixed_capacity: fill microbatches up to a fixed number of tokens, so that no shape depends on a batch; ``auto``:
             on a GPU with ``flash_varlen``, for objectives and architectures that support it.
         capture: replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so small that
@@ -104,16 +104,12 @@ class Machine(Section):
 
     def settings(self, training: str) -> dict[str, object]:
         """Return the settings of ``pretrain`` or ``finetune`` by key, without the device."""
-        shared = {
-            "portable": self.portable,
-            "attention": self.attention,
-            "compile": self.compile,
-            "precision": self.precision,
-        }
-        return {**shared, **{"pretrain": self.pretrain, "finetune": self.finetune}[training].model_dump()}
+        settings = self.model_dump(exclude={"device"})
+        sections = {name: settings.pop(name) for name in ("pretrain", "finetune")}
+        return settings | sections[training]
 
     def choose_code_paths(self) -> None:
-        """Set :data:`PORTABLE` in the environment if wanted; call it before NumPy and torch are imported."""
+        """Set the variables of ``PORTABLE``, if ``portable``; to be called before NumPy and torch are imported."""
         is_x86 = platform.machine() in ("x86_64", "AMD64")  # an Arm CPU has other bits
         if not (self.portable and is_x86) or self.precision == "bfloat16":
             return

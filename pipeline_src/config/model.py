@@ -47,9 +47,8 @@ class ModelParams(Section):
     @classmethod
     def _known_architecture(cls, architecture: str) -> str:
         if architecture not in member_names("models"):
-            raise ValueError(
-                f"no architecture is called {architecture!r}; there are {', '.join(member_names('models'))}"
-            )
+            names = ", ".join(member_names("models"))
+            raise ValueError(f"no architecture is called {architecture!r}; there are {names}")
         return architecture
 
     @model_validator(mode="after")

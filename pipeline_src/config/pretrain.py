@@ -36,10 +36,9 @@ class Masking(Section):
 
     @model_validator(mode="after")
     def _shares_add_up(self) -> Masking:
-        if abs(self.mask_ratio + self.random_ratio + self.keep_ratio - 1) > 1e-6:
-            raise ValueError(
-                f"mask + random + keep must be 1, not {self.mask_ratio + self.random_ratio + self.keep_ratio:g}"
-            )
+        total = self.mask_ratio + self.random_ratio + self.keep_ratio
+        if abs(total - 1) > 1e-6:
+            raise ValueError(f"mask + random + keep must be 1, not {total:g}")
         return self
 
 
@@ -84,7 +83,6 @@ class PretrainParams(Section):
         eval_steps: steps between validations within a phase; null validates only at its end.
         keep_checkpoint_steps: steps, counted over both phases, whose models and moments are kept under ``steps/``
             next to the phase's final model (paper, figure 5).
-        masking: see :class:`Masking`.
         teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from, of the study's
             vocabulary; ``catalogue/no-teacher`` for no teacher.
         init_from: model that the first phase goes on from: a folder in Hugging Face's layout or as Google publishes it,
@@ -115,7 +113,7 @@ class PretrainParams(Section):
 
     @property
     def continued(self) -> bool:
-        """True if the first phase starts from a pretrained model."""
+        """Whether the first phase starts from a pretrained model."""
         return self.init_from != NO_MODEL
 
     @field_validator("objective")
@@ -128,13 +126,13 @@ class PretrainParams(Section):
 
     @field_validator("keep_checkpoint_steps")
     @classmethod
-    def _kept_steps_are_taken(cls, kept: tuple[int, ...], others: ValidationInfo) -> tuple[int, ...]:
-        if "steps" in others.data:  # else they are refused themselves
-            total = others.data["steps"].phase1 + others.data["steps"].phase2
-            for step in kept:
+    def _kept_steps_are_taken(cls, steps: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        if "steps" in info.data:  # valid
+            total = info.data["steps"].phase1 + info.data["steps"].phase2
+            for step in steps:
                 if not 1 <= step <= total:
                     raise ValueError(f"there is no step {step} among the {total} of both phases; allowed: 1 to {total}")
-        return kept
+        return steps
 
 
 class ObjectiveParams(Section):
@@ -167,10 +165,7 @@ class ElectraParams(ObjectiveParams):
     @model_validator(mode="after")
     def _words_have_a_whole_table(self) -> ElectraParams:
         if self.disc_target == "mlm" and self.embeddings == "disentangled":
-            raise ValueError(
-                "disc_target: mlm takes no disentangled embeddings, since its decoder is the full table; "
-                "set embeddings to shared or separate"
-            )
+            raise ValueError("disc_target: mlm decodes with the full table; set embeddings to shared or separate")
         return self
 
 
@@ -213,9 +208,8 @@ class ObjectivesParams(Section):
     tinybert: ObjectiveParams = ObjectiveParams()
 
     def of(self, objective: str) -> ObjectiveParams:
-        """Return the section of an objective, which is empty if it has none."""
-        sections: dict[str, ObjectiveParams] = dict(self)
-        return sections.get(objective, ObjectiveParams())
+        """Return the section of an objective, empty if it has none."""
+        return getattr(self, objective, ObjectiveParams())
 
 
 DEFAULT_OBJECTIVES = ObjectivesParams()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -17,7 +16,7 @@ from pipeline_src.common.names import shown
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.schema import Section
 
-B = TypeVar("B", bound=Section)
+SectionType = TypeVar("SectionType", bound=Section)
 MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
 
 
@@ -31,13 +30,10 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             raise PipelineError("unresolved merge conflict", marker[0], where=f"{path}, line {line}", hint=hint)
         raw: Any = parse_yaml(text)
     except FileNotFoundError:
-        raise PipelineError(
-            "no study here", path, hint="run from the project's root, or `python -m pipeline_src preset sample`"
-        ) from None
+        hint = "run from the project's root, or `python -m pipeline_src preset sample`"
+        raise PipelineError("no study here", path, hint=hint) from None
     except ValueError as error:
-        raise PipelineError(
-            "not a YAML file that can be read", path, where=error, hint="fix what is named above"
-        ) from None
+        raise PipelineError("not a YAML file that can be read", path, where=error, hint="fix it there") from None
     if not isinstance(raw, dict):
         if Path(path).name == "params.yaml":
             raise PipelineError("not a study", path, hint="`python -m pipeline_src preset sample` writes one")
@@ -45,59 +41,44 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return raw
 
 
-def check_block(block: type[B], raw: dict[str, Any], path: str | Path, complete: bool = False) -> B:
-    """Turn plain values into a section.
+def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path, complete: bool = False) -> SectionType:
+    """Turn the plain values of a file into a section.
 
     Args:
-        block: class of the section.
-        raw: the values.
-        path: path of their file.
-        complete: every key must be written, those with a default too; see :func:`missing_keys`.
+        complete: every key must be written, those with a default too; see ``missing_keys``.
     """
-    missing = list(missing_keys(block, raw))
-    mistakes: list[ErrorDetails] = []
+    missing = dict(missing_keys(block, raw))
+    errors: list[ErrorDetails] = []
     try:
-        checked = block.model_validate(raw)
+        section = block.model_validate(raw)
     except ValidationError as error:
-        keys = {each.key for each in missing}
-        mistakes = [each for each in error.errors(include_url=False) if _dotted(each) not in keys]
-    unknown = [each for each in mistakes if each["type"] == "extra_forbidden"]
-    missing = [each for each in missing if complete or each.usual is None]
-    found: list[tuple[str, str, str]] = []  # what, value, hint
-    for each in unknown:  # first, since a key misspelt is missing too
-        allowed = ", ".join(_siblings(block, each["loc"]))
-        found.append(("unknown key", _dotted(each), f"remove it or fix its spelling; allowed here: {allowed}"))
-    if missing:
-        found.append(
-            ("a key is missing", ", ".join(each.key for each in missing), f"add {', '.join(map(str, missing))}")
-        )
-    for each in mistakes:
-        if each not in unknown:
-            given = "" if isinstance(each["input"], dict) else f" = {shown(each['input'])}"
-            key = _dotted(each) or f"the {block.__name__.lower()}"
-            if each["type"] == "union_tag_invalid":
-                given = f" = {shown(each['ctx']['tag'])}"
-            found.append(("value not allowed", f"{key}{given}", each["msg"].removeprefix("Value error, ")))
-    if not found:
-        return checked
-    what, value, hint = found[0]
-    others = "".join(f"\n  also: {what}: {value}; {hint}" for what, value, hint in found[1:])
-    raise PipelineError(what, value, where=path, hint=f"{hint}{others}")
+        errors = [details for details in error.errors(include_url=False) if _dotted(details) not in missing]
+    unknown: list[tuple[str, str, str]] = []  # message, value, hint
+    invalid: list[tuple[str, str, str]] = []
+    for details in errors:
+        key = _dotted(details)
+        if details["type"] == "extra_forbidden":
+            allowed = ", ".join(_siblings(block, details["loc"]))
+            unknown.append(("unknown key", key, f"remove it or fix its spelling; allowed here: {allowed}"))
+            continue
+        value = details["ctx"]["tag"] if details["type"] == "union_tag_invalid" else details["input"]
+        given = "" if isinstance(value, dict) else f" = {shown(value)}"
+        key = key or f"the {block.__name__.lower()}"
+        invalid.append(("value not allowed", f"{key}{given}", details["msg"].removeprefix("Value error, ")))
+    mistakes = unknown  # first, since a misspelt key is missing too
+    if missing := {key: default for key, default in missing.items() if complete or default is None}:
+        written = [f"`{key}`" if default is None else f"`{key}: {default}`" for key, default in missing.items()]
+        mistakes.append(("a key is missing", ", ".join(missing), f"add {', '.join(written)}"))
+    mistakes += invalid
+    if not mistakes:
+        return section
+    (message, first, hint), *further = mistakes
+    also = "".join(f"\n  also: {message}: {value}; {hint}" for message, value, hint in further)
+    raise PipelineError(message, first, where=path, hint=f"{hint}{also}")
 
 
-@dataclass(frozen=True)
-class MissingKey:
-    """A key that a file leaves out: dotted, with its default in YAML, or None."""
-
-    key: str
-    usual: str | None
-
-    def __str__(self) -> str:
-        return f"`{self.key}`" if self.usual is None else f"`{self.key}: {self.usual}`"
-
-
-def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = "") -> Iterator[MissingKey]:
-    """Yield the keys of a section, and of the sections in it, that ``values`` leaves out.
+def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the dotted keys that ``values`` leaves out, also in sections within, with their defaults in YAML, or None.
 
     params.yaml must have every key: this package is no stage's code, and DVC compares the values that are written, so
     that a change of a silent default would make nothing stale. Sections made in Python may leave keys out, and so may
@@ -109,14 +90,14 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
         name = str(field.validation_alias or attribute)
         key, value = f"{prefix}{name}", values.get(name)
         if name not in values:
-            yield MissingKey(key, None if field.is_required() else _spelled(field.get_default()))
+            yield key, None if field.is_required() else _spelled(field.get_default())
         elif isinstance(value, Mapping):
             if inner := _inner_block(field.annotation):
                 yield from missing_keys(inner, value, f"{key}.")
             kinds = _kinds(field.annotation)
             for entry, written in value.items() if kinds else ():
                 if isinstance(written, Mapping) and "kind" not in written:
-                    yield MissingKey(f"{key}.{entry}.kind", None)
+                    yield f"{key}.{entry}.kind", None
                 elif isinstance(written, Mapping) and written["kind"] in list(kinds):
                     yield from missing_keys(kinds[written["kind"]], written, f"{key}.{entry}.")
 
@@ -132,14 +113,14 @@ def _inner_block(annotation: Any) -> type[Section] | None:
 
 def _kinds(annotation: Any) -> dict[str, type[Section]]:
     """Return the sections that a mapping's values may be, by their ``kind``; empty for other types."""
-    found, waiting = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
-    while waiting:
-        each = waiting.pop()
-        if not isinstance(each, type) or not issubclass(each, Section):
-            waiting += get_args(each)
-        elif "kind" in each.model_fields:
-            found[each.model_fields["kind"].default] = each
-    return found
+    kinds, pending = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
+    while pending:
+        member = pending.pop()
+        if not isinstance(member, type) or not issubclass(member, Section):
+            pending += get_args(member)
+        elif "kind" in member.model_fields:
+            kinds[member.model_fields["kind"].default] = member
+    return kinds
 
 
 def _spelled(value: Any) -> str:
@@ -148,11 +129,11 @@ def _spelled(value: Any) -> str:
     )
 
 
-def _dotted(mistake: ErrorDetails) -> str:
-    location = mistake["loc"]
+def _dotted(details: ErrorDetails) -> str:
+    location = details["loc"]
     if location[:2] == ("corpus", "sources"):  # then the source's name, and its kind, which is no key
         location = (*location[:3], *location[4:])
-    if mistake["type"].startswith("union_tag"):
+    if details["type"].startswith("union_tag"):
         location = (*location, "kind")
     return ".".join(map(str, location))
 

@@ -27,17 +27,16 @@ class Section(BaseModel):
 
 
 def _whole_number(value: Any) -> Any:
-    """Refuse what Python also reads as a number (`` 1``, ``1_0``, ``true``): in a path a number has one spelling."""
+    """Reject other spellings that Python reads as a number (`` 1``, ``1_0``, ``true``): it becomes a path."""
     if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):
         raise ValueError(f"a number of digits alone, unlike {shown(value)}")
     return value
 
 
 def _listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    # each is a folder
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
-        raise ValueError(f"{shown(twice[0])} is listed twice; each may be listed once")
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{shown(value)} is listed twice; each may be listed once")
     return values
 
 

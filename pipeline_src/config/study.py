@@ -14,12 +14,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.names import shown
 from pipeline_src.common.registry import architecture_spec, member_names, objective_spec
 from pipeline_src.common.yaml_files import MODELS, SOURCES, TASK_SPECS, entry_names
-from pipeline_src.config.data import (
-    CorpusParams,
-    ExamplesParams,
-    VocabularyParams,
-    WordVectorsParams,
-)
+from pipeline_src.config.data import CorpusParams, ExamplesParams, VocabularyParams, WordVectorsParams
 from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
@@ -34,7 +29,7 @@ TAUGHT = ("classification",)  # kinds of tasks with a teacher's logits; a regres
 
 
 class Study(Section):
-    """One study: every parameter that decides a byte of its results; see also :func:`cross_checks`.
+    """One study: every parameter that decides a byte of its results; see also ``cross_checks``.
 
     ``mask_prob`` (fraction of tokens chosen for prediction, 0.15 in the paper, section 3.1) and ``seed`` are at the top
     because people type ``dvc exp run -S mask_prob=0.2``.
@@ -74,17 +69,16 @@ def _entry_checks(study: Study) -> Iterator[Check]:
     for name, source in sources.items():
         message = f"no file of {SOURCES} has this name; there are {', '.join(known)}. {OWN_ENTRIES}"
         yield source.entry not in known, f"corpus.sources.{name}.from", message
-    odd = ", ".join(sorted(weights.keys() ^ sources.keys())) if weights is not None else ""
-    message = f"give each source of corpus.sources a weight, 0 to leave it out, or null for none; not in both: {odd}"
-    yield odd, "examples.weights", message
+    unmatched = ", ".join(sorted(weights.keys() ^ sources.keys())) if weights is not None else ""
+    message = f"give every source of corpus.sources a weight, 0 to leave it out, or null; not in both: {unmatched}"
+    yield unmatched, "examples.weights", message
     of_task: dict[str, str] = {}
     for task in study.tasks:
         message = f"no task is called {task!r}; there are {', '.join(task_names())}. {OWN_ENTRIES}"
         yield task not in task_names(), "tasks", message
-        for name in load_spec(task).scores:  # an entry of one's own may be anything
-            message = (
-                f"{of_task.get(name)} and {task} both call a row of their `scores` {name!r}; rename one in {TASK_SPECS}"
-            )
+        for name in load_spec(task).scores:  # entries of users may have any name
+            pair = f"{of_task.get(name)} and {task}"
+            message = f"{pair} both call a row of their `scores` {name!r}; rename one in {TASK_SPECS}"
             yield of_task.setdefault(name, task) != task, "tasks", message
         message = f"no recipe for {task}; add `{task}: {{}}` for that of finetune.defaults, or say what differs"
         yield task not in study.finetune.per_task, "finetune.per_task", message
@@ -95,18 +89,18 @@ def _model_checks(study: Study) -> Iterator[Check]:
     name, objective = model.architecture, pretrain.objective
     architecture, rules = architecture_spec(name), objective_spec(objective)
     yield lengths.phase1 > lengths.phase2, "examples.max_seq_length.phase1", f"at most phase2 ({lengths.phase2})"
-    most = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
-    yield lengths.phase2 > model.max_position_embeddings, "examples.max_seq_length.phase2", most
+    message = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
+    yield lengths.phase2 > model.max_position_embeddings, "examples.max_seq_length.phase2", message
     for key, recipe in _recipes(study.finetune):
-        yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", most
+        yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", message
 
     pairs = study.examples.pair_objective != "none"
-    for subject, against in ((objective, rules.refused_pairs), (name, architecture.refused_pairs)):
-        message = f"{subject} goes without sentence pairs, since {against}; set it to none"
-        yield pairs and against, "examples.pair_objective", message
-    fitting, reason = rules.only_architectures, architecture.refused_objectives.get(objective)
-    message = f"{name} does not learn {objective}; set it to {' or '.join(fitting)}, or take another objective"
-    yield fitting and name not in fitting, "model.architecture", message
+    for subject, reason in ((objective, rules.refused_pairs), (name, architecture.refused_pairs)):
+        message = f"{subject} goes without sentence pairs, since {reason}; set it to none"
+        yield pairs and reason, "examples.pair_objective", message
+    allowed, reason = rules.only_architectures, architecture.refused_objectives.get(objective, "")
+    message = f"{name} does not learn {objective}; set it to {' or '.join(allowed)}, or take another objective"
+    yield allowed and name not in allowed, "model.architecture", message
     yield reason, "pretrain.objective", f"{name} does not learn {objective}, since {reason}; change one of the two"
     taught = pretrain.teacher != NO_TEACHER
     message = f"objective: {objective} needs the folder of a pretrained model"
@@ -120,17 +114,16 @@ def _model_checks(study: Study) -> Iterator[Check]:
     shared = objective == "electra" and electra.embeddings != "separate" and electra.generator_width != 1
     message = (
         f"a narrower generator cannot share those of {name}, which are as wide as the encoder; set it to separate, "
-        "objectives.electra.generator_width to 1, or model.architecture to one with embeddings of their own width, "
-        "such as electra"
+        "objectives.electra.generator_width to 1, or model.architecture to electra"
     )
     yield narrow and shared, "objectives.electra.embeddings", message
-    cap, least = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.phase2)
-    message = f"masks less than mask_prob at length {lengths.phase2}; set it to null, or at least {least}"
+    cap, minimum = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.phase2)
+    message = f"masks less than mask_prob at length {lengths.phase2}; set it to null, or at least {minimum}"
     yield cap is not None and cap < study.mask_prob * lengths.phase2, "pretrain.masking.max_predictions", message
 
 
 def _start_model_checks(study: Study) -> Iterator[Check]:
-    """What needs no torch; the stage ``start_model`` checks the rest."""
+    # without torch; the stage `start_model` checks the sizes
     source, key, given = study.pretrain.init_from, "pretrain.init_from", study.vocabulary.kind == "given"
     message = "given is the vocabulary of pretrain.init_from; name a model there"
     yield given and not study.pretrain.continued, "vocabulary.kind", message
@@ -193,7 +186,6 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
 
 
 def _recipes(finetune: FinetuneParams) -> list[tuple[str, TaskHyperparameters]]:
-    """Return the key of each recipe, and the recipe completed by the defaults."""
     per_task = [(f"finetune.per_task.{task}", finetune.recipe(task)) for task in finetune.per_task]
     return [("finetune.defaults", finetune.defaults), *per_task]
 
@@ -203,14 +195,9 @@ def load_study(path: str | Path = "params.yaml") -> Study:
     return check_study(read_yaml(path), path)
 
 
-def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
-    """Raise an error if params.yaml changed while a stage ran: DVC records what it reads there at the end.
-
-    Args:
-        ran: the study read at the start.
-        blocks: the sections that the stage depends on.
-    """
-    before, now = (study.model_dump(exclude_unset=True) for study in (ran, load_study()))
+def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
+    """Check that ``blocks`` of params.yaml did not change while a stage ran: DVC reads them when it has ended."""
+    before, now = (study.model_dump(exclude_unset=True) for study in (started, load_study()))
     changed = [block for block in blocks if before[block] != now[block]]
     if changed:
         raise PipelineError(
@@ -220,7 +207,7 @@ def check_unchanged(ran: Study, blocks: Iterable[str]) -> None:
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
-    """Turn plain values into a :class:`Study`; errors as in :func:`load_study`."""
+    """Check the plain values of a study."""
     study = check_block(Study, raw, path, complete=True)
     for broken, key, hint in cross_checks(study):
         if broken:

@@ -8,6 +8,7 @@ sampled when a batch is loaded. With shares of the sources (``shares.py``), they
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -24,62 +25,58 @@ from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.examples.pairs import PairRules, document_pairs
-from pipeline_src.examples.shares import mix, shares_are_set, wanted_shares
+from pipeline_src.examples.shares import sample_sources, select_examples, shares_are_set, source_shares
 from pipeline_src.examples.token_store import SPLITS, TokenStore, write_sample_index
 
-TOKENS_AT_ONCE = 1 << 24  # tokens of the documents processed together; some hundred MB of memory
+TOKENS_PER_BLOCK = 1 << 24  # of documents processed together; some hundred MB of memory
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
     """Read ``data/tokens``, write ``data/examples/{phase1,phase2}``."""
     counted = {"parts": {"train": {str: {"documents": int, "tokens": int}}}} if shares_are_set(examples) else {}
-    written = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
-    of_sources = written["parts"]["train"] if counted else {}
-    shares = wanted_shares(examples, {source: counts["tokens"] for source, counts in of_sources.items()})
-    num_special = written["marks"]["single" if examples.pair_objective == "none" else "pair"]
+    tokens = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
+    sources = tokens["parts"]["train"] if counted else {}
+    shares = source_shares(examples, {source: counts["tokens"] for source, counts in sources.items()})
+    num_special = tokens["marks"]["single" if examples.pair_objective == "none" else "pair"]
     manifest: dict[str, Any] = {"pairs": examples.pair_objective}
     with atomic_directory(EXAMPLES) as folder, TemporaryDirectory(dir=folder, prefix=".") as scratch:
         for phase, length in examples.max_seq_length.model_dump().items():
             (folder / phase).mkdir()
-            manifest[phase] = {"length": length, "sha256": {}}
+            manifest[phase] = about = {"length": length, "sha256": {}}
             rules = PairRules(
                 length, examples.short_seq_prob, examples.random_next_prob, examples.pair_objective, num_special
             )
             for split in SPLITS:
                 store = TokenStore(TOKENS, split)
                 if split == "train" and shares:
-                    documents = {source: counts["documents"] for source, counts in of_sources.items()}
-                    draw = partial(_draw_source, _by_source(store, documents), seed, phase, rules)
-                    mixture = mix(shares, examples.dupe_factor, draw, seed, PHASE_KEYS[phase], Path(scratch))
-                    manifest[phase]["sources"] = mixture.counts()
-                    for source, mixed in mixture.sources.items():
-                        log.info("%s, %s: %s", phase, source, mixed)
-                    blocks = mixture.blocks()
+                    documents = {source: counts["documents"] for source, counts in sources.items()}
+                    sample = partial(_sample_source, _by_source(store, documents), seed, phase, rules)
+                    mixed = sample_sources(shares, examples.dupe_factor, sample, Path(scratch))
+                    about["sources"] = {source: asdict(counts) for source, counts in mixed.items()}
+                    for source, counts in mixed.items():
+                        log.info("%s, %s: %s", phase, source, counts)
+                    blocks = select_examples(mixed, seed, PHASE_KEYS[phase], Path(scratch))
                 else:
-                    blocks = draw_samples(
-                        store, pass_keys(seed, phase, examples.dupe_factor if split == "train" else 1), rules, phase
-                    )
-                count, digest = write_sample_index(folder / phase / f"{split}.npy", blocks)
-                if not count:
+                    keys = pass_keys(seed, phase, examples.dupe_factor if split == "train" else 1)
+                    blocks = draw_samples(store, keys, rules, phase)
+                about[split], about["sha256"][split] = write_sample_index(folder / phase / f"{split}.npy", blocks)
+                if not about[split]:
                     raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, hint="give more text")
-                manifest[phase][split] = count
-                manifest[phase]["sha256"][split] = digest
-                log.info("%s, %s: %d examples", phase, split, count)
+                log.info("%s, %s: %d examples", phase, split, about[split])
         write_json(folder / "manifest.json", manifest)
 
 
 def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
-    """Return the key of the random numbers of each pass over the text, or over that of one source."""
+    """Return the key of each pass over the text, or over the text of one source."""
     return [derive_seed(seed, "pairs", PHASE_KEYS[phase], number, *source) for number in range(passes)]
 
 
 def _by_source(store: TokenStore, documents: Mapping[str, int]) -> dict[str, TokenStore]:
-    """Return the documents of each source, which lie end to end in the store."""
-    ends = pairwise(accumulate(documents.values(), initial=0))
-    return {source: store.of_documents(*of_source) for source, of_source in zip(documents, ends, strict=True)}
+    bounds = pairwise(accumulate(documents.values(), initial=0))
+    return {source: store.of_documents(*edges) for source, edges in zip(documents, bounds, strict=True)}
 
 
-def _draw_source(
+def _sample_source(
     stores: Mapping[str, TokenStore], seed: int, phase: str, rules: PairRules, source: str, passes: int
 ) -> Iterator[np.ndarray]:
     return draw_samples(stores[source], pass_keys(seed, phase, passes, source), rules, f"{phase}, {source}")
@@ -90,22 +87,19 @@ def draw_samples(
 ) -> Iterator[np.ndarray]:
     """Yield the examples of every document in every pass, in order, in blocks of dtype ``SAMPLE_INDEX``.
 
-    Random numbers are keyed by (pass, document, example): they are the same for any number of workers and shards.
-
-    Args:
-        workers: processes; None for as many as there are cores.
+    Random numbers are keyed by (pass, document, example), so workers and shards do not change them.
     """
     starts = store.sentences[store.documents]  # first token of each document, and the end of the last one
-    edges = np.unique(np.searchsorted(starts, [*range(starts[0], starts[-1], TOKENS_AT_ONCE), starts[-1]])).tolist()
+    edges = np.unique(np.searchsorted(starts, [*range(starts[0], starts[-1], TOKENS_PER_BLOCK), starts[-1]])).tolist()
     blocks = list(zip(edges, edges[1:], strict=False))
     if len(blocks) == 1:
         workers = 1  # starting processes would take longer than the work
-    draw = partial(_draw_block, store, rules, streams)
+    sample = partial(_sample_block, store, rules, streams)
     with Progress(f"pairing sentences, {label}", len(store), "document") as progress:
-        for (first, stop), rows in zip(blocks, map_in_order(draw, blocks, workers), strict=True):
+        for (first, stop), examples in zip(blocks, map_in_order(sample, blocks, workers), strict=True):
             progress.advance(stop - first)
-            yield rows
+            yield examples
 
 
-def _draw_block(store: TokenStore, rules: PairRules, streams: Sequence[int], block: tuple[int, int]) -> np.ndarray:
+def _sample_block(store: TokenStore, rules: PairRules, streams: Sequence[int], block: tuple[int, int]) -> np.ndarray:
     return document_pairs(store, *block, rules, streams)

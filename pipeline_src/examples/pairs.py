@@ -21,8 +21,8 @@ from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore
 # A row of the sample index is an example: starts and lengths of its segments (B's is 0 without pairs), and the pair's
 # label (``is_random`` on disk): 1 if B is random, or A and B are swapped.
 
-# Positions of the random numbers in a document's stream: 16 for each example, its coins, and two for the document.
-SLOTS, A_END, COIN, OTHER, START = 16, 0, 1, 2, 12
+# positions of the random numbers in a document's stream: 16 for each example, its coins, and two for the document
+SLOTS, A_END, COIN, RANDOM_DOCUMENT, START = 16, 0, 1, 2, 12
 CUTS, CUTS_EACH = 1 << 62, 1 << 20  # words of 64 coins; no sentence has that many tokens
 SHORT, TARGET = (1 << 63) - 2, (1 << 63) - 1
 TRIES = 10  # for a document other than A's (google-research/bert)
@@ -34,12 +34,11 @@ class PairRules:
     """Parameters of the examples of one phase.
 
     Attributes:
-        length: longest example in tokens, special tokens included.
+        length: maximum tokens of an example, special tokens included.
         short_seq_prob: probability of a shorter target.
         random_next_prob: probability of a random segment B, or of swapped segments (a chunk of one sentence always gets
             a random B).
-        pairs: a key of :data:`PAIRS`.
-        num_special: special tokens of an example.
+        pairs: a key of ``PAIRS``.
     """
 
     length: int
@@ -49,8 +48,7 @@ class PairRules:
     num_special: int
 
     @property
-    def most(self) -> int:
-        """Most tokens of text in an example."""
+    def max_text_length(self) -> int:
         return self.length - self.num_special
 
 
@@ -63,7 +61,7 @@ class Walk:
         target: target length of the document's examples in this pass.
         sentence: first sentence of the next chunk.
         end: the document's last sentence + 1.
-        number: number of examples made so far.
+        number: examples so far.
     """
 
     stream: np.ndarray
@@ -73,9 +71,9 @@ class Walk:
     end: np.ndarray
     number: np.ndarray
 
-    def pick(self, which: np.ndarray) -> Walk:
-        """Return the walks that ``which`` (bool or indices) selects."""
-        return Walk(*(values[which] for values in vars(self).values()))
+    def pick(self, selected: np.ndarray) -> Walk:
+        """Return the walks of a mask or of indices."""
+        return Walk(*(values[selected] for values in vars(self).values()))
 
 
 def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, streams: Sequence[int]) -> np.ndarray:
@@ -85,50 +83,41 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
         streams: key of (seed, phase, pass) for each pass over the corpus.
 
     Returns:
-        Examples of dtype :data:`SAMPLE_INDEX`, [examples], ordered by document, pass and position.
+        Examples of dtype ``SAMPLE_INDEX``, [examples], ordered by document, pass and position.
     """
     document = np.repeat(np.arange(first, stop), len(streams))
     stream = np.tile(np.asarray(streams, np.uint64), stop - first)
-    short = 2 + integers(stream, document, TARGET, rules.most - 1)
-    target = np.where(uniform(stream, document, SHORT) < rules.short_seq_prob, short, rules.most)
+    short = 2 + integers(stream, document, TARGET, rules.max_text_length - 1)
+    target = np.where(uniform(stream, document, SHORT) < rules.short_seq_prob, short, rules.max_text_length)
     start, end = store.documents[document], store.documents[document + 1]
     walk = Walk(stream, document, target, start, end, np.zeros(len(document), np.int64))
     lane = np.arange(len(document))
-    lanes: list[np.ndarray] = []
-    made: list[np.ndarray] = []
+    lanes, blocks = [lane[:0]], [np.empty(0, SAMPLE_INDEX)]
     while len(lane):
         examples, after = _next_examples(store, walk, rules)
         lanes.append(lane)
-        made.append(examples)
-        going = after < walk.end
-        lane, walk = lane[going], replace(walk, sentence=after, number=walk.number + 1).pick(going)
-    if not made:
-        return np.empty(0, SAMPLE_INDEX)
-    return np.concatenate(made)[np.argsort(np.concatenate(lanes), kind="stable")]
+        blocks.append(examples)
+        continues = after < walk.end
+        lane, walk = lane[continues], replace(walk, sentence=after, number=walk.number + 1).pick(continues)
+    return np.concatenate(blocks)[np.argsort(np.concatenate(lanes), kind="stable")]
 
 
 def _next_examples(store: TokenStore, walk: Walk, rules: PairRules) -> tuple[np.ndarray, np.ndarray]:
     """Return the next example of every walk, and the sentence from which each continues."""
     a = store.sentences[walk.sentence]
     chunk_end = np.minimum(np.searchsorted(store.sentences, a + walk.target), walk.end)
-    drawn = PAIRS[rules.pairs](store, walk, chunk_end, rules)
+    pair = PAIRS[rules.pairs](store, walk, chunk_end, rules)
     examples = np.empty(len(a), SAMPLE_INDEX)
-    examples["is_random"] = drawn.label
-    segments = _truncate(walk, drawn.a, drawn.a_stop - drawn.a, drawn.b, drawn.b_stop - drawn.b, rules.most)
+    examples["is_random"] = pair.label
+    segments = _truncate(walk, pair.a, pair.a_stop - pair.a, pair.b, pair.b_stop - pair.b, rules.max_text_length)
     for name, values in zip(("a", "a_length", "b", "b_length"), segments, strict=True):
         examples[name] = values
-    return examples, drawn.after
+    return examples, pair.after
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Examples before truncation; offsets into the store, int64 [walks].
-
-    Attributes:
-        a, a_stop, b, b_stop: start and end of the segments.
-        label: the pair's label, bool [walks].
-        after: the sentence from which each walk continues, int64 [walks].
-    """
+class Pairs:
+    """Examples before truncation: offsets into the store, and the sentence from which each walk continues; [walks]."""
 
     a: np.ndarray
     a_stop: np.ndarray
@@ -138,17 +127,17 @@ class Drawn:
     after: np.ndarray
 
 
-def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
-    """B is the rest of the chunk or, by a coin, text of another document (google-research/bert)."""
+def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
+    """B is the remainder of the chunk or, by a coin, text of another document (google-research/bert)."""
     a_end, coin, alone = _split(walk, chunk_end)
     is_random = alone | (coin < rules.random_next_prob)
     pair = _pair(store, walk, a_end, chunk_end, is_random)
     # sentences of the chunk after A are put back
-    return Drawn(*pair, is_random, np.where(is_random, a_end, chunk_end))
+    return Pairs(*pair, is_random, np.where(is_random, a_end, chunk_end))
 
 
-def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
-    """B is the rest of the chunk, and by a coin A and B are swapped (google-research/albert).
+def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
+    """B is the remainder of the chunk, and by a coin A and B are swapped (google-research/albert).
 
     As in that code, a chunk of one sentence, which cannot be split, gets a random B and the label of a swapped pair.
     """
@@ -157,18 +146,18 @@ def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules:
     a, a_stop, b, b_stop = _pair(store, walk, a_end, chunk_end, alone)
     a, b = np.where(swapped, b, a), np.where(swapped, a, b)
     a_stop, b_stop = np.where(swapped, b_stop, a_stop), np.where(swapped, a_stop, b_stop)
-    return Drawn(a, a_stop, b, b_stop, swapped | alone, chunk_end)
+    return Pairs(a, a_stop, b, b_stop, swapped | alone, chunk_end)
 
 
-def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Drawn:
+def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
     """A is the full chunk."""
     nothing = np.zeros(len(chunk_end), np.int64)
     a, a_stop = store.sentences[walk.sentence], store.sentences[chunk_end]
-    return Drawn(a, a_stop, nothing, nothing, nothing.astype(bool), chunk_end)
+    return Pairs(a, a_stop, nothing, nothing, nothing.astype(bool), chunk_end)
 
 
 # examples.pair_objective -> makes an example of the next chunk of every walk
-PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Drawn]] = {
+PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
     "nsp": _next_sentence,
     "sop": _sentence_order,
     "none": _single,
@@ -191,57 +180,57 @@ def _pair(
     """Return start and end of A and B: B after A, or with ``is_random`` from another document."""
     a, a_stop = store.sentences[walk.sentence], store.sentences[a_end]
     b, b_stop = a_stop.copy(), store.sentences[chunk_end]
-    drawn = np.flatnonzero(is_random)
-    wanted = walk.target - (a_stop - a)
-    b[drawn], b_stop[drawn] = _random_segments(store, walk.pick(drawn), wanted[drawn])
+    random = np.flatnonzero(is_random)
+    length = walk.target - (a_stop - a)
+    b[random], b_stop[random] = _random_segments(store, walk.pick(random), length[random])
     return a, a_stop, b, b_stop
 
 
-def _random_segments(store: TokenStore, walk: Walk, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentences from a random position of another document with ``wanted`` tokens, at least one sentence."""
+def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sentences from a random position of another document: ``length`` tokens, at least one sentence."""
     slot = walk.number * SLOTS
-    other = walk.document.copy()
-    same = np.arange(len(other))
+    document = walk.document.copy()
+    same = np.arange(len(document))
     for attempt in range(TRIES):
         again = walk.pick(same)
-        other[same] = integers(again.stream, again.document, slot[same] + OTHER + attempt, len(store))
-        same = same[other[same] == walk.document[same]]
+        document[same] = integers(again.stream, again.document, slot[same] + RANDOM_DOCUMENT + attempt, len(store))
+        same = same[document[same] == walk.document[same]]
         if not len(same):
             break
-    first, stop = store.documents[other], store.documents[other + 1]
+    first, stop = store.documents[document], store.documents[document + 1]
     first = first + integers(walk.stream, walk.document, slot + START, stop - first)
     start = store.sentences[first]
-    reached = np.searchsorted(store.sentences, start + np.maximum(wanted, 1))
+    reached = np.searchsorted(store.sentences, start + np.maximum(length, 1))
     return start, store.sentences[np.minimum(reached, stop)]
 
 
 def _truncate(
-    walk: Walk, a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray, most: int
+    walk: Walk, a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray, max_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Remove tokens one by one from the longer segment (B on ties), at the front or back by a fair coin.
 
     The segment that loses the r-th token is known in advance: first only the longer one, until both are equally long,
     then both in turn. So the r-th coin is a bit, and 64 of them are sampled and counted at once.
     """
-    surplus = np.maximum(a_length + b_length - most, 0)
+    surplus = np.maximum(a_length + b_length - max_length, 0)
     words = (surplus + 63) // 64
-    row = np.repeat(np.arange(len(a)), words)
-    word = np.arange(len(row)) - np.repeat(np.cumsum(words) - words, words)
-    coins = bits(walk.stream[row], walk.document[row], CUTS + walk.number[row] * CUTS_EACH + word)
+    pair = np.repeat(np.arange(len(a)), words)
+    word = np.arange(len(pair)) - np.repeat(np.cumsum(words) - words, words)
+    coins = bits(walk.stream[pair], walk.document[pair], CUTS + walk.number[pair] * CUTS_EACH + word)
     longer_a = a_length > b_length
     alone = np.where(longer_a, a_length - b_length, b_length - a_length + 1)  # coins of only the longer segment
-    thrown, own = _first_bits(surplus[row] - 64 * word), _first_bits(alone[row] - 64 * word)
-    in_turn = np.where((alone[row] & 1) == 1, ~EVEN, EVEN)  # the other segment's coins, once both alternate
-    of_a = np.where(longer_a[row], ~in_turn | own, in_turn & ~own) & thrown
+    used, first = _first_bits(surplus[pair] - 64 * word), _first_bits(alone[pair] - 64 * word)
+    in_turn = np.where((alone[pair] & 1) == 1, ~EVEN, EVEN)  # the other segment's coins, once both alternate
+    of_a = np.where(longer_a[pair], ~in_turn | first, in_turn & ~first) & used
 
     def count(heads: np.ndarray) -> np.ndarray:
-        return np.bincount(row, np.bitwise_count(heads), len(a)).astype(np.int64)
+        return np.bincount(pair, np.bitwise_count(heads), len(a)).astype(np.int64)
 
-    a_cut, a_front, b_front = count(of_a), count(of_a & coins), count(thrown & ~of_a & coins)
+    a_cut, a_front, b_front = count(of_a), count(of_a & coins), count(used & ~of_a & coins)
     return a + a_front, a_length - a_cut, b + b_front, b_length - (surplus - a_cut)
 
 
 def _first_bits(count: np.ndarray) -> np.ndarray:
     """Return words of 64 bits with the lowest ``count`` set: all for 64 or more, none for 0 or less."""
-    few = np.clip(count, 0, 63).astype(np.uint64)
-    return np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << few) - np.uint64(1))
+    shift = np.clip(count, 0, 63).astype(np.uint64)
+    return np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << shift) - np.uint64(1))

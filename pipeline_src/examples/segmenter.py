@@ -30,7 +30,7 @@ def load_segmenter(name: str) -> Segmenter:
             "no such segmenter", name, where=WHERE,
             hint=f"{error}; pip install {module_name.partition('.')[0]}, which `make study` does not install",
         ) from None  # fmt: skip
-    logging.getLogger(module_name).setLevel(logging.WARNING)  # jieba tells each process how long it took to load
+    logging.getLogger(module_name).setLevel(logging.WARNING)  # jieba logs its loading time in each process
     return function
 
 
@@ -56,7 +56,7 @@ def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.nda
         )  # fmt: skip
     is_space = np.asarray([char.isspace() for char in text], np.int64)
     last = np.asarray(ends, np.int64) - 1
-    # number of the letter that a token ends with; a space belongs to the word behind it
+    # index of the letter that a token ends with; a space belongs to the next word
     letter = np.cumsum(1 - is_space)[last] + is_space[last]
     word = np.searchsorted(np.cumsum([len(word) for word in words]), letter)
     return np.diff(word, prepend=-1) == 0

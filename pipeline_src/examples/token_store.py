@@ -2,9 +2,8 @@
 
 ``<folder>/<split>.ids`` holds all ids end to end, uint16 if the vocabulary is small enough and else uint32 (see the
 manifest); ``.sentences`` the int64 offset of each sentence's first id, ``.documents`` the int64 index of each
-document's first sentence; both end with one more number, where the next would start. ``.continues`` says of each id
-whether it continues a word, if a source has a segmenter. All are little-endian and read through memory maps, so that a
-corpus of any size takes no memory.
+document's first sentence, both with a final entry for the end. ``.continues`` says of each id whether it continues a
+word, if a source has a segmenter. All are little-endian and read through memory maps, which take no memory.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.common.names import shown
 
 SPLITS = ("train", "validation")
-ROW = {"documents": int, "sentences": int, "tokens": int, "id_type": str}  # of the manifest
-IDS_AT_ONCE = 1 << 24  # numbers checked together
+SPLIT_SHAPE = {"documents": int, "sentences": int, "tokens": int, "id_type": str}  # of the manifest
+IDS_PER_BLOCK = 1 << 24  # checked together
 HINT = "run the stage `tokenize` again"
 SAMPLE_INDEX = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
-ROWS_AT_ONCE = 1 << 20  # rows checked together
+EXAMPLES_PER_BLOCK = 1 << 20  # checked together
 OFFSETS = np.dtype("<i8")  # of sentences and documents
 
 
@@ -40,7 +39,6 @@ class EncodedDocuments(NamedTuple):
     """Documents in memory.
 
     Attributes:
-        ids: of all their tokens, [tokens].
         sentences: tokens of each sentence, at least one, int64 [sentences].
         documents: sentences of each document, at least one, int64 [documents].
         continues: which tokens continue the word before them, bool [tokens]; None if no source has a segmenter.
@@ -51,38 +49,28 @@ class EncodedDocuments(NamedTuple):
     documents: np.ndarray
     continues: np.ndarray | None = None
 
-    def pick(self, which: np.ndarray) -> EncodedDocuments:
+    def pick(self, selected: np.ndarray) -> EncodedDocuments:
         """Return the documents that a mask, bool [documents], selects."""
-        sentences = np.repeat(which, self.documents)
+        sentences = np.repeat(selected, self.documents)
         ids = np.repeat(sentences, self.sentences)
         continues = None if self.continues is None else self.continues[ids]
-        return EncodedDocuments(self.ids[ids], self.sentences[sentences], self.documents[which], continues)
-
-
-def _path(folder: Path, split: str, kind: str) -> Path:
-    return folder / f"{split}.{kind}"
+        return EncodedDocuments(self.ids[ids], self.sentences[sentences], self.documents[selected], continues)
 
 
 class TokenWriter:
-    """Appends documents to one split; memory does not grow with it.
-
-    Args:
-        vocab_size: decides the dtype of the ids.
-        segmented: whether ``continues`` is written too, since a source has a segmenter.
-    """
+    """Appends documents to one split; with a source that is ``segmented``, ``continues`` too."""
 
     def __init__(self, folder: Path, split: str, vocab_size: int, segmented: bool = False) -> None:
         self._types = {"ids": id_type(vocab_size), "sentences": OFFSETS, "documents": OFFSETS}
         if segmented:
             self._types["continues"] = np.dtype(bool)
-        self._paths = {kind: _path(folder, split, kind) for kind in self._types}
-        self._files = {kind: open(path, "wb") for kind, path in self._paths.items()}
+        self._files = {kind: open(folder / f"{split}.{kind}", "wb") for kind in self._types}
         self.counts: Counter[str] = Counter(documents=0, single_sentence_documents=0, sentences=0, tokens=0)
 
     def add(
         self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray, continues: np.ndarray | None = None
     ) -> None:
-        """Append documents; see :class:`EncodedDocuments`.
+        """Append documents, given as the fields of ``EncodedDocuments``.
 
         Raises:
             OverflowError: an id does not fit the stored dtype.
@@ -95,21 +83,23 @@ class TokenWriter:
             self._write("continues", continues)
         self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
-        single = int(np.count_nonzero(documents == 1))  # kept; their pairs always have a random second part
-        counted = (len(documents), single, len(sentences), len(ids))
-        self.counts.update(dict(zip(self.counts, counted, strict=True)))
+        single = int(np.count_nonzero(documents == 1))  # always paired with random text
+        self.counts.update(
+            documents=len(documents), single_sentence_documents=single, sentences=len(sentences), tokens=len(ids)
+        )
 
     def _write(self, kind: str, values: np.ndarray) -> None:
         self._files[kind].write(np.ascontiguousarray(values, self._types[kind]).data)
 
     def close(self) -> dict[str, Any]:
-        """Finish the files and return the split's row of the manifest: counts, dtype and sha256 of the ids."""
+        """Finish the files and return the split's entry of the manifest: counts, dtype and sha256 of the ids."""
         self._write("sentences", np.asarray([self.counts["tokens"]]))
         self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
             file.close()
         segmented = {"segmented": True} if "continues" in self._types else {}
-        return {**self.counts, "id_type": self._types["ids"].name, "sha256": hash_file(self._paths["ids"]), **segmented}
+        sha256 = hash_file(self._files["ids"].name)
+        return {**self.counts, "id_type": self._types["ids"].name, "sha256": sha256, **segmented}
 
 
 class TokenStore:
@@ -125,18 +115,19 @@ class TokenStore:
     def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
         self.folder = folder = Path(folder)
         self._split, self._range = split, slice(None)
-        row = read_json(folder / "manifest.json", {"splits": {split: ROW}})["splits"][split]
-        if row["id_type"] not in (id_type(1).name, id_type(1 << 17).name):
-            raise PipelineError("not a type of ids", shown(row["id_type"]), where=folder, hint=HINT)
-        self.ids = _map(_path(folder, split, "ids"), row["tokens"], np.dtype(row["id_type"]).newbyteorder("<"))
-        self.sentences = _map(_path(folder, split, "sentences"), row["sentences"] + 1, OFFSETS)
-        self.documents = _map(_path(folder, split, "documents"), row["documents"] + 1, OFFSETS)
-        self.continues = None
-        if row.get("segmented"):
-            self.continues = _map(_path(folder, split, "continues"), row["tokens"], np.dtype(bool))
+        about = read_json(folder / "manifest.json", {"splits": {split: SPLIT_SHAPE}})["splits"][split]
+        if about["id_type"] not in (id_type(1).name, id_type(1 << 17).name):
+            raise PipelineError("not a type of ids", shown(about["id_type"]), where=folder, hint=HINT)
+        ids, sentences, documents, continues = (
+            folder / f"{split}.{kind}" for kind in ("ids", "sentences", "documents", "continues")
+        )
+        self.ids = _map(ids, about["tokens"], np.dtype(about["id_type"]).newbyteorder("<"))
+        self.sentences = _map(sentences, about["sentences"] + 1, OFFSETS)
+        self.documents = _map(documents, about["documents"] + 1, OFFSETS)
+        self.continues = _map(continues, about["tokens"], np.dtype(bool)) if about.get("segmented") else None
         if not checked:
-            _check_offsets(self.sentences, row["tokens"], _path(folder, split, "sentences"))
-            _check_offsets(self.documents, row["sentences"], _path(folder, split, "documents"))
+            _check_offsets(self.sentences, about["tokens"], sentences)
+            _check_offsets(self.documents, about["sentences"], documents)
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process maps the files itself
         return _reopen, (self.folder, self._split, self._range)
@@ -148,16 +139,15 @@ class TokenStore:
         return part
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self.documents) - 1
 
     def counts(self, vocab_size: int) -> np.ndarray:
         """Return the number of occurrences of each id, int64 [vocab_size]."""
         total = np.zeros(vocab_size, np.int64)
-        for start in range(0, len(self.ids), IDS_AT_ONCE):
-            some = self.ids[start : start + IDS_AT_ONCE]
-            check_ids(some, vocab_size, self.folder)
-            total += np.bincount(some, minlength=vocab_size)
+        for start in range(0, len(self.ids), IDS_PER_BLOCK):
+            block = self.ids[start : start + IDS_PER_BLOCK]
+            check_ids(block, vocab_size, self.folder)
+            total += np.bincount(block, minlength=vocab_size)
         return total
 
 
@@ -176,7 +166,7 @@ def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
 
 
 def _check_offsets(offsets: np.ndarray, end: int, path: Path) -> None:
-    blocks = (offsets[start : start + IDS_AT_ONCE + 1] for start in range(0, len(offsets), IDS_AT_ONCE))
+    blocks = (offsets[start : start + IDS_PER_BLOCK + 1] for start in range(0, len(offsets), IDS_PER_BLOCK))
     if not (offsets[0] == 0 and offsets[-1] == end and all(bool((np.diff(block) > 0).all()) for block in blocks)):
         wrong = f"offsets that do not rise from 0 to {end:,}"
         raise PipelineError("token shard is damaged", wrong, where=path, hint=HINT)
@@ -186,63 +176,55 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
     size = length * dtype.itemsize
     if not path.exists() or path.stat().st_size != size:
         actual = path.stat().st_size if path.exists() else "no file"
-        raise PipelineError(
-            "token shard is damaged", f"{actual} where {size} bytes belong", where=path,
-            hint=HINT,
-        )  # fmt: skip
+        raise PipelineError("token shard is damaged", f"{actual} where {size} bytes belong", where=path, hint=HINT)
     # a plain array over the map: the class memmap makes every slice ten times as slow
     return np.asarray(np.memmap(path, dtype, "r")) if length else np.empty(0, dtype)
 
 
 def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
-    """Return the examples of a file, :data:`SAMPLE_INDEX` [examples], through a memory map.
+    """Return the examples of a file, ``SAMPLE_INDEX`` [examples], through a memory map.
 
     Args:
-        tokens: number of tokens in the store; None skips the check that every example is within them.
+        tokens: number of tokens in the store, to check the examples.
     """
     hint = "run the stage `build_examples` again"
     if not path.exists():
         raise PipelineError("no sample index", path, hint="run the stage `build_examples`")
     try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        examples = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise PipelineError("the sample index is damaged", error, where=path, hint=hint) from None
-    if not isinstance(rows, np.ndarray) or rows.dtype != SAMPLE_INDEX or rows.ndim != 1:
-        found = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
-        raise PipelineError("the sample index is damaged", f"a table of {found}", where=path, hint=hint)
-    rows = rows.view(np.ndarray)
+    if not isinstance(examples, np.ndarray) or examples.dtype != SAMPLE_INDEX or examples.ndim != 1:
+        kind = getattr(examples, "dtype", type(examples).__name__)
+        raise PipelineError("the sample index is damaged", f"a table of {kind}", where=path, hint=hint)
+    examples = examples.view(np.ndarray)
     if tokens is None:
-        return rows
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        some = rows[start : start + ROWS_AT_ONCE]
-        wrong = np.zeros(len(some), bool)
+        return examples
+    for start in range(0, len(examples), EXAMPLES_PER_BLOCK):
+        block = examples[start : start + EXAMPLES_PER_BLOCK]
+        outside = np.zeros(len(block), bool)
         for text in ("a", "b"):
-            wrong |= (some[text] < 0) | (some[text] > tokens - some[f"{text}_length"].astype(np.int64))
-        if wrong.any():
-            raise PipelineError(
-                "the sample index is damaged", f"example {start + int(wrong.argmax()):,} is not within the tokens",
-                where=path, hint=hint,
-            )  # fmt: skip
-    return rows
+            outside |= (block[text] < 0) | (block[text] > tokens - block[f"{text}_length"].astype(np.int64))
+        if outside.any():
+            message = f"example {start + int(outside.argmax()):,} is not within the tokens"
+            raise PipelineError("the sample index is damaged", message, where=path, hint=hint)
+    return examples
 
 
 def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
-    """Write blocks of rows as one .npy file without holding them; return the number of rows and their sha256.
-
-    numpy reserves space in the header for any number of rows, so it is rewritten when their number is known.
-    """
+    """Write blocks of examples as one .npy file; return the number of examples and their sha256."""
     count, digest = 0, hashlib.sha256()
     with open(path, "wb") as file:
         _write_header(file, count)
-        for rows in blocks:
-            file.write(rows.tobytes())
-            digest.update(rows.tobytes())
-            count += len(rows)
-        file.seek(0)
+        for examples in blocks:
+            file.write(examples.tobytes())
+            digest.update(examples.tobytes())
+            count += len(examples)
+        file.seek(0)  # the header has space for any count
         _write_header(file, count)
     return count, digest.hexdigest()
 
 
-def _write_header(file: IO[bytes], rows: int) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(SAMPLE_INDEX), "fortran_order": False, "shape": (rows,)}
+def _write_header(file: IO[bytes], count: int) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(SAMPLE_INDEX), "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(file, header)

@@ -46,7 +46,7 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 
 OTHER_COPY = "copy_of_another_source"
 SHARED = "text_of_an_evaluation_set"
-PASSAGE = 500  # characters of an evaluation text, shown next to a document that shares a part of it
+PASSAGE_LENGTH = 500  # characters of an evaluation text, shown next to a document that shares a part of it
 
 
 def run(*, seed: int, corpus: CorpusParams) -> None:
@@ -82,38 +82,34 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
         for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            own = [earlier]
-            for part, (documents, digests, lost, rows) in zip(of_source, encoded, strict=False):
-                for split, of_split in documents.items():
+            seen = [earlier]
+            for part, (documents, digests, lost, examples) in zip(of_source, encoded, strict=False):
+                for split, encoded_documents in documents.items():
                     new = ~np.isin(digests[split], earlier)
-                    writers[split].add(*(of_split if new.all() else of_split.pick(new)))
+                    writers[split].add(*(encoded_documents if new.all() else encoded_documents.pick(new)))
                     dropped.update({OTHER_COPY: int(len(new) - new.sum())} if not new.all() else {})
-                own += digests.values()
+                seen += digests.values()
                 dropped.update(lost)
-                for row in rows:
-                    if row["reason"] == SHARED:
-                        task, passage = evaluation[row["value"]]
-                        row["value"] = f"{task}: {passage[:PASSAGE]}"
-                sample.merge(rows)
+                for example in examples:
+                    if example["reason"] == SHARED:
+                        task, passage = evaluation[example["value"]]
+                        example["value"] = f"{task}: {passage[:PASSAGE_LENGTH]}"
+                sample.merge(examples)
                 progress.advance(part.bytes)
-            earlier = np.unique(np.concatenate(own))
+            earlier = np.unique(np.concatenate(seen))
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
                 counts.subtract(before[split])
                 parts[split][source] = counts
         splits = {split: writer.close() for split, writer in writers.items()}
-        for split, counted in splits.items():
-            if not counted["documents"]:
-                raise PipelineError(
-                    f"no document in split {split!r}", f"corpus.validation = {corpus.validation:g}", where=TEXT,
-                    hint="give more documents, or another corpus.validation or seed",
-                )  # fmt: skip
-        for source, count in few_validation_documents(parts).items():
-            if not count:
-                raise PipelineError(
-                    f"no document of {source} for validation", f"corpus.validation = {corpus.validation:g}", where=TEXT,
-                    hint="give more text, or another corpus.validation or seed",
-                )  # fmt: skip
+        few = few_validation_documents(parts)
+        empty = [f"in split {split!r}" for split, about in splits.items() if not about["documents"]]
+        empty += [f"of {source} for validation" for source, count in few.items() if not count]
+        if empty:
+            raise PipelineError(
+                f"no document {empty[0]}", f"corpus.validation = {corpus.validation:g}", where=TEXT,
+                hint="give more text, or another corpus.validation or seed",
+            )  # fmt: skip
         manifest = {
             "splits": splits,
             "marks": {"single": templates.single.size, "pair": templates.pair.size},  # of one example
@@ -124,11 +120,11 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         }
         write_json(folder / "manifest.json", manifest)
         sample.write(folder)
-    for split, counted in splits.items():
-        log.info("%s: %d documents, %d tokens", split, counted["documents"], counted["tokens"])
+    for split, about in splits.items():
+        log.info("%s: %d documents, %d tokens", split, about["documents"], about["tokens"])
     if dropped[OTHER_COPY]:
         log.warning("%d documents are copies of documents of another source, and left out", dropped[OTHER_COPY])
-    for source, count in few_validation_documents(parts).items():
+    for source, count in few.items():
         log.warning(
             "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
             "corpus.validation", source, count,
@@ -136,7 +132,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
 
 
 def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
-    """Every origin of the text once, for the model card."""
+    """Return the distinct origins of the text, for the model card."""
     named = {origin["name"]: origin for folder in folders for origin in read_manifest(folder).get("sources", [])}
     return list(named.values())
 
@@ -150,13 +146,12 @@ def encode_slice(
     runs: EvaluationRuns,
     segmented: bool,
 ) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Row]]:
-    """Return a slice's documents by split, a digest of the tokens of each, the drops by reason, and a few of these.
+    """Return a slice's documents by split, digests of their tokens, the drops by reason, and a few dropped documents.
 
-    The value of one that is dropped because of ``runs`` is the index of the evaluation text.
+    If a document is dropped because of ``runs``, its value is the index of the evaluation text.
 
     Args:
         slice_of_source: the slice, and the language and ``segmenter`` of its source.
-        seed, validation: decide the split.
     """
     part, language, segmenter = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None
@@ -167,29 +162,28 @@ def encode_slice(
     for document in read_slice(part):
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
         sentences = chain.from_iterable(split_sentences(line, language) for line in document.text.split("\n"))
-        kept = [(sentence, ids) for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
-        encoded = [ids for _, ids in kept]
+        pairs = [(sentence, ids) for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
+        encoded = [ids for _, ids in pairs]
         shared = None
         if split == "train" and len(runs.hashes):
             shared = runs.shared_text(words, np.frombuffer(b"".join(encoded), encoder.id_type))
         if encoded and shared is None:
             collected[split].add(encoded)
             if segment is not None:
-                collected[split].continues += [
-                    continues_word(text, segment, encoder.token_ends(text)) for text, _ in kept
-                ]
+                ends = [(text, encoder.token_ends(text)) for text, _ in pairs]
+                collected[split].continues += [continues_word(text, segment, positions) for text, positions in ends]
             continue
         reason = SHARED if encoded else "document_without_tokens"
         dropped[reason] += 1
         sample.add(reason, document, shared)
-    of_splits = {split: documents.encoded() for split, documents in collected.items()}
+    splits = {split: documents.encoded() for split, documents in collected.items()}
     if segmented and segment is None:
-        of_splits = {split: each._replace(continues=words.continues[each.ids]) for split, each in of_splits.items()}
-    return of_splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
+        splits = {split: part._replace(continues=words.continues[part.ids]) for split, part in splits.items()}
+    return splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
 
 
 @lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice
-def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:  # the hash tells one from an older one
+def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:  # the hash is part of the key
     tokenizer = load_tokenizer(vocabulary)
     return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
 
@@ -199,7 +193,7 @@ class _Collector:
         self._id_type = id_type
         self._ids: list[bytes] = []
         self._sentences, self._documents = array("q"), array("q")
-        self.continues: list[np.ndarray] = []  # of each sentence, if a segmenter cuts it
+        self.continues: list[np.ndarray] = []  # of each sentence, with a segmenter
 
     def add(self, sentences: list[bytes]) -> None:
         self._ids.append(b"".join(sentences))

@@ -15,7 +15,6 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import START_MODEL, VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import objective_spec
-from pipeline_src.config.model import ModelParams
 from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import BertConfig, load_architecture, uninitialised
@@ -26,24 +25,25 @@ from pipeline_src.tokenizer.extend import EXTENDED
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.teacher import load_teacher
 
-VOCABULARY_ROWS = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias")  # a row for each entry
+PER_ENTRY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias")  # [vocab_size, ...]
 
 
 def build_objective(
     phase: Phase, tokenizer: Tokenizer, pairs: str, device: torch.device
 ) -> PretrainingObjective[TensorBatch]:
-    """Return the phase's objective on the CPU, with uninitialised weights, to be trained on ``device``.
-
-    Its teacher, if it has one, is on ``device``.
-    """
-    params, machine = phase.pretrain, phase.machine
+    """Return the phase's objective on the CPU, with uninitialised weights; its teacher is on ``device``."""
+    params, machine, model, vocab_size = phase.pretrain, phase.machine, phase.model, tokenizer.get_vocab_size()
     kind, spec = load_objective(params.objective), objective_spec(params.objective)
-    if phase.pretrain.continued:
-        config = start_config(phase.model, tokenizer.get_vocab_size())
-    else:
-        config = load_architecture(phase.model.architecture).config.from_params(
-            phase.model, tokenizer.get_vocab_size(), spec.causal
+    if params.continued:
+        config = load_config(START_MODEL)
+        config = replace(
+            config,
+            vocab_size=max(config.vocab_size, vocab_size),  # with added entries
+            hidden_dropout_prob=model.hidden_dropout_prob,
+            attention_probs_dropout_prob=model.attention_probs_dropout_prob,
         )
+    else:
+        config = load_architecture(model.architecture).config.from_params(model, vocab_size, spec.causal)
     config = replace(
         config,
         attention=choose(machine.attention, device, config.head_size),
@@ -62,7 +62,7 @@ def empty_objective(
     objective_params: Section,
     teacher: nn.Module | None = None,
 ) -> PretrainingObjective[Any]:
-    """Return an objective on the CPU with uninitialised weights; initialising what is replaced would take seconds."""
+    """Return an objective on the CPU with uninitialised weights."""
     with uninitialised():
         objective = kind(config, pairs, objective_params)
         if teacher is not None:
@@ -70,17 +70,6 @@ def empty_objective(
     objective.to_empty(device="cpu")
     objective.tie()
     return objective
-
-
-def start_config(params: ModelParams, entries: int) -> BertConfig:
-    """Return the config of the model to go on from, with the study's dropout and room for added entries."""
-    config = load_config(START_MODEL)
-    return replace(
-        config,
-        vocab_size=max(config.vocab_size, entries),
-        hidden_dropout_prob=params.hidden_dropout_prob,
-        attention_probs_dropout_prob=params.attention_probs_dropout_prob,
-    )
 
 
 def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path | None) -> None:
@@ -94,10 +83,7 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
 
 
 def fill_from_start_model(module: nn.Module) -> None:
-    """Copy the start model's weights; parts that it lacks keep their random weights.
-
-    An added entry of the vocabulary starts with the mean of the subwords that it replaces.
-    """
+    """Copy the start model's weights, where it has any; added entries start with the mean of their subwords."""
     config = load_config(START_MODEL)
     tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size
     extended = read_json(VOCABULARY / EXTENDED, dict) if (VOCABULARY / EXTENDED).exists() else {}
@@ -107,7 +93,7 @@ def fill_from_start_model(module: nn.Module) -> None:
             tensor = tensors.get(name)
             if tensor is None:
                 sampled.add(name.rpartition(".")[0])
-            elif name in VOCABULARY_ROWS:
+            elif name in PER_ENTRY:
                 parameter[:old] = check_fits(name, tensor, torch.Size((old, *parameter.shape[1:])), START_MODEL)
                 for entry, subwords in extended.items():
                     parameter[int(entry)] = tensor[subwords].mean(dim=0)

@@ -1,9 +1,8 @@
 """Microbatches of a fixed capacity: filled up with empty work, so that no shape on a GPU depends on a batch.
 
 A GPU then allocates the same memory in every step, compiles each part of the model once, and can replay a captured
-step. Filler tokens are [PAD], in sequences of their own behind the real ones, and filler predictions have the label
-that :func:`torch.nn.functional.cross_entropy` ignores, so losses, correct counts and gradients stay those of the real
-sequences.
+step. Filler tokens are [PAD], in sequences after the real ones, and filler predictions have cross_entropy's ignored
+label, so losses, correct counts and gradients are those of the real sequences.
 """
 
 from __future__ import annotations
@@ -26,14 +25,12 @@ ALIGNMENT = 64  # the number of tokens is a multiple, for a GPU's matmuls
 class Capacity:
     """The sizes that every microbatch of a phase is padded to.
 
-    Filler sequences are never empty: the first token of each is read, as that of a real one. There are so many of them
-    that none is longer than ``length`` even if a microbatch is one short sequence.
+    Filler sequences are never empty, since the first token of each is read, and never longer than ``length``.
 
     Attributes:
-        real_sequences: most real sequences of a microbatch, B.
-        length: most tokens of a sequence, L; at least 2.
-        predictions_per_sequence: most predicted tokens of a sequence.
-        pad_id: id of [PAD].
+        real_sequences: maximum number of real sequences, B.
+        length: maximum tokens of a sequence, L; at least 2.
+        predictions_per_sequence: maximum.
     """
 
     real_sequences: int
@@ -43,23 +40,19 @@ class Capacity:
 
     @classmethod
     def of(cls, batch_size: int, length: int, max_tokens: int, collator: Collator, pad_id: int) -> Capacity:
-        """Split a process's part of a batch evenly into as few microbatches as ``max_tokens`` allows.
-
-        A sequence of more than ``max_tokens`` is a microbatch by itself.
-        """
+        """Split a process's part of a batch evenly into as few microbatches as ``max_tokens`` allows."""
         sequences = min(batch_size, max(1, max_tokens // length))
         sequences = -(-batch_size // -(-batch_size // sequences))
         return cls(sequences, length, int(collator.num_predictions(np.array([length]))[0]), pad_id)
 
     @property
     def filler_sequences(self) -> int:
-        """Number of filler sequences beside B real ones; a missing real sequence is one more."""
+        """Number of filler sequences after B real ones; each missing real sequence adds one."""
         # the smallest number of which F * L >= B * L + F + ALIGNMENT - 1 >= tokens, so that F sequences hold them all
         return -(-(self.real_sequences * self.length + ALIGNMENT - 1) // (self.length - 1))
 
     @property
     def sequences(self) -> int:
-        """Number of sequences, filler included."""
         return self.real_sequences + self.filler_sequences
 
     @property
@@ -70,7 +63,6 @@ class Capacity:
 
     @property
     def predictions(self) -> int:
-        """Number of predictions."""
         return self.real_sequences * self.predictions_per_sequence
 
     @property
@@ -80,14 +72,13 @@ class Capacity:
 
     @property
     def max_outputs(self) -> int:
-        """Largest number of outputs in a sequence, filler included."""
         return self.predictions_per_sequence + 1
 
     def pad(self, batch: TensorBatch) -> TensorBatch:
-        """Fill a microbatch up to this capacity; its ``workload`` and ``examples`` stay those of the real sequences.
+        """Fill a microbatch up to this capacity; ``workload`` and ``examples`` stay those of the real sequences.
 
-        Filler tokens and outputs are spread evenly over the filler sequences. Where outputs outnumber tokens (when all
-        real sequences are full), filler tokens have several outputs.
+        Filler tokens and outputs are spread evenly over the filler sequences. If there are fewer tokens than outputs
+        (all real sequences are full), tokens have several outputs.
         """
         self._check(batch)
         tokens, outputs, predictions = len(batch.ids), len(batch.output_positions), len(batch.labels)
@@ -97,11 +88,11 @@ class Capacity:
         lengths, read = _sizes(token_ends), _sizes(output_ends)
         sequence = torch.repeat_interleave(read, output_size=self.outputs - outputs)
         starts = tokens + token_ends - lengths
-        place = torch.arange(self.outputs - outputs) - (output_ends - read).index_select(0, sequence)
-        offset = place * lengths.index_select(0, sequence) // read.index_select(0, sequence)
+        rank = torch.arange(self.outputs - outputs) - (output_ends - read).index_select(0, sequence)
+        offset = rank * lengths.index_select(0, sequence) // read.index_select(0, sequence)
         filler_outputs = starts.index_select(0, sequence) + offset  # the first token of each sequence is among them
         predicting = _even_ends(self.outputs - outputs, self.predictions - predictions) - 1
-        more = {
+        fillings = {
             "ids": torch.full((self.tokens - tokens,), self.pad_id),
             "segments": torch.zeros(self.tokens - tokens, dtype=torch.int64),
             "cu_seqlens": tokens + token_ends,
@@ -113,19 +104,19 @@ class Capacity:
             "predicted_outputs": outputs + predicting,
         }
         if batch.sampling_noise is not None:
-            more["sampling_noise"] = batch.sampling_noise.new_zeros(self.predictions - predictions)
-        padded = {name: torch.cat([getattr(batch, name), filler]) for name, filler in more.items()}
+            fillings["sampling_noise"] = batch.sampling_noise.new_zeros(self.predictions - predictions)
+        padded = {name: torch.cat([getattr(batch, name), filler]) for name, filler in fillings.items()}
         return replace(batch, **padded, max_seqlen=self.length, max_outputs=self.max_outputs)  # type: ignore[arg-type]
 
     def _check(self, batch: TensorBatch) -> None:
-        # outputs need no limit of their own: one that is no prediction is the first of its sequence
+        # outputs need no limit: one that is no prediction is the first of its sequence
         limits = {
             "sequences": (len(batch.pair_label), self.real_sequences),
             "tokens in a sequence": (batch.max_seqlen, self.length),
             "outputs in a sequence": (batch.max_outputs, self.max_outputs),
             "predictions": (len(batch.labels), self.predictions),
         }
-        exceeded = [f"{count} {name}, not {most}" for name, (count, most) in limits.items() if count > most]
+        exceeded = [f"{count} {name}, not {limit}" for name, (count, limit) in limits.items() if count > limit]
         if exceeded:
             raise PipelineError(
                 "a microbatch exceeds its fixed capacity", "; ".join(exceeded),

@@ -23,7 +23,7 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 from pipeline_src.training.batches import split_balanced
 
-LOOKAHEAD_BATCHES = 64  # batches whose examples are looked up at once; for speed alone
+LOOKAHEAD_BATCHES = 64  # batches whose examples are looked up together, for speed
 NUM_SHOWN = 5  # examples in the report
 PAIR_LABELS = {  # meaning of a pair's label 0 and 1, by examples.pair_objective
     "nsp": ("B follows A", "B is a random text"),
@@ -41,11 +41,10 @@ class PretrainingBatch:
         cu_seqlens: start of each sequence, and the number of tokens, int64 [sequences + 1].
         predicted: positions at which a token is predicted, int64 [predictions].
         labels: the tokens to predict there, int64 [predictions].
-        pair_label: label of each pair: 1 if segment B is a random one or both are swapped (as in google-research/bert
-            and google-research/albert), int64 [sequences].
+        pair_label: 1 if segment B is random or both are swapped (google-research/bert and albert), int64 [sequences].
         examples: number of each sequence's example in its sample index, int64 [sequences].
-        sampling_noise: a uniform random number for each prediction, keyed by seed, epoch, example and position, float32
-            [predictions]; objectives sample tokens from it. None if nothing is sampled.
+        sampling_noise: uniform random numbers by which objectives sample tokens, keyed by seed, epoch, example and
+            position, float32 [predictions]; None if nothing is sampled.
     """
 
     ids: np.ndarray
@@ -64,7 +63,7 @@ class PretrainingBatch:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A microbatch as tensors; see :class:`PretrainingBatch` for those that are not listed.
+    """A microbatch as tensors; the others are those of ``PretrainingBatch``.
 
     Attributes:
         output_positions: positions whose last hidden state an MLM reads: the predicted tokens and the first token
@@ -72,7 +71,6 @@ class TensorBatch:
         output_offsets: index of each sequence's first output, and R, int64 [sequences + 1].
         predicted_outputs: indices of the predicted positions among the outputs, int64 [predictions].
         max_seqlen, max_outputs: largest number of tokens, and of outputs, in a sequence.
-        workload: counts that determine losses and FLOPs.
     """
 
     ids: Tensor
@@ -126,8 +124,8 @@ class DataShard:
     """The part of every batch that a process gets, in microbatches.
 
     Attributes:
-        tokens: most tokens of a microbatch; a longer sequence is one by itself. None makes one microbatch.
-        sequences: most sequences of a microbatch, which are then of near-equal numbers. None splits by tokens.
+        tokens: maximum tokens of a microbatch; a longer sequence is one by itself. None makes one microbatch.
+        sequences: maximum sequences of a microbatch, for near-equal numbers; None splits by tokens.
     """
 
     tokens: int | None = None
@@ -136,7 +134,7 @@ class DataShard:
     sequences: int | None = None
 
     def split(self, lengths: np.ndarray) -> list[slice]:
-        """Split this process's sequences, whose lengths are given, in order into microbatches."""
+        """Split this process's sequences of these lengths in order into microbatches."""
         if self.sequences is None:
             return split_balanced(lengths, self.tokens)
         count, parts = len(lengths), -(-len(lengths) // self.sequences)
@@ -149,11 +147,10 @@ class PretrainingExamples:
     Args:
         sample_index: ``data/examples/<phase>/<split>.npy``.
         pairs: ``examples.pair_objective`` of params.yaml.
-        seed: keys the random numbers of batches.
-        vocab_size: upper bound for the ids, checked as they are read; None if they are known to be valid.
+        vocab_size: upper bound of the ids, checked as they are read; None checks nothing.
 
     Attributes:
-        sources: names of the sources of text, once :meth:`assign_sources` was called.
+        sources: names of the sources of text, after ``assign_sources``.
         source_of: index of the source of each example's first segment, int64 [examples].
     """
 
@@ -179,70 +176,70 @@ class PretrainingExamples:
         return len(self.sample_index)
 
     def assign_sources(self, documents: Mapping[str, int]) -> None:
-        """Find the source of each example, from the number of documents of each source in the order of the store."""
+        """Assign the source of each example, given the number of documents of each source in the store's order."""
         self.sources = tuple(name for name, count in documents.items() if count)
         ends = self.store.sentences[self.store.documents[np.cumsum([documents[name] for name in self.sources])]]
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
 
     def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the tokens, including special ones, of the examples with these numbers (of all), int64."""
-        rows = self.sample_index[examples]
-        return rows["a_length"].astype(np.int64) + rows["b_length"] + self._num_special
+        index = self.sample_index[examples]
+        return index["a_length"].astype(np.int64) + index["b_length"] + self._num_special
 
-    def order(self, seed: int, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Return the numbers of the examples at ``places`` in the epoch's order, keyed by seed and epoch, int64."""
-        return permuted(derive_seed(seed, "order", epoch), places, len(self.sample_index))
+    def order(self, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers of the examples at ``positions`` in the epoch's order, keyed by seed and epoch, int64."""
+        return permuted(derive_seed(seed, "order", epoch), positions, len(self.sample_index))
 
     def batches(
         self, size: int, seed: int, first_step: int, steps: int, shard: DataShard
     ) -> Iterator[list[PretrainingBatch]]:
         """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1`` as lists of microbatches.
 
-        Epochs follow without a break: a batch may hold the end of one and the start of the next. The process of rank r
-        takes every ``shard.processes``-th example of a batch from the r-th on.
+        A batch may have the end of one epoch and the start of the next. The process of rank r takes every
+        ``shard.processes``-th example of a batch from the r-th on.
         """
         for first in range(first_step, first_step + steps, LOOKAHEAD_BATCHES):
             last = min(first + LOOKAHEAD_BATCHES, first_step + steps)
-            epochs, places = np.divmod(np.arange(first * size, last * size), len(self.sample_index))
-            picked = np.concatenate([self.order(seed, int(e), places[epochs == e]) for e in np.unique(epochs)])
-            for start in range(0, len(picked), size):
-                mine = slice(start + shard.rank, start + size, shard.processes)
-                examples, passes = picked[mine], epochs[mine]
-                pieces = shard.split(self.lengths(examples))
-                yield [self.batch(examples[piece], passes[piece]) for piece in pieces]
+            epochs, positions = np.divmod(np.arange(first * size, last * size), len(self.sample_index))
+            order = np.concatenate([self.order(seed, int(e), positions[epochs == e]) for e in np.unique(epochs)])
+            for start in range(0, len(order), size):
+                selected = slice(start + shard.rank, start + size, shard.processes)
+                examples, passes = order[selected], epochs[selected]
+                microbatches = shard.split(self.lengths(examples))
+                yield [self.batch(examples[part], passes[part]) for part in microbatches]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
         """Assemble and corrupt [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples with these numbers.
 
-        ``epochs`` are those in which each is read; they decide the masks if masking is dynamic.
+        ``epochs`` decide the masks if masking is dynamic.
         """
-        rows = self.sample_index[examples]
+        index = self.sample_index[examples]
         texts = ("a", "b") if self.has_pairs else ("a",)
-        text_lengths = np.stack([rows[f"{text}_length"].astype(np.int64) for text in texts], axis=1)
-        starts, each = np.stack([rows[text] for text in texts], axis=1).ravel(), text_lengths.ravel()
-        places = np.repeat(starts - np.cumsum(each) + each, each) + np.arange(each.sum())  # of tokens in the store
-        text = self.store.ids[places]
+        text_lengths = np.stack([index[f"{text}_length"].astype(np.int64) for text in texts], axis=1)
+        starts, counts = np.stack([index[text] for text in texts], axis=1).ravel(), text_lengths.ravel()
+        offsets = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())  # in the store
+        text = self.store.ids[offsets]
         check_ids(text, self._vocab_size, self.store.folder)
         ids, segments = self.template.apply_batch(text, text_lengths)
         continues = None
         if self.store.continues is not None:
             continues = np.zeros(len(ids), bool)
-            continues[self.template.is_text(text_lengths)] = self.store.continues[places]
+            continues[self.template.is_text(text_lengths)] = self.store.continues[offsets]
         lengths = text_lengths.sum(axis=1) + self._num_special
         passes = epochs if self.collator.dynamic else 0
         numbers = examples + passes * len(self.sample_index)
         input_ids, predicted = self.collator.apply(ids, lengths, numbers, continues)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
-        noise_rows = (examples + epochs * len(self.sample_index))[sequence]
-        sampling_noise = bits(self._key, noise_rows, predicted - cu_seqlens[sequence]) >> np.uint64(40)
+        noise_keys = (examples + epochs * len(self.sample_index))[sequence]
+        sampling_noise = bits(self._key, noise_keys, predicted - cu_seqlens[sequence]) >> np.uint64(40)
         return PretrainingBatch(
             ids=input_ids,
             segments=segments,
             cu_seqlens=cu_seqlens,
             predicted=predicted,
             labels=ids[predicted + self.collator.label_shift],
-            pair_label=rows["is_random"].astype(np.int64),
+            pair_label=index["is_random"].astype(np.int64),
             examples=examples,
             sampling_noise=sampling_noise.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
         )
@@ -251,7 +248,7 @@ class PretrainingExamples:
 def open_examples(
     phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, objective: str
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split, whose sample index the stage ``build_examples`` wrote."""
+    """Open the examples of one phase and split."""
     collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
@@ -264,12 +261,11 @@ class ReadablePiece:
     """One subword of a segment.
 
     Attributes:
-        text: what the model sees, without the prefix of a continuation subword.
+        text: the model's input, without the prefix of a continuation subword.
         inner: it continues the word before it.
         was: the subword to predict; None if nothing is predicted.
-        fate: what the model sees instead of the predicted subword: ``mask``, ``random`` (another subword) or ``keep``
-            (the subword itself); ``next`` if it is predicted from those before it, and seen only afterwards; None if
-            nothing is predicted.
+        fate: the input in place of the subword to predict: ``mask``, ``random`` (another subword) or ``keep`` (the
+            same); ``next`` if it is predicted from those before it; None if nothing is predicted.
     """
 
     text: str
@@ -285,10 +281,10 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
     labels = dict(zip((batch.predicted + label_shift).tolist(), batch.labels.tolist(), strict=True))
     segments: list[list[ReadablePiece]] = [[], []]
     for position in range(int(batch.cu_seqlens[1])):
-        seen, label = int(batch.ids[position]), labels.get(position)
-        if (seen if label is None else label) in marks:
+        input_id, label = int(batch.ids[position]), labels.get(position)
+        if (input_id if label is None else label) in marks:
             continue
-        text, segment = pieces[seen], segments[int(batch.segments[position])]
+        text, segment = pieces[input_id], segments[int(batch.segments[position])]
         if label is None:
             segment.append(ReadablePiece(kind.spelt(text), kind.continues_word(text)))
             continue
@@ -299,20 +295,19 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
 
 
 def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: int) -> list[dict[str, Any]]:
-    """Return a few examples as training sees them, for the report; the seed keys which ones.
+    """Return a few examples, chosen by the seed, as training sees them, for the report.
 
-    Returns:
-        ``example`` (its number), ``pair`` (the meaning of its label; None without pairs) and ``segments``, lists of
-        :class:`ReadablePiece` as dictionaries.
+    Each has ``example`` (its number), ``pair`` (the meaning of its label; None without pairs) and ``segments``, lists
+    of ``ReadablePiece`` as dictionaries.
     """
     numbers = permuted(derive_seed(seed, "shown"), np.arange(min(NUM_SHOWN, len(examples))), len(examples))
-    shown = []
+    result = []
     for number in numbers.tolist():
         batch = examples.batch(np.asarray([number]))
         pieces = readable_pieces(batch, tokenizer, examples.collator.label_shift)
         segments = [[asdict(piece) for piece in segment] for segment in pieces]
-        shown.append({"example": number, "pair": pair_label(examples, batch), "segments": segments})
-    return shown
+        result.append({"example": number, "pair": pair_label(examples, batch), "segments": segments})
+    return result
 
 
 def pair_label(examples: PretrainingExamples, batch: PretrainingBatch) -> str | None:

@@ -25,7 +25,7 @@ PROBABILITY_DIGITS = 4
 
 
 class MaskedWord(NamedTuple):
-    """A [MASK] at a ``position`` of the batch of its example alone, the text around it, and the word and its id."""
+    """A [MASK] at a ``position`` of a batch of one example, the text around it, and the masked word with its id."""
 
     batch: PretrainingBatch
     position: int
@@ -37,10 +37,9 @@ class MaskedWord(NamedTuple):
 class FillMaskSamples:
     """A frequent, a middling and a rare masked word of a phase's validation examples, which a person can judge.
 
-    They are chosen without the model: of the content words (four letters or more, not among the ``num_common`` most
-    frequent tokens) in order of frequency, the middle one of each third. Such a word is a single token of letters that
-    [MASK] hides, and no other token is predicted in the text shown around it; each has a different example. A causal
-    objective masks nothing and has no samples.
+    Of the content words (four letters or more, not among the ``num_common`` most frequent tokens) in order of
+    frequency, they are the middle ones of each third, each of a different example. A word is a single token of letters
+    that [MASK] hides, without another predicted token in the text around it. A causal objective has no samples.
     """
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = NUM_COMMON) -> None:
@@ -71,9 +70,8 @@ class FillMaskSamples:
     def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
         """Predict the words after ``step`` steps. All processes must call this.
 
-        Returns:
-            For each text ``step``, ``text`` with a [MASK] in it, ``answer``, the word at that position, and
-            ``candidates``: for each [MASK] pairs of a token and its probability in descending order.
+        Each result has ``step``, ``text`` with a [MASK], ``answer``, the masked word, and ``candidates``: for each
+        [MASK] pairs of a token and its probability in descending order.
         """
         training, device = objective.training, distributed.device
         objective.eval()
@@ -85,10 +83,10 @@ class FillMaskSamples:
             predicted = torch.tensor([position], device=device)
             with distributed.autocast():
                 logits = objective.token_logits(ids, segments, cu_seqlens, predicted, batch.max_seqlen)
-            top = logits[0].float().softmax(-1).topk(TOP_K)
+            best = logits[0].float().softmax(-1).topk(TOP_K)
             candidates = [
                 [self.tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
-                for token, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+                for token, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
             ]
             answers.append({"step": step, "text": text, "answer": answer, "candidates": [candidates]})
         objective.train(training)
@@ -96,19 +94,19 @@ class FillMaskSamples:
         return answers
 
     def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:
-        """Return the words around [MASK] at a predicted position; None if a person could not judge it."""
+        """Return the text around [MASK] at a predicted position; None if a person could not judge it."""
         tokens = [str(self.tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
         if tokens[position] != self.kind.mask or not self._is_word(tokens, position, label):
             return None
         first, end = max(0, position - CONTEXT), min(len(tokens), position + CONTEXT + 1)
-        for other in range(first, end):
-            if batch.ids[other] in self.special and other != position:
-                first, end = (other + 1, end) if other < position else (first, min(end, other))
+        for index in range(first, end):
+            if batch.ids[index] in self.special and index != position:
+                first, end = (index + 1, end) if index < position else (first, min(end, index))
         while self.kind.continues_word(tokens[first]):
             first += 1
         while end < len(tokens) and self.kind.continues_word(tokens[end]):
             end += 1
-        is_alone = not any(first <= other < end for other in batch.predicted.tolist() if other != position)
+        is_alone = sum(first <= index < end for index in batch.predicted.tolist()) == 1
         if not is_alone or end - first <= CONTEXT:
             return None
         before, after = (
@@ -117,9 +115,7 @@ class FillMaskSamples:
         return f"{before} {self.kind.mask} {after}".strip()
 
     def _is_word(self, tokens: list[str], position: int, label: int) -> bool:
-        """Return whether the masked token is a word by itself."""
         word, before, after = str(self.tokenizer.id_to_token(label)), tokens[position - 1], tokens[position + 1 :][:1]
-        is_joined = any(self.kind.spelt(token) in JOINERS for token in (before, *after))
-        return (
-            self.kind.spelt(word).isalpha() and not is_joined and not any(map(self.kind.continues_word, (word, *after)))
-        )
+        if any(self.kind.spelt(token) in JOINERS for token in (before, *after)):
+            return False
+        return self.kind.spelt(word).isalpha() and not any(map(self.kind.continues_word, (word, *after)))

@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -49,11 +50,7 @@ def is_checkpoint(source: Path) -> bool:
 
 
 def load_google(source: Path) -> tuple[BertConfig, dict[str, Tensor]]:
-    """Return config and tensors, with this project's names.
-
-    Args:
-        source: the folder as Google publishes it, or the prefix of one of its checkpoints (``.../model.ckpt-1000``).
-    """
+    """Return config and tensors, with this project's names; of a folder or a prefix (``.../model.ckpt-1000``)."""
     prefix = find_prefix(source)
     config = google_config(read_json(prefix.parent / CONFIG), prefix.parent / CONFIG)
     return config, translate(read_variables(prefix), prefix)
@@ -78,9 +75,8 @@ def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConf
     """Return the config of ``bert_config.json``."""
     activation = raw.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
-        raise PipelineError(
-            "not a BERT model", f"hidden_act is {activation}", where=where, hint="give a checkpoint with gelu"
-        )
+        hint = "give a checkpoint with gelu"
+        raise PipelineError("not a BERT model", f"hidden_act is {activation}", where=where, hint=hint)
     known = {field.name: raw[field.name] for field in fields(BertConfig) if field.name in raw}
     return checked_config(BertConfig, {**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
 
@@ -98,9 +94,8 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         return {name: reader.get_tensor(name) for name in model_names(reader.get_variable_to_shape_map())}
     except Exception as error:  # TensorFlow's own errors, and built-in ones
-        raise PipelineError(
-            "not a readable checkpoint", str(error).partition("\n")[0], where=prefix, hint="fetch it again"
-        ) from None
+        message = str(error).partition("\n")[0]
+        raise PipelineError("not a readable checkpoint", message, where=prefix, hint="fetch it again") from None
 
 
 def model_names(variables: Iterable[str]) -> list[str]:
@@ -115,15 +110,13 @@ def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, T
             "no variable of google-research/bert", "bert/... expected", where=where,
             hint="give a checkpoint of its pretraining; those of TensorFlow 2's model garden have other names",
         )  # fmt: skip
+    arrays = {name: array.T if TRANSPOSED.search(name) else array for name, array in variables.items()}
     return {
-        rename(name, BERT.tensorflow): torch.from_numpy(
-            np.ascontiguousarray(array.T if TRANSPOSED.search(name) else array)
-        )
-        for name, array in variables.items()
+        rename(name, BERT.tensorflow): torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()
     }
 
 
-PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # besides the encoder
+PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # beyond the encoder
 USES = {  # has the MLM head, the NSP head -> use of the model (``models.adapter``)
     (True, True): "pretraining",
     (True, False): "masked_lm",
@@ -156,19 +149,12 @@ def main(arguments: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported model.
-
-    Attributes:
-        config: its config.
-        parts: keys of :data:`PARTS` that it has besides the encoder.
-        entries: number of entries of its vocabulary.
-        tokenizer: its kind, or a WordPiece's case.
-    """
+    """An imported model."""
 
     config: BertConfig
-    parts: list[str]
-    entries: int
-    tokenizer: str
+    parts: list[str]  # keys of PARTS
+    entries: int  # of its vocabulary
+    tokenizer: str  # its kind, or a WordPiece's case
 
 
 def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
@@ -176,7 +162,6 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
 
     Args:
         source: a Hugging Face folder, Google's folder, or the prefix of one of its checkpoints.
-        output: an existing, empty folder.
         lowercase: whether a WordPiece tokenizer lower-cases text; None detects it.
     """
     if is_checkpoint(source):
@@ -188,8 +173,8 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
         folder = source
     else:
         raise PipelineError("no model here", source, hint="give a folder, or a checkpoint's path without .index")
-    kept, parts = complete(tensors, config, source)
-    for name, tensor in kept.items():
+    tensors, parts = select_tensors(tensors, config, source)
+    for name, tensor in tensors.items():
         check_finite(name, tensor, source)
     foreign = read_foreign(folder, config.names.model_type)
     vocabulary = read_vocabulary(folder) if foreign is None else sorted(foreign.get_vocab())
@@ -199,37 +184,39 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
             hint="put the vocab.txt there that the model was trained with",
         )  # fmt: skip
     huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
-    save_tensors(output, kept, config, huggingface_class)
+    save_tensors(output, tensors, config, huggingface_class)
     if foreign is None:
         lowercase = find_case(folder, vocabulary) if lowercase is None else lowercase
-        how = "uncased" if lowercase else "cased"
+        tokenizer = "uncased" if lowercase else "cased"
         save_tokenizer(output, vocabulary, lowercase)
     else:
-        how = type(foreign.model).__name__
+        tokenizer = type(foreign.model).__name__
         save_foreign(output, foreign)
     if (folder / CARD).exists():
-        shutil.copyfile(folder / CARD, output / CARD)  # that of its authors
+        shutil.copyfile(folder / CARD, output / CARD)  # its authors' card
     else:
-        count = sum(tensor.numel() for tensor in kept.values())
+        count = sum(tensor.numel() for tensor in tensors.values())
         with atomic_file(output / CARD) as file:
             file.write(imported_card(config, count, huggingface_class))
-    return Imported(config, parts, len(vocabulary), how)
+    return Imported(config, parts, len(vocabulary), tokenizer)
 
 
-def complete(tensors: Mapping[str, Tensor], config: BertConfig, where: object) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of a ``BertForPretraining`` as float32, and its parts besides the encoder."""
+def select_tensors(
+    tensors: Mapping[str, Tensor], config: BertConfig, where: object
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tensors of a ``BertForPretraining`` as float32, and its parts beyond the encoder."""
     with uninitialised():  # names and shapes without memory
         shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
     parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
     starts = (*ENCODER, *(PARTS[part] for part in parts))
-    kept = {}
-    for name, shape in shapes.items():
-        if not name.startswith(starts):
-            continue
-        kept[name] = check_fits(name, tensors.get(name), shape, where).float()
-    if left := sorted(set(tensors) - set(kept)):
-        log.warning("left out, no part of pretraining: %s", ", ".join(left))
-    return kept, parts
+    selected = {
+        name: check_fits(name, tensors.get(name), shape, where).float()
+        for name, shape in shapes.items()
+        if name.startswith(starts)
+    }
+    if ignored := sorted(tensors.keys() - selected.keys()):
+        log.warning("left out, no part of pretraining: %s", ", ".join(ignored))
+    return selected, parts
 
 
 def read_vocabulary(folder: Path) -> list[str]:
@@ -253,20 +240,19 @@ def read_vocabulary(folder: Path) -> list[str]:
         vocabulary = sorted(ids, key=ids.__getitem__)
         if sorted(ids.values()) != list(range(len(vocabulary))):
             raise PipelineError("ids are not 0, 1, 2, ...", path, hint="give a folder with a vocab.txt")
-    if len(set(vocabulary)) != len(vocabulary):
-        seen: set[str] = set()
-        twice = next(entry for entry in vocabulary if entry in seen or seen.add(entry))  # type: ignore[func-returns-value]
-        raise PipelineError("an entry of the vocabulary occurs twice", repr(twice), where=path, hint="fetch it again")
+    if twice := [entry for entry, count in Counter(vocabulary).items() if count > 1]:
+        entry = repr(twice[0])
+        raise PipelineError("an entry of the vocabulary occurs twice", entry, where=path, hint="fetch it again")
     return vocabulary
 
 
 def find_case(folder: Path, vocabulary: list[str]) -> bool:
     """Return whether text is lower-cased: by ``tokenizer_config.json``, else guessed from the vocabulary and logged."""
     path = folder / "tokenizer_config.json"
-    said = read_json(path) if path.exists() else {}
-    if not isinstance(said, dict):
-        raise PipelineError("not a tokenizer's config", shown(said), where=path, hint="fetch the model again")
-    lowercase = said.get("do_lower_case")
+    config = read_json(path) if path.exists() else {}
+    if not isinstance(config, dict):
+        raise PipelineError("not a tokenizer's config", shown(config), where=path, hint="fetch the model again")
+    lowercase = config.get("do_lower_case")
     if lowercase is not None and not isinstance(lowercase, bool):
         raise PipelineError(
             "neither true nor false", f"do_lower_case: {shown(lowercase)}", where=path,
@@ -279,11 +265,11 @@ def find_case(folder: Path, vocabulary: list[str]) -> bool:
             "%s does not say whether text is lower-cased; by its vocabulary it is %s (--cased, --uncased)",
             folder, "uncased" if lowercase else "cased",
         )  # fmt: skip
-    ours = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
-    for key, allowed in ours.items():
-        if said.get(key) not in allowed:
+    supported = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
+    for key, allowed in supported.items():
+        if config.get(key) not in allowed:
             raise PipelineError(
-                "the tokenizer splits text in another way", f"{key}: {json.dumps(said[key])}", where=path,
+                "the tokenizer splits text in another way", f"{key}: {json.dumps(config[key])}", where=path,
                 hint="give a model whose tokenizer is that of google-research/bert",
             )  # fmt: skip
     return bool(lowercase)

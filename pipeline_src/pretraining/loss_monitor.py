@@ -22,7 +22,7 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.training.trainer import Callback, Trainer
 
 REFERENCE_RUNS = Path(__file__).with_name("reference_runs.tsv")
-RECIPE = ["architecture", "optimizer", "position_init"]  # runs with the same are preferred to others
+RECIPE = ["architecture", "optimizer", "position_init"]  # runs of the same recipe are preferred
 MAX_RATIOS = {"num_hidden_layers": 3.0, "hidden_size": 1.7, "vocab_size": 3.0, "mask_prob": 2.5}  # of comparable runs
 BAND = 0.3  # nats around the comparable runs: seeds differ by 0.1, texts by more
 STAGES = {  # of learning, by the smallest gap
@@ -48,8 +48,8 @@ class CorpusFacts(NamedTuple):
     @classmethod
     def of(cls, store: TokenStore, counts: np.ndarray, unknown_id: int | None) -> CorpusFacts:
         """Read a corpus, given the frequency of each id; of a large one, evenly spaced sentences are compared."""
-        every = 1 + len(store.sentences) // MAX_SENTENCES
-        starts, ends = store.sentences[:-1:every], store.sentences[1::every]
+        step = 1 + len(store.sentences) // MAX_SENTENCES
+        starts, ends = store.sentences[:-1:step], store.sentences[1::step]
         long = ends - starts >= MIN_SENTENCE_TOKENS
         sentences = [store.ids[start:end].tobytes() for start, end in zip(starts[long], ends[long], strict=True)]
         unknown = 0.0 if unknown_id is None else float(counts[unknown_id] / max(1, counts.sum()))
@@ -88,9 +88,9 @@ class LossMonitor(Callback):
             return
         params, step = self._phase.pretrain, trainer.state.step
         tokens = params.train_batch_size * self._phase.positions(step)
-        losses = [row["mlm_loss"] for row in trainer.state.curve if "mlm_loss" in row]
-        more = step, params.warmup_steps, losses, self._corpus, params.continued
-        run = Run(self._settings, tokens, trainer.metrics, *more)
+        losses = [point["mlm_loss"] for point in trainer.state.curve if "mlm_loss" in point]
+        progress = step, params.warmup_steps, losses, self._corpus, params.continued
+        run = Run(self._settings, tokens, trainer.metrics, *progress)
         self.status = check_loss(run, pd.read_csv(REFERENCE_RUNS, sep="\t"))
         (log.warning if self.status["cause"] else log.info)("is this normal? %s", self.status["sentence"])
 
@@ -120,11 +120,11 @@ def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame
     for name, limit in MAX_RATIOS.items():
         comparable &= (runs[name] / settings[name]).between(1 / limit, limit)
     same_recipe = (runs[RECIPE] == [settings[name] for name in RECIPE]).all(axis=1)
-    for rows in (runs[comparable & same_recipe], runs[comparable]):
+    for candidates in (runs[comparable & same_recipe], runs[comparable]):
         gaps = []
-        for _, run in rows.sort_values("tokens_m").groupby("curve"):
+        for _, run in candidates.sort_values("tokens_m").groupby("curve"):
             measured = 1e6 * run["tokens_m"].to_numpy()
-            # later than that the gap is taken to stay the same: too small, so no training is wrongly called behind
+            # later, the last gap is used: too small, so that no training is wrongly called behind
             if 0.9 * measured[0] <= tokens <= 1.5 * measured[-1]:
                 gaps.append(float(np.interp(math.log(tokens), np.log(measured), run["gap"])))
         if gaps:

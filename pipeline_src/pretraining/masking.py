@@ -21,15 +21,14 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
 MAX_NGRAM = 3  # words; google-research/albert, create_pretraining_data.py
-LOOKAHEAD_TURNS = 20  # turns of the shuffle whose random numbers are made at once; for speed alone
+LOOKAHEAD_TURNS = 20  # turns of the shuffle whose random numbers are made together, for speed
 
 
 class Collator:
-    """Decides, as a batch is loaded, which tokens are predicted and what the model sees; by default none and all.
+    """Chooses, as a batch is loaded, the tokens to predict and the model's input; by default no tokens, and all text.
 
     Attributes:
-        label_shift: distance from a predicting position to the token that it predicts: 0 for the token at the position
-            itself, 1 for the next one.
+        label_shift: distance from a position to the token that is predicted there: 0 for the same, 1 for the next.
         dynamic: every epoch gets new masks.
     """
 
@@ -37,7 +36,6 @@ class Collator:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> Collator:
-        """Return the collator for a vocabulary."""
         return cls()
 
     @property
@@ -56,8 +54,8 @@ class Collator:
         Args:
             ids: token ids, int64 [tokens].
             lengths: tokens of each sequence, int64 [sequences].
-            examples: number of each sequence in its sample index, int64 [sequences]. It keys the random numbers:
-                dynamic masking passes other numbers in every epoch.
+            examples: number of each sequence's example, int64 [sequences], which keys the random numbers; dynamic
+                masking passes other numbers in every epoch.
             continues: which tokens continue the word before them, bool [tokens]; None if their ids say so.
 
         Returns:
@@ -66,12 +64,7 @@ class Collator:
         return ids, np.zeros(0, np.int64)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return where a word is predicted from its context alone, bool [predictions].
-
-        Args:
-            input_ids: at the positions to predict at, int64 [predictions].
-            labels: the tokens to predict there, int64 [predictions].
-        """
+        """Return where a word is predicted from its context alone, bool [predictions]; both int64 [predictions]."""
         return np.zeros(len(labels), bool)
 
 
@@ -81,11 +74,8 @@ class MLMCollator(Collator):
 
     Attributes:
         mask_prob: share of all tokens, special tokens included, that are predicted (0.15 in the paper).
-        masking: the section of params.yaml.
-        mask_id: id of [MASK].
         special: ids that are never predicted: padding, and special tokens unless they may be masked, bool [vocab_size].
         continuation: ids of subwords that continue a word, bool [vocab_size].
-        seed: keys all random numbers.
     """
 
     mask_prob: float
@@ -97,7 +87,6 @@ class MLMCollator(Collator):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> MLMCollator:
-        """Read the special tokens and continuation subwords from the vocabulary."""
         kind, special = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
         marks = [] if masking.mask_special_tokens else read_templates(tokenizer).special_ids
         special[[*marks, kind.id_of(tokenizer, kind.pad)]] = True
@@ -119,13 +108,10 @@ class MLMCollator(Collator):
         starts = np.cumsum(lengths) - lengths
         positions = np.flatnonzero(~self.special[ids])
         first = np.append(np.searchsorted(positions, starts), len(positions))
-        maskable = Maskable(
-            self.continuation[ids] if continues is None else continues, positions, first, int(lengths.max(initial=0))
-        )
-        mask = UNITS[self.masking.unit](
-            maskable, self.num_predictions(lengths), examples, derive_seed(self.seed, "choose")
-        )
-        predicted = np.flatnonzero(mask)
+        continues = self.continuation[ids] if continues is None else continues
+        maskable = Maskable(continues, positions, first, int(lengths.max(initial=0)))
+        number, key = self.num_predictions(lengths), derive_seed(self.seed, "choose")
+        predicted = np.flatnonzero(UNITS[self.masking.unit](maskable, number, examples, key))
         sequence = np.repeat(np.arange(len(starts)), np.diff(np.searchsorted(predicted, starts), append=len(predicted)))
         replacement = uniform(derive_seed(self.seed, "fate"), examples[sequence], predicted - starts[sequence])
         mask_ratio, random_ratio = self.masking.mask_ratio, self.masking.random_ratio
@@ -143,18 +129,13 @@ class MLMCollator(Collator):
 
 @dataclass(frozen=True)
 class CLMCollator(Collator):
-    """Predict every token but the first from those before it (paper, section 5.1, table 5); nothing is masked.
+    """Predict every token but the first from those before it (paper, section 5.1, table 5); nothing is masked."""
 
-    Attributes:
-        end_id: id of the special token after a text ([SEP]).
-    """
-
-    end_id: int
+    end_id: int  # of the special token after a text ([SEP])
     label_shift: ClassVar[int] = 1
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> CLMCollator:
-        """Read the special token after a text from the vocabulary."""
         return cls(read_templates(tokenizer).single.special_ids[-1][-1])
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
@@ -187,18 +168,18 @@ class Maskable:
         continues: which tokens continue the word before them, bool [tokens].
         positions: of the maskable tokens, ascending, int64 [maskable].
         first: index of each sequence's first maskable token, and their number, int64 [sequences + 1].
-        longest: tokens of the longest sequence.
+        max_seqlen: tokens of the longest sequence.
     """
 
     continues: np.ndarray
     positions: np.ndarray
     first: np.ndarray
-    longest: int
+    max_seqlen: int
 
     def words(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the index of each word's first maskable token, and of each sequence's first word.
 
-        Both end with the number of all. A subword cut off from its word starts one.
+        Both have a final entry, the total. A subword whose word began in another sequence starts a word.
         """
         starts_word = ~self.continues[self.positions]
         starts_word[self.first[self.first < len(self.positions)]] = True
@@ -206,7 +187,7 @@ class Maskable:
         return word_starts, np.searchsorted(word_starts, self.first)
 
     def mask(self, indices: np.ndarray) -> np.ndarray:
-        """Return the mask of the maskable tokens with these indices (or where True), bool [tokens]."""
+        """Return the mask of the maskable tokens with these indices (or of a mask of them), bool [tokens]."""
         mask = np.zeros(len(self.continues), bool)
         mask[self.positions[indices]] = True
         return mask
@@ -216,22 +197,22 @@ def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
     """Return the mask, bool [tokens], of single tokens in random order (google-research/bert).
 
     Args:
-        number: of tokens to mask in each sequence, int64 [sequences]; the other functions of UNITS overwrite it.
-        examples: number of each sequence's example, which keys the random numbers as ``key`` does, int64 [sequences].
+        number: number of tokens to mask in each sequence, int64 [sequences]; other functions of UNITS overwrite it.
+        examples: key the random numbers, as ``key`` does, int64 [sequences].
     """
     turns = shuffle(maskable.first, examples, key)
-    taken = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
-    enough = np.minimum(number, np.diff(maskable.first))
-    return maskable.mask(taken[np.arange(len(taken))[:, None] < enough])
+    selected = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
+    available = np.minimum(number, np.diff(maskable.first))
+    return maskable.mask(selected[np.arange(len(selected))[:, None] < available])
 
 
 def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
     """Mask whole words in random order, skipping a word that would be one token too many (google-research/bert)."""
     word_starts, first_word = maskable.words()
-    sizes = np.pad(np.diff(word_starts), (0, maskable.longest))
+    sizes = np.pad(np.diff(word_starts), (0, maskable.max_seqlen))
     words, chosen = np.diff(first_word), np.zeros(len(sizes), bool)
     for turn, word in enumerate(shuffle(first_word, examples, key)):
-        number[words <= turn] = 0  # no word is left
+        number[words <= turn] = 0  # no words remain
         fits = sizes[word] <= number
         chosen[word[fits]] = True
         number -= sizes[word] * fits
@@ -247,22 +228,22 @@ def ngram_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
     one is skipped.
     """
     word_starts, first_word = maskable.words()
-    before = np.pad(word_starts, (0, maskable.longest + MAX_NGRAM), mode="edge")  # tokens before each word
+    before = np.pad(word_starts, (0, maskable.max_seqlen + MAX_NGRAM), mode="edge")  # tokens before each word
     chosen = np.zeros(len(before), bool)
     words, rates = np.diff(first_word), np.cumsum(1 / np.arange(1, MAX_NGRAM + 1))
     for turn, word in enumerate(shuffle(first_word, examples, key)):
-        number[words <= turn] = 0  # no word is left
-        most = np.clip(first_word[1:] - word, 1, MAX_NGRAM)
-        random = uniform(derive_seed(key, "n"), examples, turn) * rates[most - 1]
+        number[words <= turn] = 0  # no words remain
+        limit = np.clip(first_word[1:] - word, 1, MAX_NGRAM)
+        random = uniform(derive_seed(key, "n"), examples, turn) * rates[limit - 1]
         length = 1 + np.searchsorted(rates, random, side="right")
         for _ in range(MAX_NGRAM - 1):
             length -= (before[word + length] - before[word] > number) & (length > 1)
         size = before[word + length] - before[word]
         within = np.arange(MAX_NGRAM) < length[:, None]
         run = word[:, None] + np.arange(MAX_NGRAM)
-        taken = (size > 0) & (size <= number) & ~(chosen[run] & within).any(1)
-        chosen[run[within & taken[:, None]]] = True
-        number -= size * taken
+        fits = (size > 0) & (size <= number) & ~(chosen[run] & within).any(1)
+        chosen[run[within & fits[:, None]]] = True
+        number -= size * fits
         if not number.any():
             break
     return maskable.mask(np.repeat(chosen[: len(word_starts) - 1], np.diff(word_starts)))
@@ -272,20 +253,19 @@ UNITS = {"token": token_mask, "whole_word": whole_word_mask, "ngram": ngram_mask
 
 
 def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.ndarray]:
-    """Shuffle the items of many rows at once, as far as the caller iterates (Fisher and Yates).
+    """Shuffle the items of each row of a ragged array, as far as the caller iterates (Fisher and Yates).
 
     Args:
         first: index of each row's first item, and the number of all items, int64 [rows + 1].
-        examples: key the random numbers of each row, int64 [rows].
-        key: keys them too.
+        examples: key the random numbers of each row, as ``key`` does, int64 [rows].
 
     Yields:
-        The next item of every row, int64 [rows]. It is meaningless for a row without items left, and may then exceed
-        the last item by as much as the longest row has items.
+        The next item of every row, int64 [rows]; meaningless for a row without further items, where it may exceed the
+        last item by the length of the longest row.
     """
     items = np.diff(first)
     width = int(items.max(initial=0))
-    # four bytes an item, which is faster than eight: a batch never holds 2^31 tokens
+    # int32 is faster: a batch has fewer than 2^31 tokens
     order = (first[:-1, None].astype(np.int32) + np.arange(width, dtype=np.int32)).ravel()
     row = np.arange(len(items)) * width
     for start in range(0, width, LOOKAHEAD_TURNS):

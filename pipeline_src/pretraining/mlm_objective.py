@@ -27,8 +27,7 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
 
     Attributes:
         use: key of the class that transformers loads the model with, in ``models.adapter``.
-        learns_tokens, learns_without_pairs: what is learned of tokens, and what is said if there are no pairs, for the
-            model card.
+        learns_tokens, learns_without_pairs: parts of the model card's text.
     """
 
     use: ClassVar[str]
@@ -49,14 +48,12 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the summed losses of tokens and of pairs; token logits are not kept."""
-        rows, predicted = None, batch.predicted
+        queries, predicted = None, batch.predicted
         if not self.config.is_decoder:  # a decoder predicts nearly every token
-            rows, predicted = (
-                QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs),
-                batch.predicted_outputs,
-            )
+            queries = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
+            predicted = batch.predicted_outputs
         inputs = (batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        hidden, pooled = self.model.bert(*inputs, rows, decoded=True)
+        hidden, pooled = self.model.bert(*inputs, queries, decoded=True)
         tokens, pairs = self.model.cls["predictions"], self.model.cls["seq_relationship"]
         terms = {"mlm": LossTerm(*tokens.loss(hidden.index_select(0, predicted), batch.labels))}
         if self.has_pairs:

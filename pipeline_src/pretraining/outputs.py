@@ -48,17 +48,17 @@ class KeptModels(Callback):
 
     def copy_to(self, folder: Path) -> dict[int, Path]:
         """Copy the models into a phase's folder; return their folders by step."""
-        kept = {step: self.checkpointer.kept_model(step) for step in self.steps}
-        return {step: Path(shutil.copytree(source, folder / KEPT / str(step))) for step, source in kept.items()}
+        sources = {step: self.checkpointer.kept_model(step) for step in self.steps}
+        return {step: Path(shutil.copytree(source, folder / KEPT / str(step))) for step, source in sources.items()}
 
 
 def save_models(
-    folder: Path, phase: Phase, trainer: Trainer[Any], kept: KeptModels | None = None
+    folder: Path, phase: Phase, trainer: Trainer[Any], kept_models: KeptModels | None = None
 ) -> dict[str, dict[str, Any]]:
     """Write the models that the objective saves, with tokenizer, card and training state. All processes must call this.
 
     Returns:
-        Bytes and sha256 of the saved files, by step and path, with those of ``kept``; empty but on the main process.
+        Bytes and sha256 of the saved files, by step and path, also of ``kept_models``; empty on other processes.
     """
     objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
     models = objective.saved_models()
@@ -74,8 +74,8 @@ def save_models(
             save_model(unfinished / name, weights[name], config, huggingface_class, VOCABULARY, card)
         save_state(unfinished / TRAINING_STATE, moments, step)
         files = {str(step): saved_files(unfinished)}
-        for other, copy in (kept.copy_to(unfinished) if kept else {}).items():
-            files[str(other)] = saved_files(copy)
+        for kept_step, copy in (kept_models.copy_to(unfinished) if kept_models else {}).items():
+            files[str(kept_step)] = saved_files(copy)
     return files
 
 
@@ -106,15 +106,15 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
 
 def last_losses(trainer: Trainer[Any]) -> dict[str, float]:
     """Return the losses and accuracies in the curve's last row; empty before its first."""
-    row = trainer.state.curve[-1] if trainer.state.curve else {}
-    return {name: row[name] for name in trainer.objective.columns() if name in row}
+    last = trainer.state.curve[-1] if trainer.state.curve else {}
+    return {name: last[name] for name in trainer.objective.columns() if name in last}
 
 
 def write_outputs(
     phase: Phase,
     trainer: Trainer[Any],
     validator: Validator,
-    kept: KeptModels,
+    kept_models: KeptModels,
     examples: PretrainingExamples,
     tokenizer: Tokenizer,
     loss_status: Mapping[str, str | None] | None,
@@ -124,10 +124,10 @@ def write_outputs(
     ``trainer.metrics`` are those of the final model.
     """
     assert trainer.compute_tracker is not None
-    files = save_models(PRETRAINED / phase.name, phase, trainer, kept)
+    files = save_models(PRETRAINED / phase.name, phase, trainer, kept_models)
     if not trainer.distributed.is_main:
         return
-    objective, state, checkpointer = trainer.objective, trainer.state, kept.checkpointer
+    objective, state, checkpointer = trainer.objective, trainer.state, kept_models.checkpointer
     by_source = validator.validation.by_source
     write_curve(PRETRAIN_RESULTS / f"{phase.name}.tsv", state.curve, objective, by_source)
     results: dict[str, Any] = {
@@ -163,22 +163,24 @@ def write_outputs(
     write_json(PRETRAIN_LOGS / f"{phase.name}.cost.json", trainer.compute_tracker.measured() | {"machine": settings})
 
 
-def source_losses(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
+def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
     """Return the validation loss of each source at each step at which it was measured."""
     return {
         name.removeprefix("mlm_loss_"): [
-            {"step": row["step"], "mlm_loss": row[column]} for row in rows if (column := f"validation_{name}") in row
+            {"step": point["step"], "mlm_loss": point[f"validation_{name}"]}
+            for point in curve
+            if f"validation_{name}" in point
         ]
         for name in names
     }
 
 
 def write_curve(
-    path: Path, rows: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
+    path: Path, curve: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
 ) -> None:
     """Write the curve as a table. A column without values, such as that of a term with weight 0, stays empty."""
     validation = [f"validation_{name}" for name in (*objective.spec.validation_columns, *by_source)]
     columns = ["step", *objective.columns(), "grad_norm", "learning_rate", *validation]
     with atomic_file(path) as file:
-        curve = pd.DataFrame(rows).reindex(columns=columns)
-        curve.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        table = pd.DataFrame(curve).reindex(columns=columns)
+        table.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")

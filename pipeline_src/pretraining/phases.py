@@ -40,17 +40,14 @@ class Phase:
 
     @property
     def objective_params(self) -> Section:
-        """The parameters of the phase's objective."""
         return self.objectives.of(self.pretrain.objective)
 
     @property
     def first(self) -> int:
-        """Steps taken before the phase."""
         return self.pretrain.steps.phase1 if self.name == "phase2" else 0
 
     @property
     def last(self) -> int:
-        """Steps taken at the end of the phase."""
         return self.total if self.name == "phase2" else self.pretrain.steps.phase1
 
     @property
@@ -60,12 +57,11 @@ class Phase:
 
     @property
     def start(self) -> Path | None:
-        """Folder of the model that the phase continues; None if it starts from initial weights."""
+        """Folder of the model that the phase continues; None for initial weights."""
         return FIRST_PHASE if self.name == "phase2" else None
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        """How the weights are updated."""
         params = self.pretrain
         return OptimizerConfig(
             learning_rate=params.learning_rate,
@@ -83,7 +79,6 @@ class Phase:
 
     @cached_property
     def examples_manifest(self) -> dict[str, Any]:
-        """The manifest of the examples of both phases."""
         return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
 
     @property
@@ -98,7 +93,7 @@ class Phase:
         return int(in_phase1 * phase1 + (step - in_phase1) * phase2)
 
     def machine_settings(self, device_type: str) -> dict[str, object]:
-        """Return the settings of machine.yaml on a kind of device, for the record."""
+        """Return the settings of machine.yaml on a kind of device, which are recorded."""
         tokens = self.machine.pretrain.max_tokens(device_type)
         return self.machine.settings("pretrain") | {"microbatch_tokens": tokens}
 

@@ -1,6 +1,6 @@
 """Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
 
-:class:`PhaseTraining` is a phase from its inputs to its outputs; the functions that it calls follow. The objective
+``PhaseTraining`` is a phase from its inputs to its outputs; the functions that it calls follow. The objective
 (``objectives/``) decides what is learned: masked words and next sentences in the paper.
 """
 
@@ -65,8 +65,8 @@ def run(
 ) -> None:
     """Train one phase: read tokens, examples and the phase before; write the model, its metrics and its curve.
 
-    Training continues from the newest checkpoint with the same parameters, data and code. A phase of 0 steps passes on
-    the model that it starts from. Several processes measure together, and the main one writes.
+    Training continues from the newest checkpoint with the same parameters, data and code. A phase of 0 steps copies
+    its initial model.
 
     Raises:
         Interrupted: a signal requested a stop; the training state is saved.
@@ -79,7 +79,7 @@ def run(
 
 
 class PhaseTraining:
-    """A phase from its inputs to its outputs. All processes must create it and call :meth:`run`."""
+    """A phase from its inputs to its outputs, on all processes."""
 
     def __init__(self, phase: Phase, distributed: Distributed, stop_request: StopRequest) -> None:
         params, last = phase.pretrain, phase.last
@@ -105,9 +105,9 @@ class PhaseTraining:
         self.validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
         self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
         self.monitor = LossMonitor(phase, run_settings(phase, objective.config), validation)
-        self.kept = KeptModels(phase, self.checkpointer)
+        self.kept_models = KeptModels(phase, self.checkpointer)
         # in this order: those after the validator read its metrics, and the monitor the row that the logger adds
-        trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept, self.checkpointer]
+        trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept_models, self.checkpointer]
 
     def run(self) -> None:
         """Train to the last step and write the outputs.
@@ -118,7 +118,7 @@ class PhaseTraining:
         phase, trainer, validator, distributed = self.phase, self.trainer, self.validator, self.distributed
         first, objective, compute_tracker = trainer.state.step, trainer.objective, trainer.compute_tracker
         assert compute_tracker is not None
-        if phase.pretrain.continued and first == phase.first:  # what the start model knows before step 1
+        if phase.pretrain.continued and first == phase.first:  # measure the start model
             compute_tracker.start()
             with compute_tracker.aside():
                 trainer.state.row().update(validator.row(validator.validation.measure(objective)))
@@ -131,7 +131,7 @@ class PhaseTraining:
         trainer.run(phase_batches(phase, self.examples, first, phase.last, distributed, capacity))
         validator.measure(trainer)
         self.monitor.after_step(trainer)
-        write_outputs(phase, trainer, validator, self.kept, self.examples, self.tokenizer, self.monitor.status)
+        write_outputs(phase, trainer, validator, self.kept_models, self.examples, self.tokenizer, self.monitor.status)
         if distributed.is_main:
             self.checkpointer.finish()
         distributed.wait_for_all()
@@ -155,8 +155,6 @@ def make_phase_trainer(
     """Return a trainer of a phase: from its newest checkpoint, a saved model or initial weights.
 
     Args:
-        phase, tokenizer, distributed: of the training.
-        pairs: label of the examples' pairs.
         step_range: steps to take; None takes all of the phase.
         checkpointer: has the checkpoints; None never continues from one, and counts no compute.
     """
@@ -192,10 +190,10 @@ def make_phase_trainer(
     if checkpointer is not None and is_resumed:
         checkpointer.restore(trainer)
     elif start is not None:
-        taken = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
-        if taken != first:
+        steps = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
+        if steps != first:
             raise PipelineError(
-                "the first phase took another number of steps", f"{taken}, not {first}",
+                "the first phase took another number of steps", f"{steps}, not {first}",
                 where=start, hint="run pretrain_phase1 again",
             )  # fmt: skip
     return trainer
@@ -225,13 +223,10 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
 
 
 def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
-    """Compile the model and capture its steps on a GPU, as machine.yaml says or where that pays."""
+    """Compile the model and capture its steps on a GPU, by machine.yaml or if that saves time."""
     assert trainer.compute_tracker is not None
-    machine, processes, peak = (
-        phase.machine.pretrain,
-        trainer.distributed.world_size,
-        trainer.compute_tracker.peak.flops,
-    )
+    machine, processes = phase.machine.pretrain, trainer.distributed.world_size
+    peak = trainer.compute_tracker.peak.flops
     flops = max_flops_per_step(phase, trainer.objective)
     is_captured = choose_capture(machine.capture, flops / processes, peak, trainer, has_capacity)
     if trainer.distributed.device.type != "cuda":
@@ -247,12 +242,14 @@ def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
 
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any]) -> float:
-    """Return the FLOPs of a batch of full sequences, an upper bound for a step."""
+    """Return the FLOPs of a step on full sequences."""
     sequences, length = phase.pretrain.train_batch_size, phase.length
     tokens = sequences * length
     predictions = tokens if objective.spec.causal else round(phase.mask_prob * tokens)
-    rows = min(tokens, predictions + sequences)
-    return objective.training_flops(Workload(sequences, tokens, tokens * length, predictions, rows, rows * length))
+    outputs = min(tokens, predictions + sequences)
+    return objective.training_flops(
+        Workload(sequences, tokens, tokens * length, predictions, outputs, outputs * length)
+    )
 
 
 def phase_batches(
@@ -263,16 +260,12 @@ def phase_batches(
     distributed: Distributed,
     capacity: Capacity | None,
 ) -> Iterator[list[TensorBatch]]:
-    """Yield this process's microbatches of the steps from ``first`` to ``last``, counted over both phases.
-
-    With a ``capacity`` all have the same shapes.
-    """
+    """Yield this process's microbatches of the steps from ``first`` to ``last``, padded to a ``capacity``."""
     tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
     sequences = None if capacity is None else capacity.real_sequences
     shard = DataShard(tokens, distributed.rank, distributed.world_size, sequences)
     size, key = phase.pretrain.train_batch_size, phase.key("order")
-    batches = examples.batches(size, key, first - phase.first, last - first, shard)
-    for batch in batches:
+    for batch in examples.batches(size, key, first - phase.first, last - first, shard):
         microbatches = [TensorBatch.of(microbatch) for microbatch in batch]
         yield microbatches if capacity is None else [capacity.pad(microbatch) for microbatch in microbatches]
 
@@ -280,7 +273,7 @@ def phase_batches(
 def phase_capacity(
     phase: Phase, examples: PretrainingExamples, tokenizer: Tokenizer, attention: str, distributed: Distributed
 ) -> Capacity | None:
-    """Return the sizes that this process's microbatches are padded to, for a back end of attention; None pads none."""
+    """Return the sizes that microbatches are padded to with an implementation of attention; None for no padding."""
     setting, spec = phase.machine.pretrain.fixed_capacity, objective_spec(phase.pretrain.objective)
     if setting is False:
         return None

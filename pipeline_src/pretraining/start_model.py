@@ -35,7 +35,7 @@ def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParam
 def import_start_model(
     pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams, output: Path
 ) -> list[str]:
-    """Write the model folder; return its parts besides the encoder. Errors as in :func:`run`."""
+    """Write the model folder; return its parts beyond the encoder."""
     with TemporaryDirectory(dir=output) as fetched:
         imported = import_model(fetch_entry(Path(pretrain.init_from), Path(fetched)), output)
     config = imported.config
@@ -59,15 +59,14 @@ def fetch_entry(source: Path, folder: Path) -> Path:
 
 
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
-    """Check that the study can go on from a model."""
+    """Check that the study can continue from a model."""
     check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
-    longest = examples.max_seq_length.phase2
+    limit, length = config.longest_input, examples.max_seq_length.phase2
     if config.is_decoder:
+        hint = "give a masked model"
+        raise PipelineError("a start model that reads from left to right", "is_decoder", where=where, hint=hint)
+    if limit < length:
         raise PipelineError(
-            "a start model that reads from left to right", "is_decoder", where=where, hint="give a masked model"
-        )
-    if config.longest_input < longest:
-        raise PipelineError(
-            "the start model takes shorter sequences", f"{config.longest_input} tokens, not {longest}", where=where,
-            hint=f"set examples.max_seq_length.phase2 to at most {config.longest_input}",
+            "the start model takes shorter sequences", f"{limit} tokens, not {length}", where=where,
+            hint=f"set examples.max_seq_length.phase2 to at most {limit}",
         )  # fmt: skip

@@ -1,12 +1,13 @@
 """Write curves while training runs, in DVCLive's layout, and for TensorBoard if requested.
 
-`dvclive` (3.49) is not used: a run that continues from a checkpoint must drop the rows that a killed run wrote after
-it, whereas `Live(resume=True)` appends them a second time; and it takes 0.8 s to start.
+Not by `dvclive` (3.49): a run that continues from a checkpoint must drop the rows that a killed run wrote after it,
+but `Live(resume=True)` appends them again.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,9 @@ TENSORBOARD = "PIPELINE_TENSORBOARD"  # 1 writes TensorBoard's files too, if `te
 class Tracker:
     """Numbers by step in ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws.
 
-    A row is on disk when :meth:`row` returns.
-
     Args:
         folder: such as ``logs/dvclive/phase1``; TensorBoard's is then ``logs/tensorboard/phase1``.
-        first_step: steps taken so far. Existing later rows, of a killed run or another one, are dropped, and so are
-            incomplete rows.
+        first_step: steps so far; existing later or incomplete rows, of a killed run or another one, are dropped.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
@@ -51,8 +49,7 @@ class Tracker:
 def _drop_rows_after(path: Path, step: int) -> None:
     """Keep the complete rows of ``path`` up to ``step``; delete it if there are none."""
     header, *rows = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]
-    fields = [(row, row.split("\t")) for row in rows]
-    rows = [row for row, (first, *others) in fields if len(others) == 1 and first.isdecimal() and int(first) <= step]
+    rows = [row for row in rows if (match := re.fullmatch(r"(\d+)\t[^\t]*", row)) and int(match[1]) <= step]
     if not rows:
         path.unlink()
         return

@@ -19,14 +19,14 @@ from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SKIP_GRAM = {"cbow": 0, "skip_gram": 1}  # gensim's `sg`
-MAX_INPUT_TOKENS = 8192  # tokens; no position is learnt, so this is what params.yaml allows
+MAX_INPUT_TOKENS = 8192  # the maximum of params.yaml, since no positions are learnt
 
 
 def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
     """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``."""
     vocab_size = load_tokenizer(VOCABULARY).get_vocab_size()
     store = TokenStore(TOKENS, "train")
-    store.counts(vocab_size)  # refuses an id outside the vocabulary
+    store.counts(vocab_size)  # checks the ids
     vectors = learn_vectors(store, vocab_size, word_vectors, seed)
     log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), vocab_size)
     with atomic_directory(WORD_VECTORS) as folder:
@@ -34,7 +34,7 @@ def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
 
 
 class Sentences:
-    """Sentences of a store as lists of words, its ids as decimal numbers; can be read several times."""
+    """Sentences of a store as lists of words, the ids in decimal; can be iterated several times."""
 
     def __init__(self, store: TokenStore, vocab_size: int) -> None:
         self._store, self._words = store, [str(number) for number in range(vocab_size)]
@@ -55,7 +55,7 @@ def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams,
         negative=params.negative,
         sample=params.sample,
         epochs=params.epochs,
-        min_count=1,  # the vocabulary has left out what is rare
+        min_count=1,  # the vocabulary has no rare entries
         workers=1,  # with more, the bits depend on which is faster
         seed=derive_seed(seed, "word_vectors") >> 33,  # 31 bits
     )

@@ -36,11 +36,9 @@ class ValidationBatch:
     """Validation examples, masked at the paper's 15 % so that studies with different rates compare.
 
     Attributes:
-        tensors: the batch on the device.
-        has_pairs: whether examples are pairs of segments.
         unseen: whether a token is predicted from its context alone: the model sees [MASK], or is causal, bool [P].
         unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P].
-        sources: index of the source of text of each prediction, by the names in ``source_names``, int64 [P].
+        sources: index of each prediction's source in ``source_names``, int64 [P].
     """
 
     tensors: TensorBatch
@@ -55,10 +53,9 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
     """Return the metrics of a model that predicts tokens and perhaps labels of pairs.
 
     Returns:
-        ``mlm_loss`` (nats), ``mlm_perplexity`` and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` over those
-        that are unseen, for the same tokens ``unigram_loss``. If the model classifies pairs, ``nsp_loss``,
-        ``nsp_accuracy`` and ``nsp_majority``, the share of the larger class. If the batch knows its sources,
-        ``mlm_loss_<source>``. ``examples`` and ``predictions`` are numbers.
+        ``mlm_loss`` (nats), ``mlm_perplexity`` and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` and
+        ``unigram_loss`` over the unseen ones; with pairs ``nsp_loss``, ``nsp_accuracy`` and ``nsp_majority``, the share
+        of the larger class; with sources ``mlm_loss_<source>``; and the numbers of ``examples`` and ``predictions``.
     """
     tensors, unseen = batch.tensors, batch.unseen
     tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
@@ -112,15 +109,13 @@ def shared_batches(
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
     """Yield this process's batches, each with a flag that it counts.
 
-    All processes take the same number of batches, so some repeat one at their end, which does not count.
+    All processes have the same number of batches; the repeated ones at the end do not count.
     """
     max_seqlen = examples.lengths().max(keepdims=True)
     per_example = int(examples.collator.num_predictions(max_seqlen)[0])
     size = max(1, min(MAX_BATCH_TOKENS // int(max_seqlen[0]), max_predictions // max(1, per_example)))
-    total = -(-len(examples) // size)
-    for number in range(
-        distributed.rank, -(-total // distributed.world_size) * distributed.world_size, distributed.world_size
-    ):
+    total, world_size = -(-len(examples) // size), distributed.world_size
+    for number in range(distributed.rank, -(-total // world_size) * world_size, world_size):
         first = number % total * size
         yield examples.batch(np.arange(first, min(first + size, len(examples)))), number < total
 
@@ -138,12 +133,8 @@ class ValidationSet:
     """The validation examples of a phase.
 
     Args:
-        objective: its name.
         store: the training text, whose tokens are counted at the first measurement.
-        by_source: measure the text of each source, such as ``wikipedia``, too.
-
-    Attributes:
-        by_source: names of the metrics by source.
+        by_source: measure the text of each source too; as an attribute, the names of these metrics.
     """
 
     def __init__(
@@ -164,20 +155,17 @@ class ValidationSet:
 
     @cached_property
     def train_counts(self) -> np.ndarray:
-        """Frequency of each id in the training text, int64 [vocab_size]; the main process counts for all."""
+        """Frequency of each id in the training text, int64 [vocab_size]; counted by the main process."""
         counts = self.store.counts(self.tokenizer.get_vocab_size()) if self.distributed.is_main else None
         return self.distributed.gather(counts)[0]
 
     @cached_property
     def fill_mask_samples(self) -> FillMaskSamples:
-        """Masked words whose predictions are recorded."""
         return FillMaskSamples(self.examples, self.tokenizer)
 
     def measure(self, objective: PretrainingObjective[Any]) -> dict[str, float]:
-        """Return the objective's metrics on all examples; see :func:`measure_examples`."""
-        unigram_losses = None
-        if objective.predictor is not None:
-            unigram_losses = unigram_cross_entropy(self.train_counts)
+        """Return the objective's metrics on all examples."""
+        unigram_losses = None if objective.predictor is None else unigram_cross_entropy(self.train_counts)
         return measure_examples(objective, self.examples, unigram_losses, self.distributed)
 
 
@@ -196,10 +184,10 @@ def measure_examples(
 ) -> dict[str, float]:
     """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
 
-    Each process measures a part of the batches, and sums are exchanged, so the number of processes changes no metric.
+    The number of processes changes no metric. ``gap`` is ``unigram_loss`` minus ``mask_loss``.
 
-    ``gap`` is the difference between ``unigram_loss`` and ``mask_loss``. ``unigram_losses`` are those of
-    :func:`unigram_cross_entropy`, None if no tokens are predicted.
+    Args:
+        unigram_losses: of ``unigram_cross_entropy``; None if no tokens are predicted.
     """
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
@@ -238,7 +226,7 @@ def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
 class Validator(Callback):
     """Measures the validation set, except after the last step, for the curve and the choice of the best checkpoint.
 
-    The ``columns`` are metrics that the curve has as ``validation_<metric>``, besides those of each source.
+    ``columns`` and the metrics of each source are in the curve as ``validation_<metric>``.
     """
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:

@@ -1,8 +1,7 @@
 """RoBERTa's byte-level BPE vocabulary (Radford et al. 2019; Liu et al. 2019).
 
 Every byte is a piece, so no text is unknown. A space is prepended to a text, so that a word has the same ids at its
-start as inside it: sentences are encoded one by one and then laid end to end. `tokenizers` learns the same merges in
-every process, whatever its threads.
+start as inside it. `tokenizers` learns the same merges in every process, whatever its threads.
 """
 
 from __future__ import annotations
@@ -75,19 +74,19 @@ def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowerc
 
 
 def save_tokenizer(folder: Path, vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, which `transformers` loads."""
+    """Write the files of a tokenizer."""
     names = {"pad_token": PAD, "unk_token": UNK, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
     # no token_type_ids: RoBERTa has none
     save_fast_tokenizer(folder, build_tokenizer(vocabulary, merges, lowercase), names, ["input_ids", "attention_mask"])
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Write the tokenizer's files; return its vocab_size, smaller than ``params.vocab_size`` if ``texts`` give no more.
+    """Learn a vocabulary of up to ``params.vocab_size`` entries and write the tokenizer's files; return its size.
 
     RoBERTa's order: four special tokens, the 256 bytes, the pieces in the order they were learnt, and <mask>.
     """
-    learning = Tokenizer(BPE())
-    learning.normalizer, learning.pre_tokenizer = normalizer(params.lowercase), pre_tokenizer()
+    model = Tokenizer(BPE())
+    model.normalizer, model.pre_tokenizer = normalizer(params.lowercase), pre_tokenizer()
     trainer = BpeTrainer(
         vocab_size=params.vocab_size - 1,
         min_frequency=params.min_frequency,
@@ -95,9 +94,9 @@ def learn(folder: Path, words: Counted, texts: Iterable[str], params: Vocabulary
         initial_alphabet=sorted(ByteLevel.alphabet()),
         show_progress=False,
     )
-    learning.train_from_iterator(texts, trainer)
-    learnt = learning.get_vocab()
+    model.train_from_iterator(texts, trainer)
+    learnt = model.get_vocab()
     vocabulary = [*sorted(learnt, key=learnt.__getitem__), MASK]
-    merges = [tuple(merge) for merge in json.loads(learning.to_str())["model"]["merges"]]
+    merges = [tuple(merge) for merge in json.loads(model.to_str())["model"]["merges"]]
     save_tokenizer(folder, vocabulary, merges, params.lowercase)
     return len(vocabulary)

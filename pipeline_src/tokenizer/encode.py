@@ -32,7 +32,6 @@ class WordSplitter:
         self._split = BertPreTokenizer().pre_tokenize_str
 
     def split(self, text: str) -> list[str]:
-        """Return the words of ``text`` in order."""
         if text.isascii() and text.isprintable():
             return _ASCII_WORD.findall(text.lower() if self._lowercase else text)
         return [word for word, _ in self._split(self._normalize(text))]
@@ -40,13 +39,13 @@ class WordSplitter:
 
 UINT32 = np.dtype(np.uint32)
 CACHED_CHUNKS = 1 << 19  # about 100 MB when full; then the cache is cleared
-LONGEST_CACHED = 100  # characters; longer chunks hardly ever occur again
+MAX_CACHED_LENGTH = 100  # characters; longer chunks hardly ever occur again
 
 
 class Encoder:
-    """`tokenizers`' ids; WordPieces at several times its speed.
+    """Encodes text to `tokenizers`' ids; WordPieces at several times its speed.
 
-    BERT's tokenizer never looks beyond a space, so chunks are cached. The other kinds go through `tokenizers`.
+    BERT's tokenizer never looks beyond a space, so chunks are cached.
 
     Args:
         id_type: dtype of the ids in bytes, unsigned, in this machine's byte order.
@@ -54,8 +53,7 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer, id_type: np.dtype[Any] = UINT32) -> None:
         self.id_type = id_type
-        by_chunk = kind_of(tokenizer).by_chunk
-        self._chunks = _Chunks(tokenizer, self.id_type.char) if by_chunk else None
+        self._chunks = _Chunks(tokenizer, self.id_type.char) if kind_of(tokenizer).by_chunk else None
         self._tokenizer = tokenizer
 
     def token_ends(self, text: str) -> list[int]:
@@ -67,7 +65,7 @@ class Encoder:
         return array(self.id_type.char, self.encode_bytes(text)).tolist()
 
     def encode_bytes(self, text: str) -> bytes:
-        """Return the same ids as bytes of ``id_type``, the fastest form."""
+        """Return the ids as bytes of ``id_type``, the fastest form."""
         if self._chunks is None:
             return array(self.id_type.char, self._tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))
@@ -80,19 +78,19 @@ class Encoder:
 
 
 class _Chunks(dict[str, bytes]):
-    """Ids by chunk; a missing chunk is encoded, and kept unless it is long."""
+    """Cache of ids by chunk of text."""
 
     def __init__(self, tokenizer: Tokenizer, typecode: str) -> None:
         super().__init__()
         self._typecode = typecode
         self._split = WordSplitter(tokenizer.normalizer.lowercase).split
         self._tokenize = tokenizer.model.tokenize
-        longest = tokenizer.model.max_input_chars_per_word
-        self._entries = {piece: [number] for piece, number in tokenizer.get_vocab().items() if len(piece) <= longest}
+        limit = tokenizer.model.max_input_chars_per_word
+        self._entries = {piece: [number] for piece, number in tokenizer.get_vocab().items() if len(piece) <= limit}
 
     def __missing__(self, chunk: str) -> bytes:
         ids = array(self._typecode, chain.from_iterable(map(self._encode_word, self._split(chunk)))).tobytes()
-        if len(chunk) <= LONGEST_CACHED:
+        if len(chunk) <= MAX_CACHED_LENGTH:
             if len(self) >= CACHED_CHUNKS:
                 self.clear()
             self[chunk] = ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -18,66 +19,60 @@ from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece_trainer import END, Merger, Spelling
 
 EXTENDED = "extended.json"  # id of each new entry -> ids of the subwords that it replaces
-UNUSED = re.compile(r"\[unused\d+\]")  # rows that google-research/bert reserves
+UNUSED = re.compile(r"\[unused\d+\]")  # entries that google-research/bert reserves
 MIN_COUNT = 2  # rarer pairs are not merged
 
 
 def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> int:
     """Write a WordPiece vocabulary with up to ``number`` new entries; return its size.
 
-    Merging goes on where the old vocabulary stopped: the words that it cuts are spelt in its subwords, and the most
-    frequent pair of neighbours becomes an entry, repeatedly. Entries take the ids of [unused0] to [unusedN], then new
-    ones.
-
-    Args:
-        words: how often each normalised word occurs.
+    Merging continues where the old vocabulary stopped: from the words that it splits, in its subwords. New entries
+    take the ids of [unused0] to [unusedN] first.
     """
     if kind_of(tokenizer) is not wordpiece.KIND:
         raise PipelineError(
-            "only a WordPiece vocabulary can be extended",
-            type(tokenizer.model).__name__,
+            "only a WordPiece vocabulary can be extended", type(tokenizer.model).__name__,
             where="vocabulary.num_added_tokens",
             hint="set it to 0: byte-level and unigram vocabularies spell any word",
-        )
+        )  # fmt: skip
     entries = sorted(ids := tokenizer.get_vocab(), key=ids.__getitem__)
     new = list(islice(Merger(spell_in(tokenizer, words)).learn(MIN_COUNT), number))
-    places = [number for number, entry in enumerate(entries) if UNUSED.fullmatch(entry)]
-    places += range(len(entries), len(entries) + len(new))
-    parts = {}
-    for place, entry in zip(places, new, strict=False):
-        parts[place] = cut(tokenizer, entry)
-        entries[place : place + 1] = [entry]
-    longest = tokenizer.model.max_input_chars_per_word
-    wordpiece.save_tokenizer(folder, entries, tokenizer.normalizer.lowercase, longest)
-    write_json(folder / EXTENDED, {str(place): ids for place, ids in parts.items()})
+    new_ids = [index for index, entry in enumerate(entries) if UNUSED.fullmatch(entry)]
+    new_ids += range(len(entries), len(entries) + len(new))
+    subwords = {}
+    for index, entry in zip(new_ids, new, strict=False):
+        subwords[str(index)] = split_entry(ids, entry)
+        entries[index : index + 1] = [entry]
+    max_length = tokenizer.model.max_input_chars_per_word
+    wordpiece.save_tokenizer(folder, entries, tokenizer.normalizer.lowercase, max_length)
+    write_json(folder / EXTENDED, subwords)
     log.info("%d entries added, among them %s", len(new), ", ".join(new[:10]))
     return len(entries)
 
 
 def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
-    """Spell the words that a vocabulary cuts into several subwords; those with an unknown one are left out."""
+    """Spell the words that a vocabulary splits into several subwords; those with an unknown one are left out."""
     unknown, forms = tokenizer.token_to_id(wordpiece.UNK), sorted(tokenizer.get_vocab())
-    number = {tokenizer.token_to_id(form): place for place, form in enumerate(forms, 1)}
+    numbers = {tokenizer.token_to_id(piece): number for number, piece in enumerate(forms, 1)}
     pieces, lengths, counts = [], [], []
     for word, count in words.items():
         ids = [token.id for token in tokenizer.model.tokenize(word)]
         if len(ids) > 1 and unknown not in ids:
-            pieces += [*(number[each] for each in ids), END]
+            pieces += [*map(numbers.__getitem__, ids), END]
             lengths.append(len(ids) + 1)
             counts.append(count)
     word_of = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     return Spelling(forms, len(forms), np.array(pieces, np.int32), word_of, np.array(counts, np.int64))
 
 
-def cut(tokenizer: Tokenizer, entry: str) -> list[int]:
-    """Return the ids of an entry in a vocabulary without it, the longest subword first, as WordPiece cuts words."""
+def split_entry(vocabulary: Mapping[str, int], entry: str) -> list[int]:
+    """Return the subword ids of an entry in a vocabulary without it, by WordPiece's longest match first."""
     ids: list[int] = []
     prefix = wordpiece.INNER if entry.startswith(wordpiece.INNER) else ""
     start = len(prefix)
     while start < len(entry):
-        found = (tokenizer.token_to_id(prefix + entry[start:stop]) for stop in range(len(entry), start, -1))
-        number = next(each for each in found if each is not None)
+        candidates = ((end, vocabulary.get(prefix + entry[start:end])) for end in range(len(entry), start, -1))
+        start, number = next((end, number) for end, number in candidates if number is not None)
         ids.append(number)
-        start += len(str(tokenizer.id_to_token(number))) - len(prefix)
         prefix = wordpiece.INNER
     return ids

@@ -22,13 +22,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import BPE, Unigram
-from tokenizers.processors import RobertaProcessing, TemplateProcessing
+from tokenizers.processors import RobertaProcessing
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.tokenizer.byte_bpe import DEBERTA_TOKENS, ROBERTA_TOKENS
 from pipeline_src.tokenizer.load import RARE, kind_of, tokenizer_errors
-from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer
+from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer, template_processing
 from pipeline_src.tokenizer.unigram import ALBERT_TOKENS
 
 # Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for it asks for the newest
@@ -62,14 +62,14 @@ def read_sentencepiece(path: Path) -> SentencepieceModel:
         proto = path.read_bytes()
         kinds = [next(iter(_fields(piece, KIND_OF_PIECE)), NORMAL) for piece in _fields(proto, PIECES)]
         models = [kind for trainer in _fields(proto, TRAINER) for kind in _fields(trainer, KIND_OF_MODEL)]
-        maps = [found for step in _fields(proto, NORMALIZER) for found in _fields(step, CHARSMAP)]
+        charsmaps = [charsmap for step in _fields(proto, NORMALIZER) for charsmap in _fields(step, CHARSMAP)]
         model = SentencePieceProcessor(model_proto=proto)
     except (DecodeError, RuntimeError) as error:
         raise PipelineError("not a model of sentencepiece", error, where=path, hint="fetch it again") from None
     if models not in ([], [UNIGRAM]):
         raise PipelineError(
             "a model of sentencepiece that is not unigram", path.name, where=path.parent,
-            hint="give a folder with a whole tokenizer.json",
+            hint="give a folder with a complete tokenizer.json",
         )  # fmt: skip
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
     added = [
@@ -77,7 +77,7 @@ def read_sentencepiece(path: Path) -> SentencepieceModel:
         for (piece, _), kind in zip(pieces, kinds, strict=True)
         if kind in (CONTROL, USER_DEFINED)
     ]
-    return SentencepieceModel(pieces, next(iter(maps), b""), added, model.unk_id())
+    return SentencepieceModel(pieces, next(iter(charsmaps), b""), added, model.unk_id())
 
 
 def _fields(message: bytes, number: int) -> list[Any]:
@@ -86,7 +86,7 @@ def _fields(message: bytes, number: int) -> list[Any]:
 
 
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # the order in which transformers adds what is missing
-SPELT_AS = {"bos": "cls", "eos": "sep"}  # roles usually spelt like another
+SPELT_AS = {"bos": "cls", "eos": "sep"}  # roles with the same token by default
 SENTENCEPIECE = ("spiece.model", "spm.model")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 Roles = dict[str, str]
@@ -105,9 +105,9 @@ class Source:
     settings: dict[str, Any]
     saved: dict[str, Any]
 
-    def spelt(self, role: str, usual: str) -> str:
+    def spelt(self, role: str, default: str) -> str:
         """Return the special token of a role, such as ``mask``."""
-        token = self.settings.get(f"{role}_token") or usual
+        token = self.settings.get(f"{role}_token") or default
         return str(token["content"] if isinstance(token, dict) else token)
 
     @property
@@ -151,7 +151,8 @@ def _roberta(source: Source, roles: Roles) -> Tokenizer:
 
 def _deberta(source: Source, roles: Roles) -> Tokenizer:
     tokenizer = _bpe(source, roles)
-    _frame(tokenizer, roles, pair="{cls} $A {sep} {sep} $B {sep}")
+    pair = "{cls} $A {sep} {sep} $B {sep}"
+    tokenizer.post_processor = template_processing(tokenizer, roles["cls"], roles["sep"], pair)
     return tokenizer
 
 
@@ -174,15 +175,15 @@ def _albert(source: Source, roles: Roles) -> Tokenizer:
     if source.saved:
         tokenizer.post_processor = Tokenizer.from_str(json.dumps(source.saved)).post_processor
     else:
-        _frame(tokenizer, roles)
+        tokenizer.post_processor = template_processing(tokenizer, roles["cls"], roles["sep"])
     return tokenizer
 
 
 def _deberta_v2(source: Source, roles: Roles) -> Tokenizer:
     pieces, _, more = _pieces(source)
     unknown = (roles["unk"], 0.0)
-    usual = more.unk if more else source.settings.get("unk_id", 1)
-    tokenizer = Tokenizer(Unigram(pieces, unk_id=pieces.index(unknown) if unknown in pieces else usual))
+    default = more.unk if more else source.settings.get("unk_id", 1)
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=pieces.index(unknown) if unknown in pieces else default))
     steps: list[Any] = [normalizers.Lowercase()] if source.settings.get("do_lower_case", False) else []
     steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
@@ -192,28 +193,21 @@ def _deberta_v2(source: Source, roles: Roles) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*by_punctuation, space])
     tokenizer.decoder = MetaspaceDecoder(replacement="▁", prepend_scheme=scheme)
     _add_tokens(tokenizer, source, roles, more)
-    _frame(tokenizer, roles)
+    tokenizer.post_processor = template_processing(tokenizer, roles["cls"], roles["sep"])
     return tokenizer
 
 
-def _frame(tokenizer: Tokenizer, roles: Roles, pair: str = "{cls} $A {sep} $B:1 {sep}:1") -> None:
-    names = {"cls": roles["cls"], "sep": roles["sep"]}
-    special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys(names.values())]
-    single = "{cls} $A {sep}".format(**names)
-    tokenizer.post_processor = TemplateProcessing(single=single, pair=pair.format(**names), special_tokens=special)
-
-
-def _prefix_space(source: Source, usual: bool) -> bool:
-    return bool(source.settings.get("add_prefix_space", usual))
+def _prefix_space(source: Source, default: bool) -> bool:
+    return bool(source.settings.get("add_prefix_space", default))
 
 
 def _pieces(source: Source) -> tuple[list[tuple[str, float]], bytes, SentencepieceModel | None]:
     """Return subwords with scores, the compiled map of characters, and the sentencepiece model if there is one."""
     if source.saved:
         steps = source.saved.get("normalizer") or {}
-        maps = [step.get("precompiled_charsmap") for step in steps.get("normalizers", [steps])]
+        charsmaps = [step.get("precompiled_charsmap") for step in steps.get("normalizers", [steps])]
         pieces = [(str(piece), float(score)) for piece, score in source.model["vocab"]]
-        return pieces, base64.b64decode(next((found for found in maps if found), "")), None
+        return pieces, base64.b64decode(next(filter(None, charsmaps), "")), None
     path = next(source.folder / name for name in SENTENCEPIECE if (source.folder / name).exists())
     model = read_sentencepiece(path)
     return model.pieces, model.charsmap, model
@@ -225,9 +219,9 @@ def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: Senten
     flags = {token.content: token for token in added.values()}
     tokens = [added[number] for number in sorted(added)]
     for role in ROLES:
-        said = source.settings.get(f"{role}_token")
+        token = source.settings.get(f"{role}_token")
         if roles[role] not in flags:
-            extra = {key: value for key, value in said.items() if key in FLAGS} if isinstance(said, dict) else {}
+            extra = {key: value for key, value in token.items() if key in FLAGS} if isinstance(token, dict) else {}
             flags[roles[role]] = AddedToken(roles[role], **{"normalized": False, **extra, "special": True})
             tokens.append(flags[roles[role]])
     tokens += [token for token in (more.added if more else []) if token.content not in flags]
@@ -236,23 +230,21 @@ def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: Senten
     tokenizer.add_tokens(tokens)
 
 
-DEFAULT_CLASSES = {  # transformers' class by model_type; it takes the tokenizer.json of others as it is
+DEFAULT_CLASSES = {  # transformers' class by model_type; it uses the tokenizer.json of others unchanged
     **dict.fromkeys(("bert", "electra", "distilbert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
     "deberta": "DebertaTokenizer",
     "albert": "AlbertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
-BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # with their usual special tokens
+BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # with their default special tokens
     "RobertaTokenizer": (_roberta, ROBERTA_TOKENS),
     "DebertaTokenizer": (_deberta, DEBERTA_TOKENS),
     "AlbertTokenizer": (_albert, ALBERT_TOKENS),
     "DebertaV2Tokenizer": (_deberta_v2, DEBERTA_TOKENS),
 }
-
-
-AS_SAVED = (None, "PreTrainedTokenizer", "TokenizersBackend")  # classes that take tokenizer.json as it is
-HINT = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or ALBERT's, or a whole tokenizer.json"
+AS_SAVED = (None, "PreTrainedTokenizer", "TokenizersBackend")  # classes that use tokenizer.json unchanged
+HINT = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or ALBERT's, or a complete tokenizer.json"
 
 
 def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
@@ -263,46 +255,44 @@ def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
 
 def _read(source: Source, model_type: str) -> Tokenizer | None:
     folder = source.folder
-    others = [name for name in (*SENTENCEPIECE, "merges.txt") if (folder / name).exists()]
-    if source.model.get("type", "WordPiece") == "WordPiece" and not others:
+    is_other = any((folder / name).exists() for name in (*SENTENCEPIECE, "merges.txt"))
+    if source.model.get("type", "WordPiece") == "WordPiece" and not is_other:
         return None
-    named = source.settings.get("tokenizer_class") or DEFAULT_CLASSES.get(model_type)
-    name = None if named is None else str(named).removesuffix("Fast")
+    name = source.settings.get("tokenizer_class") or DEFAULT_CLASSES.get(model_type)
+    name = None if name is None else str(name).removesuffix("Fast")
     if name in AS_SAVED and source.saved:
         tokenizer = Tokenizer.from_str(json.dumps(source.saved))
     elif name in BUILDERS:
-        build, usual = BUILDERS[name]
-        roles = {role: source.spelt(role, usual[SPELT_AS.get(role, role)]) for role in ROLES}
+        build, default = BUILDERS[name]
+        roles = {role: source.spelt(role, default[SPELT_AS.get(role, role)]) for role in ROLES}
         tokenizer = build(source, roles)
     else:
         raise PipelineError("a tokenizer whose ids would not be the same here", name, where=folder, hint=HINT)
-    return _checked(tokenizer, source)
+    _check(tokenizer, source)
+    return tokenizer
 
 
 def save_foreign(folder: Path, tokenizer: Tokenizer) -> None:
     """Write the files from which transformers loads this tokenizer, with the same ids."""
     kind, templates = kind_of(tokenizer), read_templates(tokenizer)
-    first, last = (str(tokenizer.id_to_token(templates.single.special_ids[place][0])) for place in (0, -1))
+    first, last = (str(tokenizer.id_to_token(templates.single.special_ids[index][0])) for index in (0, -1))
     names = {"pad_token": kind.pad, "unk_token": kind.unk, "cls_token": first, "sep_token": last}
     segments = ["token_type_ids"] if any(templates.pair.token_type_ids) else []
     inputs = ["input_ids", *segments, "attention_mask"]
     save_fast_tokenizer(folder, tokenizer, {**names, "mask_token": kind.mask}, inputs)
 
 
-def _checked(tokenizer: Tokenizer, source: Source) -> Tokenizer:
+def _check(tokenizer: Tokenizer, source: Source) -> None:
     kind, folder = kind_of(tokenizer), source.folder
     if isinstance(tokenizer.model, BPE) and "ByteLevel" not in str(json.loads(tokenizer.to_str())["pre_tokenizer"]):
         raise PipelineError("a BPE that is not of bytes", "pre_tokenizer", where=folder, hint=HINT)
     for role, token in (("pad", kind.pad), ("unk", kind.unk), ("mask", kind.mask)):
         if tokenizer.token_to_id(token) is None:
             raise PipelineError("the vocabulary lacks a special token", token, where=folder, hint=HINT)
-        if source.spelt(role, token) != token:
-            raise PipelineError(
-                "a special token of another spelling", source.spelt(role, token), where=folder, hint=HINT
-            )
+        if (spelt := source.spelt(role, token)) != token:
+            raise PipelineError("a special token of another spelling", spelt, where=folder, hint=HINT)
     read_templates(tokenizer)
     tokenizer.encode(RARE)
-    return tokenizer
 
 
 def _source(folder: Path) -> Source:
@@ -310,8 +300,8 @@ def _source(folder: Path) -> Source:
         read_json(folder / name) if (folder / name).exists() else {}
         for name in ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
     )
-    for name, found in (("tokenizer_config.json", settings), ("tokenizer.json", saved)):
-        if not isinstance(found, dict):
+    for name, value in (("tokenizer_config.json", settings), ("tokenizer.json", saved)):
+        if not isinstance(value, dict):
             raise PipelineError("not a tokenizer's file", name, where=folder, hint="fetch the model again")
     if "added_tokens_decoder" not in settings and isinstance(special, dict):
         settings = {**settings, **special}

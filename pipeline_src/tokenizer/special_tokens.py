@@ -1,7 +1,7 @@
 """Special tokens: their spelling in each kind of vocabulary, and the templates [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
 
-A tokenizer's post-processor defines the templates (the paper, section 3). They are read once and applied to arrays
-here, so that another family's ``<s> A </s></s> B </s>`` needs no change elsewhere.
+A tokenizer's post-processor defines the templates (the paper, section 3), such as RoBERTa's ``<s> A </s></s> B </s>``.
+They are read once and applied to arrays here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, write_json
@@ -26,8 +27,7 @@ class Template:
 
     Attributes:
         special_ids: ids before the first text, between two texts, and after the last text.
-        token_type_ids: of each run of special tokens and each text in turn, such as (0, 0, 0, 1, 1) for
-            [CLS] A [SEP] B [SEP].
+        token_type_ids: of each run of special tokens and each text in turn: (0, 0, 0, 1, 1) for [CLS] A [SEP] B [SEP].
     """
 
     special_ids: tuple[tuple[int, ...], ...]
@@ -35,7 +35,6 @@ class Template:
 
     @property
     def size(self) -> int:
-        """Number of special tokens."""
         return sum(map(len, self.special_ids))
 
     def apply(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -61,8 +60,8 @@ class Template:
 
     def is_text(self, lengths: np.ndarray) -> np.ndarray:
         """Return which tokens of these sequences are no special tokens, bool [tokens]."""
-        of_run = np.arange(len(self.token_type_ids)) % 2 == 1
-        return np.repeat(np.tile(of_run, len(lengths)), self._runs(lengths))
+        is_text_run = np.arange(len(self.token_type_ids)) % 2 == 1
+        return np.repeat(np.tile(is_text_run, len(lengths)), self._runs(lengths))
 
     def _runs(self, lengths: np.ndarray) -> np.ndarray:
         """Return the tokens of each run of special tokens and each text in turn, int64 [runs]."""
@@ -74,14 +73,14 @@ class Template:
 
 @dataclass(frozen=True)
 class Templates:
-    """A tokenizer's templates for one text and for two."""
+    """Templates for one text and for two."""
 
     single: Template
     pair: Template
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The id of every special token of both templates, once, ascending."""
+        """The distinct ids of special tokens of both templates, ascending."""
         runs = (*self.single.special_ids, *self.pair.special_ids)
         return tuple(sorted({number for run in runs for number in run}))
 
@@ -89,9 +88,8 @@ class Templates:
 def read_templates(tokenizer: Tokenizer) -> Templates:
     """Return the templates by which a tokenizer's post-processor adds special tokens."""
     text = next((piece for piece in tokenizer.get_vocab() if tokenizer.encode(piece, add_special_tokens=False).ids), "")
-    return Templates(
-        _read_template(tokenizer, tokenizer.encode(text), 1), _read_template(tokenizer, tokenizer.encode(text, text), 2)
-    )
+    single, pair = tokenizer.encode(text), tokenizer.encode(text, text)
+    return Templates(_read_template(tokenizer, single, 1), _read_template(tokenizer, pair, 2))
 
 
 def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Template:
@@ -116,11 +114,18 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
     return Template(tuple(map(tuple, special_ids)), tuple(token_type_ids))
 
 
-class Counted(Protocol):
-    """Words with their counts: a dictionary, or more than one can hold."""
+def template_processing(
+    tokenizer: Tokenizer, cls: str, sep: str, pair: str = "{cls} $A {sep} $B:1 {sep}:1"
+) -> TemplateProcessing:
+    """Return the post-processor of BERT's templates."""
+    special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
+    return TemplateProcessing(f"{cls} $A {sep}", pair.format(cls=cls, sep=sep), special)
 
-    def items(self) -> Iterable[tuple[str, int]]:
-        """Every word once, with its count."""
+
+class Counted(Protocol):
+    """Distinct words with their counts: a dictionary or ``WordCounts``."""
+
+    def items(self) -> Iterable[tuple[str, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ class Kind:
         pad, unk, mask: special tokens that are in no template.
         continues_word: whether a piece belongs to the word before it.
         spelt: returns a piece without its prefix.
-        by_chunk: the ids of a text are those of its chunks between spaces, so that each can be cached.
+        by_chunk: a text's ids are those of its chunks between spaces.
     """
 
     pad: str
@@ -145,10 +150,7 @@ class Kind:
         """Return the id of a special token."""
         number = tokenizer.token_to_id(token)
         if number is None:
-            raise PipelineError(
-                "the vocabulary lacks a special token", token,
-                hint="use the tokenizer that the stage `train_tokenizer` writes",
-            )  # fmt: skip
+            raise PipelineError("the vocabulary lacks a special token", token, hint=HINT)
         return number
 
     def is_continuation(self, tokenizer: Tokenizer) -> np.ndarray:
@@ -161,13 +163,11 @@ class Kind:
 def save_fast_tokenizer(folder: Path, tokenizer: Tokenizer, special: Mapping[str, str], inputs: Sequence[str]) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``.
 
-    The class is the one that takes ``tokenizer.json`` as it is; those of single families rebuild parts of it. It reads
-    a written mask as the special token, as people expect of a prompt.
-
     Args:
         special: ``cls_token`` and the like -> spelling.
         inputs: transformers' ``model_input_names``.
     """
+    # the class that uses tokenizer.json unchanged; those of single families rebuild parts of it
     with atomic_file(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str(pretty=True))
     config = {

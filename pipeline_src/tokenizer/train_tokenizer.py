@@ -6,7 +6,6 @@ import heapq
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -27,26 +26,29 @@ from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.encode import Encoder, WordSplitter
 from pipeline_src.tokenizer.extend import extend
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
-from pipeline_src.tokenizer.wordpiece import LONGEST_WORD
+from pipeline_src.tokenizer.wordpiece import MAX_WORD_LENGTH
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
-MOST_WORDS = 4_000_000  # held in memory, at some 200 bytes each; more go to disk
+MAX_WORDS_IN_MEMORY = 4_000_000  # some 200 bytes each; more go to disk
 TOO_LONG = "longer_than_longest_word"
 
 Count = Callable[..., Counter[str]]  # counts the words of texts, and the drops in its argument `dropped`
 
 
-@dataclass(frozen=True)
-class Learner:
-    """The training of a kind of vocabulary.
-
-    Attributes:
-        count: returns the counter of the words of texts that it is learnt from and measured on.
-        learn: writes the tokenizer's files into a folder, from words and their texts; returns its vocab_size.
-    """
-
-    count: Callable[[VocabularyParams], Count]
-    learn: Callable[[Path, WordCounts, Iterable[str], VocabularyParams], int]
+def word_counter(params: VocabularyParams) -> Count:
+    """Return the function that counts the words that a vocabulary is learnt from and measured on."""
+    lowercase, max_length = params.lowercase, params.max_word_length
+    if params.kind == "wordpiece":
+        return partial(count_words, lowercase=lowercase, max_length=max_length)
+    if params.kind == "byte_bpe":
+        return partial(count_chunks, normalizer=byte_bpe.normalizer(lowercase), max_length=max_length)
+    if params.kind == "unigram":
+        return partial(count_chunks, normalizer=unigram.normalizer(lowercase), max_length=max_length)
+    tokenizer = load_tokenizer(START_MODEL)
+    if kind_of(tokenizer) is wordpiece.KIND:
+        max_length = tokenizer.model.max_input_chars_per_word
+        return partial(count_words, lowercase=tokenizer.normalizer.lowercase, max_length=max_length)
+    return partial(count_chunks, normalizer=tokenizer.normalizer or Sequence([]), max_length=MAX_WORD_LENGTH)
 
 
 def _learn_wordpiece(folder: Path, words: WordCounts, texts: Iterable[str], params: VocabularyParams) -> int:
@@ -55,46 +57,22 @@ def _learn_wordpiece(folder: Path, words: WordCounts, texts: Iterable[str], para
     return len(pieces)
 
 
-def _count_given(params: VocabularyParams) -> Count:
-    """Count the words of the start model's vocabulary."""
-    tokenizer = load_tokenizer(START_MODEL)
-    if kind_of(tokenizer) is wordpiece.KIND:
-        longest = tokenizer.model.max_input_chars_per_word
-        return partial(count_words, lowercase=tokenizer.normalizer.lowercase, longest=longest)
-    return partial(count_chunks, normalizer=tokenizer.normalizer or Sequence([]), longest=LONGEST_WORD)
-
-
-def _take_given(folder: Path, words: WordCounts, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Copy the start model's tokenizer; with ``num_added_tokens``, add entries to it."""
+def _copy_given(folder: Path, words: WordCounts, texts: Iterable[str], params: VocabularyParams) -> int:
     tokenizer = load_tokenizer(START_MODEL)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         if (START_MODEL / name).exists():
             shutil.copyfile(START_MODEL / name, folder / name)
-    return (
-        extend(folder, tokenizer, words, params.num_added_tokens)
-        if params.num_added_tokens
-        else tokenizer.get_vocab_size()
-    )
+    if params.num_added_tokens:
+        return extend(folder, tokenizer, words, params.num_added_tokens)
+    return tokenizer.get_vocab_size()
 
 
-LEARNERS = {  # vocabulary.kind -> how it is learnt
-    "wordpiece": Learner(
-        lambda params: partial(count_words, lowercase=params.lowercase, longest=params.max_word_length),
-        _learn_wordpiece,
-    ),
-    "byte_bpe": Learner(
-        lambda params: partial(
-            count_chunks, normalizer=byte_bpe.normalizer(params.lowercase), longest=params.max_word_length
-        ),
-        byte_bpe.learn,
-    ),
-    "unigram": Learner(
-        lambda params: partial(
-            count_chunks, normalizer=unigram.normalizer(params.lowercase), longest=params.max_word_length
-        ),
-        unigram.learn,
-    ),
-    "given": Learner(_count_given, _take_given),
+# vocabulary.kind -> writes the tokenizer's files from words and their texts; returns its vocab_size
+LEARNERS: dict[str, Callable[[Path, WordCounts, Iterable[str], VocabularyParams], int]] = {
+    "wordpiece": _learn_wordpiece,
+    "byte_bpe": byte_bpe.learn,
+    "unigram": unigram.learn,
+    "given": _copy_given,
 }
 
 
@@ -103,33 +81,25 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> Non
     slices = [part for folder in corpus_folders(TEXT, corpus.sources).values() for part in slice_shards(folder)]
     with atomic_directory(VOCABULARY) as folder, TemporaryDirectory(dir=folder) as runs:
         words = WordCounts(Path(runs))
-        learner = LEARNERS[vocabulary.kind]
-        dropped = count_shards(slices, words, learner.count(vocabulary), seed, corpus.validation)
+        dropped = count_shards(slices, words, word_counter(vocabulary), seed, corpus.validation)
         if not words:
             raise PipelineError("no text to learn a vocabulary from", TEXT, hint="see the drops in its manifest.json")
         texts = chain.from_iterable(training_texts(part, seed, corpus.validation) for part in slices)
-        entries = learner.learn(folder, words, texts, vocabulary)
+        entries = LEARNERS[vocabulary.kind](folder, words, texts, vocabulary)
         if vocabulary.kind != "given" and entries < vocabulary.vocab_size:
-            log.warning(
-                "the text gives only %d pieces, fewer than vocabulary.vocab_size %d", entries, vocabulary.vocab_size
-            )
+            log.warning("only %d pieces in the text, fewer than vocab_size %d", entries, vocabulary.vocab_size)
         manifest = {"entries": entries, **measure(folder, words, dropped[TOO_LONG])}
         write_json(folder / "manifest.json", manifest)
-    log.info(
-        "%d entries; %.3f %% of words covered, %.2f pieces a word",
-        entries,
-        100 * manifest["coverage"],
-        manifest["pieces_per_word"],
-    )
+    coverage, pieces = 100 * manifest["coverage"], manifest["pieces_per_word"]
+    log.info("%d entries; %.3f %% of words covered, %.2f pieces a word", entries, coverage, pieces)
 
 
 def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
     """Return the fraction of words that the tokenizer encodes without [UNK], and its pieces per word.
 
     Args:
-        words: counts of words that are not too long.
-        too_long: number of words longer than ``max_word_length``: each is one [UNK] in WordPiece; the other kinds
-            write them in pieces, and they are not measured.
+        too_long: number of words beyond ``max_word_length``, which are not in ``words``: each is one [UNK] in
+            WordPiece; for the other kinds they are not measured.
     """
     tokenizer = load_tokenizer(folder)
     kind = kind_of(tokenizer)
@@ -152,59 +122,46 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
 
 
 def count_words(
-    paragraphs: Iterable[str], lowercase: bool, longest: int = LONGEST_WORD, dropped: Counter[str] | None = None
+    paragraphs: Iterable[str], lowercase: bool, max_length: int = MAX_WORD_LENGTH, dropped: Counter[str] | None = None
 ) -> Counter[str]:
-    """Count the words of BERT's tokenizer, those of more than ``longest`` characters only in ``dropped``.
-
-    Chunks between spaces are counted first, which is fast, and only distinct ones are normalised and split.
-    """
-    chunks: Counter[str] = Counter()
-    for paragraph in paragraphs:
-        chunks.update(paragraph.split(" "))
-    split = WordSplitter(lowercase).split
-    words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        for word in split(chunk):
-            if len(word) <= longest:
-                words[word] += count
-            elif dropped is not None:
-                dropped[TOO_LONG] += count
-    return words
+    """Count the words of BERT's tokenizer, those of more than ``max_length`` characters only in ``dropped``."""
+    chunks = Counter(chain.from_iterable(paragraph.split(" ") for paragraph in paragraphs))
+    return _count_parts(chunks, WordSplitter(lowercase).split, max_length, dropped)
 
 
 def count_chunks(
-    paragraphs: Iterable[str], normalizer: Normalizer, longest: int, dropped: Counter[str] | None = None
+    paragraphs: Iterable[str], normalizer: Normalizer, max_length: int, dropped: Counter[str] | None = None
 ) -> Counter[str]:
-    """Count the chunks between spaces of normalised text, those of more than ``longest`` only in ``dropped``."""
-    raw: Counter[str] = Counter()
-    for paragraph in paragraphs:
-        raw.update(paragraph.split())
-    chunks: Counter[str] = Counter()
-    for text, count in raw.items():
-        for chunk in normalizer.normalize_str(text).split():
-            if len(chunk) <= longest:
-                chunks[chunk] += count
+    """Count the chunks between spaces of normalised text, those of more than ``max_length`` only in ``dropped``."""
+    chunks = Counter(chain.from_iterable(paragraph.split() for paragraph in paragraphs))
+    return _count_parts(chunks, lambda chunk: normalizer.normalize_str(chunk).split(), max_length, dropped)
+
+
+def _count_parts(
+    chunks: Counter[str], split: Callable[[str], list[str]], max_length: int, dropped: Counter[str] | None
+) -> Counter[str]:
+    """Count the parts of chunks; normalising and splitting only distinct chunks is fast."""
+    parts: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        for part in split(chunk):
+            if len(part) <= max_length:
+                parts[part] += count
             elif dropped is not None:
                 dropped[TOO_LONG] += count
-    return chunks
+    return parts
 
 
 class WordCounts:
-    """Sums of counts; when there are many words, a part is kept on disk in sorted runs.
+    """Sums of counts; many words go to disk, in sorted runs in ``folder``, which the caller deletes."""
 
-    Args:
-        folder: folder of the runs; the caller deletes it.
-        most: most distinct words in memory between two additions.
-    """
-
-    def __init__(self, folder: Path, most: int = MOST_WORDS) -> None:
-        self._folder, self._most = folder, most
+    def __init__(self, folder: Path, max_in_memory: int = MAX_WORDS_IN_MEMORY) -> None:
+        self._folder, self._max_in_memory = folder, max_in_memory
         self._counts: Counter[str] = Counter()
         self._runs: list[Path] = []
 
     def add(self, counts: Mapping[str, int]) -> None:
         self._counts.update(counts)
-        if len(self._counts) > self._most:
+        if len(self._counts) > self._max_in_memory:
             path = self._folder / f"{len(self._runs)}.tsv"
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"{word}\t{count}\n" for word, count in sorted(self._counts.items()))
@@ -220,8 +177,8 @@ class WordCounts:
             yield from sorted(self._counts.items())
             return
         entries = heapq.merge(sorted(self._counts.items()), *map(_read_run, self._runs))
-        for word, same in groupby(entries, key=itemgetter(0)):
-            yield word, sum(count for _, count in same)
+        for word, group in groupby(entries, key=itemgetter(0)):
+            yield word, sum(count for _, count in group)
 
 
 def _read_run(path: Path) -> Iterator[tuple[str, int]]:

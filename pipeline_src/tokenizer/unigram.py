@@ -6,7 +6,7 @@ sentencepiece learns it from counts of words: `tokenizers` uses such vocabularie
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,10 @@ from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import Unigram
 from tokenizers.normalizers import NFKC, NFKD, Lowercase, Normalizer, Replace, Sequence, Strip, StripAccents
 from tokenizers.pre_tokenizers import Metaspace
-from tokenizers.processors import TemplateProcessing
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.data import VocabularyParams
-from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer
+from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer, template_processing
 
 if TYPE_CHECKING:
     import sentencepiece
@@ -57,33 +56,27 @@ def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokeniz
     Special tokens get a score below any spelling: `tokenizers` would read one written in the text as its piece.
     """
     pieces = [(piece, NEVER if piece in SPECIAL_TOKENS else score) for piece, score in pieces]
-    ids = {piece: number for number, (piece, _) in enumerate(pieces)}
-    tokenizer = Tokenizer(Unigram(pieces, unk_id=ids[UNK], byte_fallback=False))
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=SPECIAL_TOKENS.index(UNK), byte_fallback=False))
     tokenizer.normalizer = normalizer(lowercase)
     tokenizer.pre_tokenizer = Metaspace(replacement=SPACE, prepend_scheme="first")
     tokenizer.decoder = MetaspaceDecoder(replacement=SPACE, prepend_scheme="first")
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False, lstrip=token == MASK) for token in SPECIAL_TOKENS]
     )
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"{CLS} $A {SEP}",
-        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
-        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
-    )
+    tokenizer.post_processor = template_processing(tokenizer, CLS, SEP)
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def save_tokenizer(folder: Path, pieces: list[tuple[str, float]], lowercase: bool) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, which `transformers` loads."""
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
-    save_fast_tokenizer(
-        folder, build_tokenizer(pieces, lowercase), names, ["input_ids", "token_type_ids", "attention_mask"]
-    )
+    """Write the files of a tokenizer."""
+    names = {f"{role}_token": token for role, token in ALBERT_TOKENS.items()}
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    save_fast_tokenizer(folder, build_tokenizer(pieces, lowercase), names, inputs)
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Write the tokenizer's files; return its size, below ``params.vocab_size`` if ``words`` give no more."""
+    """Learn a vocabulary of up to ``params.vocab_size`` entries and write the tokenizer's files; return its size."""
     pieces = pieces_of(learn_model(words, params))
     save_tokenizer(folder, pieces, params.lowercase)
     return len(pieces)
@@ -95,13 +88,13 @@ def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, fl
 
 
 def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
-    """Return sentencepiece's model of normalised words; it needs nothing of a text but their counts."""
+    """Return sentencepiece's model of counts of normalised words."""
     import sentencepiece  # takes 40 ms, for this stage alone
 
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_lines(words, params.min_frequency),
+            sentence_iterator=(f"{word}\t{count}" for word, count in words.items() if count >= params.min_frequency),
             input_format="tsv",
             model_writer=model,
             model_type="unigram",
@@ -124,7 +117,3 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             where="params.yaml, block vocabulary", hint="set vocab_size to more than there are characters in the text",
         ) from None  # fmt: skip
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-
-
-def _lines(words: Counted, min_count: int) -> Iterator[str]:
-    return (f"{word}\t{count}" for word, count in words.items() if count >= min_count)

@@ -9,30 +9,25 @@ from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.processors import TemplateProcessing
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, write_json
-from pipeline_src.tokenizer.special_tokens import Kind
+from pipeline_src.tokenizer.special_tokens import Kind, template_processing
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # prefix of a piece that continues a word
 KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER), True)
 UNUSED_FIRST = 99  # reserved entries before [UNK] in the released vocabularies
-LONGEST_WORD = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
+MAX_WORD_LENGTH = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
 
 
 def reserved_tokens(unused: int) -> list[str]:
-    """Return the special tokens and ``unused`` reserved entries in the order of the released vocabularies.
-
-    There [PAD] is 0, [unused0] to [unused98] are 1 to 99, then [UNK], [CLS], [SEP], [MASK], then [unused99] and the
-    rest.
-    """
-    spare = [f"[unused{number}]" for number in range(unused)]
-    return [PAD, *spare[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *spare[UNUSED_FIRST:]]
+    """Return the special tokens and ``unused`` reserved entries in the order of the released vocabularies."""
+    reserved = [f"[unused{number}]" for number in range(unused)]
+    return [PAD, *reserved[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *reserved[UNUSED_FIRST:]]
 
 
-def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int = LONGEST_WORD) -> Tokenizer:
+def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int = MAX_WORD_LENGTH) -> Tokenizer:
     """Return BERT's tokenizer; a piece's id is its position in ``vocabulary``.
 
     A special or reserved token written in the text ("[SEP]") is split as any other text and never gets its id.
@@ -45,17 +40,15 @@ def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.decoder = WordPieceDecoder(prefix=INNER)
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"{CLS} $A {SEP}",
-        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
-        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
-    )
+    tokenizer.post_processor = template_processing(tokenizer, CLS, SEP)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
-def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, max_word_length: int = LONGEST_WORD) -> None:
+def save_tokenizer(
+    folder: Path, vocabulary: list[str], lowercase: bool, max_word_length: int = MAX_WORD_LENGTH
+) -> None:
     """Write ``vocab.txt`` (google-research/bert), ``tokenizer.json`` (`tokenizers`) and ``tokenizer_config.json``.
 
     `transformers` gives the same ids, but reads a written "[SEP]" as the control token, as people expect of "[MASK]"
@@ -67,7 +60,7 @@ def save_tokenizer(folder: Path, vocabulary: list[str], lowercase: bool, max_wor
         file.write(build_tokenizer(vocabulary, lowercase, max_word_length).to_str(pretty=True))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
     # BertTokenizer has a fixed max_word_length
-    kind = "BertTokenizer" if max_word_length == LONGEST_WORD else "PreTrainedTokenizerFast"
+    kind = "BertTokenizer" if max_word_length == MAX_WORD_LENGTH else "PreTrainedTokenizerFast"
     write_json(
         folder / "tokenizer_config.json",
         {"tokenizer_class": kind, "do_lower_case": lowercase, "model_max_length": 512, **names},

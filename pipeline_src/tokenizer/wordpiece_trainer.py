@@ -21,7 +21,7 @@ from pipeline_src.common.progress import Progress
 from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece import reserved_tokens
 
-BLOCK = 1 << 17  # words per array
+WORDS_PER_BLOCK = 1 << 17  # words per array
 CODES = 0x110000  # Unicode code points
 END = 0  # the piece after each word
 BASE = 1 << 20  # the pair (left, right) is the number left * BASE + right; pieces are fewer
@@ -33,7 +33,7 @@ class Spelling:
     """The words to learn from, as characters end to end.
 
     Attributes:
-        forms: the first pieces: the characters kept, by code point, then the ``##`` forms of those inside words.
+        forms: the first pieces: the alphabet by code point, then the ``##`` forms of characters inside words.
         characters: how many of the forms are characters.
         pieces: number of each letter's form, from 1, with END after each word, int32 [letters].
         word: index of the word of each letter, int32 [letters].
@@ -51,14 +51,13 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     """Choose an alphabet from all words, then spell those that are frequent enough and have no other characters.
 
     Args:
-        alphabet: most characters kept: the most frequent ones, of equally frequent ones the lower code points.
-        min_count: rarer words are not learnt from.
+        alphabet: number of characters: the most frequent ones, of equally frequent ones the lower code points.
     """
     frequency = np.zeros(CODES)  # whole numbers, exact up to 2 ** 53
     continues = np.zeros(CODES, bool)
     texts, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
     stream = iter(words)
-    while block := list(islice(stream, BLOCK)):
+    while block := list(islice(stream, WORDS_PER_BLOCK)):
         text = np.frombuffer("".join(f"{word}\0" for word, _ in block).encode("utf-32-le"), np.uint32)
         count = np.array([count for _, count in block], np.int64)
         letter_counts = count[_word_of_letter(text)]
@@ -76,9 +75,9 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     known = np.zeros(CODES, bool)
     known[characters] = known[END] = True
     word = _word_of_letter(text)
-    kept = np.ones(len(count), bool)
-    kept[word[~known[text]]] = False
-    text, count = text[kept[word]], count[kept]
+    is_known = np.ones(len(count), bool)
+    is_known[word[~known[text]]] = False
+    text, count = text[is_known[word]], count[is_known]
     number = np.zeros(CODES, np.int32)
     number[inner] = np.arange(len(inner)) + len(characters) + 1
     pieces = number[text]
@@ -100,9 +99,9 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
     """Learn pieces from word counts (Schuster and Nakajima 2012; the paper, section 3: "WordPiece embeddings").
 
     Args:
-        words: how often each normalised word occurs; none longer than the longest that the tokenizer splits.
-        size: entries in all, special tokens and characters included; fewer if the text holds no more.
-        alphabet: most single characters kept, the most frequent ones; a word with others is not learnt from.
+        words: counts of normalised words.
+        size: maximum number of entries, special tokens and characters included.
+        alphabet: maximum number of single characters, the most frequent ones; words with others are not learnt from.
         min_count: rarer words and pairs are not learnt from.
         unused: entries reserved for later use.
 
@@ -137,7 +136,7 @@ class Merger:
         texts: the spelling of each piece by number; ``##`` marks one that continues a word.
         pieces: the number of a piece at its first and at its last letter, INSIDE between them, END after each word,
             int32 [letters].
-        places: for each piece, the positions where it starts, ascending, int32; stale positions may be among them.
+        positions: for each piece, where it starts, ascending, int32; stale positions may be among them.
         pair_counts: exact count of each pair of neighbours.
     """
 
@@ -149,7 +148,7 @@ class Merger:
         narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))  # few bits are sorted in linear time
         order = np.argsort(narrow, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(self.pieces, minlength=len(self.texts)))
-        self.places = [places.copy() for places in np.split(order, ends[:-1])]
+        self.positions = [part.copy() for part in np.split(order, ends[:-1])]
         self.pair_counts = self._count_pairs()
 
     def _count_pairs(self) -> defaultdict[int, int]:
@@ -182,7 +181,7 @@ class Merger:
             if new:
                 self.texts.append(text)
                 self._lengths.append(self._lengths[left] + self._lengths[right])
-                self.places.append(np.empty(0, np.int32))
+                self.positions.append(np.empty(0, np.int32))
             for changed in self._merge(left, right, number):
                 if counts[changed] >= min_count:
                     heapq.heappush(heap, (-counts[changed], changed))
@@ -192,20 +191,20 @@ class Merger:
     def _merge(self, left: int, right: int, merged: int) -> set[int]:
         """Write ``merged`` wherever ``right`` follows ``left``; return the pairs that are now more frequent."""
         pieces, counts = self.pieces, self.pair_counts
-        places = self._find(left, right)
+        positions = self._find(left, right)
         size, first_size = self._lengths[merged], self._lengths[left]
-        weights = self._word_counts[self._word[places]]
-        after = pieces[places + size].astype(np.int64)
+        weights = self._word_counts[self._word[positions]]
+        after = pieces[positions + size].astype(np.int64)
         alone = after != END  # False also where the next occurrence follows at once: that pair is counted there
-        alone[:-1] &= places[1:] != places[:-1] + size
+        alone[:-1] &= positions[1:] != positions[:-1] + size
 
-        before = pieces[places - 1].astype(np.int64)
+        before = pieces[positions - 1].astype(np.int64)
         lost = [before * BASE + left, (right * BASE + after)[alone]]
-        pieces[places + (first_size - 1)] = INSIDE
-        pieces[places + first_size] = INSIDE
-        pieces[places] = merged
-        pieces[places + (size - 1)] = merged
-        now_before = pieces[places - 1].astype(np.int64)
+        pieces[positions + (first_size - 1)] = INSIDE
+        pieces[positions + first_size] = INSIDE
+        pieces[positions] = merged
+        pieces[positions + (size - 1)] = merged
+        now_before = pieces[positions - 1].astype(np.int64)
         gained = [now_before * BASE + merged, (merged * BASE + after)[alone]]
 
         inside = before != END
@@ -218,22 +217,22 @@ class Merger:
         for pair, count in zip(more, weight, strict=True):
             counts[pair] += count
         counts.pop(left * BASE + right, None)
-        known = self.places[merged]
-        self.places[merged] = np.sort(np.concatenate([known, places])) if len(known) else places
+        known = self.positions[merged]
+        self.positions[merged] = np.sort(np.concatenate([known, positions])) if len(known) else positions
         return set(more)
 
     def _find(self, left: int, right: int) -> np.ndarray:
         """Return the starts of ``left`` followed by ``right``, ascending, without overlaps."""
         pieces, size = self.pieces, self._lengths[left]
-        rarer = min(left, right, key=lambda piece: len(self.places[piece]))
-        places = self.places[rarer]
-        places = self.places[rarer] = places[pieces[places] == rarer]
+        rarer = min(left, right, key=lambda piece: len(self.positions[piece]))
+        positions = self.positions[rarer]
+        positions = self.positions[rarer] = positions[pieces[positions] == rarer]
         if rarer == left:
-            found = places[pieces[places + size] == right]
+            starts = positions[pieces[positions + size] == right]
         else:
-            found = places[pieces[places - 1] == left] - size
-        if left == right:  # in a run of them, every other one starts a pair
-            index = np.arange(len(found))
-            starts_run = np.diff(found, prepend=-size - 1) != size
-            found = found[(index - np.maximum.accumulate(np.where(starts_run, index, 0))) % 2 == 0]
-        return found
+            starts = positions[pieces[positions - 1] == left] - size
+        if left == right:  # in a run of them, every second one starts a pair
+            index = np.arange(len(starts))
+            starts_run = np.diff(starts, prepend=-size - 1) != size
+            starts = starts[(index - np.maximum.accumulate(np.where(starts_run, index, 0))) % 2 == 0]
+        return starts

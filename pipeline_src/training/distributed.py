@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.names import number_of
-from pipeline_src.common.parallel import place
+from pipeline_src.common.parallel import process_rank
 from pipeline_src.common.progress import log
 from pipeline_src.config.machine import Device, Precision
 from pipeline_src.models.attention import AMPERE
@@ -129,7 +129,7 @@ def single_process(precision: Precision = "auto", wanted: Device = "auto") -> Di
 @contextmanager
 def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> Iterator[Distributed]:
     """Join the processes that torchrun or ``srun`` has started, and leave them at the end."""
-    rank, world_size, local_rank = place()
+    rank, world_size, local_rank = process_rank()
     if world_size == 1:
         yield single_process(precision, wanted)
         return

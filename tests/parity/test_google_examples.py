@@ -23,7 +23,7 @@ from pipeline_src.examples.pairs import (
     COIN,
     CUTS,
     CUTS_EACH,
-    OTHER,
+    RANDOM_DOCUMENT,
     SHORT,
     SLOTS,
     START,
@@ -82,7 +82,7 @@ class KeyedDraws:
         if what == "target":
             draw = self._uniform(TARGET)
         else:
-            slot = {"a_end": A_END, "document": OTHER + self.tries, "start": START}[what]
+            slot = {"a_end": A_END, "document": RANDOM_DOCUMENT + self.tries, "start": START}[what]
             self.tries += what == "document"
             draw = self._uniform(SLOTS * self.number + slot)
         return low + int(draw * (high - low + 1))

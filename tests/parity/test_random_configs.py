@@ -23,7 +23,7 @@ from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bert import BertForPretraining, architecture_name, load_architecture
 from pipeline_src.models.hub import filled, load_config, read_tensors, save_tensors
-from pipeline_src.pretraining.import_model import complete
+from pipeline_src.pretraining.import_model import select_tensors
 
 transformers = pytest.importorskip("transformers")
 SEED = int(os.environ["PARITY_SEED"])
@@ -221,7 +221,7 @@ def check(drawn: Draw, folder: Path) -> None:
             expected = outputs.logits[keep] if drawn.use == "token" else outputs.logits
         close(found, expected, drawn.use)
         return
-    kept, parts = complete(tensors, config, folder)
+    kept, parts = select_tensors(tensors, config, folder)
     (folder / "again").mkdir()
     save_tensors(folder / "again", kept, config, class_name(drawn))
     for source in (folder, folder / "again"):

@@ -35,7 +35,7 @@ def text() -> list[str]:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_learn_vocabulary_equals_trainer_of_tokenizers(text, lowercase):
     """Given the order of the ## forms, which it leaves to chance, the peer learns the same entries in one order."""
-    words = count_words(text, lowercase, longest=10**9)
+    words = count_words(text, lowercase, max_length=10**9)
     peer = Tokenizer(WordPiece(unk_token="[UNK]"))
     peer.normalizer, peer.pre_tokenizer = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
     forms = [AddedToken(form, special=True) for form in spell(words.items(), 1000, 1).forms]

@@ -1,4 +1,4 @@
-"""Dependencies of a stage as DVC resolves them, and edits of them while it runs."""
+"""Dependencies of a stage as DVC resolves them, and edits while it runs."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_check_unchanged_files_names_an_edited_file(tmp_path, edit):
+def test_check_unchanged_files_edited_file_is_rejected(tmp_path, edit):
     (tmp_path / "data/sub").mkdir(parents=True)
     for name in ("data/a", "data/sub/b"):
         (tmp_path / name).write_text("a")
@@ -57,8 +57,7 @@ def test_check_unchanged_files_names_an_edited_file(tmp_path, edit):
             check_unchanged_files(before, paths)
 
 
-def test_ignored_names_are_those_of_dvcignore(root):
-    """DVC hashes no such file, so that none may stop a stage."""
+def test_ignored_names_equal_dvcignore(root):
     lines = (root / ".dvcignore").read_text().splitlines()
     assert set(IGNORED) == set(lines[lines.index(".gitignore") :])
 
@@ -73,7 +72,7 @@ def test_ignored_names_are_those_of_dvcignore(root):
         ("deps: ['${vars_elsewhere}']", None),
     ],
 )
-def test_declared_dependencies_of_other_forms(tmp_path, monkeypatch, stage, expected):
+def test_declared_dependencies_foreach_and_matrix(tmp_path, monkeypatch, stage, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text("seed: 1\n")
     (tmp_path / "dvc.yaml").write_text(f"stages:\n  s:\n    {stage}\n")
@@ -100,8 +99,8 @@ def package(tmp_path, monkeypatch):
     for name, function in (("covered_files", fingerprints.covered_files), ("fingerprint", fingerprints.fingerprint)):
         monkeypatch.setattr(code, name, lambda module, function=function: function(module, root=tmp_path))
     yield folder
-    for remembered in (fingerprints._statements, fingerprints._file, fingerprints._imports):
-        remembered.cache_clear()
+    for cached in (fingerprints._statements, fingerprints._file, fingerprints._imports):
+        cached.cache_clear()
 
 
 CODE_EDITS = {
@@ -117,20 +116,20 @@ CODE_EDITS = {
 
 
 @pytest.mark.parametrize("edit", CODE_EDITS)
-def test_stage_code_check_unchanged_refuses_all_but_comments(package, edit):
-    file, text, is_refused = CODE_EDITS[edit]
+def test_stage_code_edit_but_of_comments_is_rejected(package, edit):
+    file, text, is_rejected = CODE_EDITS[edit]
     stage = StageCode(["stage"])
     (package / file).write_text(text)
-    if is_refused:
+    if is_rejected:
         with pytest.raises(PipelineError, match=f"edited since this run began.*{file}"):
             stage.check_unchanged()
     else:
         stage.check_unchanged()
-    if is_refused and file.endswith(".py"):
+    if is_rejected and file.endswith(".py"):
         stage.check_unchanged(imported=True)
 
 
-def test_stage_code_whose_recorded_fingerprint_changes_is_refused(package, tmp_path):
+def test_stage_code_changed_fingerprint_is_rejected(package, tmp_path):
     (tmp_path / "code").mkdir()
     recorded, text = tmp_path / "code/stage", f"{fingerprints.fingerprint('p.stage', root=tmp_path)}\n"
     recorded.write_text(text)
@@ -142,7 +141,7 @@ def test_stage_code_whose_recorded_fingerprint_changes_is_refused(package, tmp_p
         stage.check_unchanged(imported=True)
 
 
-def test_stage_code_that_differs_from_its_fingerprint_is_refused(package, tmp_path):
+def test_stage_code_unlike_its_fingerprint_is_rejected(package, tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "code/stage").write_text(f"{fingerprints.fingerprint('p.stage', root=tmp_path)}\n")
     StageCode(["stage"])

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and JSON that is read as it was written or refused."""
+"""Atomic files and folders, and JSON of a known shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.__main__ import mistake
+from pipeline_src.__main__ import explain
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import (
     atomic_directory,
@@ -32,7 +32,7 @@ from pipeline_src.tools.preset import preset_text
 from tests.stress.fuzz import mutated
 
 
-def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
+def test_atomic_file_error_keeps_old_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(RuntimeError), atomic_file(path) as file:
@@ -41,7 +41,7 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path):
+def test_atomic_directory_error_keeps_old_folder(tmp_path):
     folder = tmp_path / "made"
     with atomic_directory(folder) as partial:
         (partial / "a").write_text("old")
@@ -52,17 +52,16 @@ def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_full_disk_is_named_by_what_was_written(tmp_path, nested):
-    """Not by the working directory, which may be on another."""
+def test_atomic_directory_full_disk_names_path(tmp_path, nested):
     with pytest.raises(OSError) as full, atomic_directory(tmp_path / "made") as partial:
         if nested:
             with atomic_file(partial / "a.json"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert str(mistake(full.value)).startswith(f"no space left on the disk: {tmp_path}/")
+    assert str(explain(full.value)).startswith(f"no space left on the disk: {tmp_path}/")
 
 
-def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+def test_atomic_directory_files_are_synced_before_rename(tmp_path, monkeypatch):
     synced, replace = [], os.replace
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
     monkeypatch.setattr(os, "replace", lambda *paths: (synced.append("replaced"), replace(*paths)))
@@ -72,26 +71,26 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert synced == [(tmp_path / "made/in/a").stat().st_ino, "replaced"]
 
 
-def test_a_new_folder_replaces_the_old_one_whole(tmp_path):
+def test_atomic_directory_replaces_old_folder(tmp_path):
     for name in ("a", "b"):
         with atomic_directory(tmp_path / "made") as partial:
             (partial / name).write_text(name)
     assert os.listdir(tmp_path / "made") == ["b"]
 
 
-def test_equal_values_are_equal_bytes(tmp_path):
+def test_write_json_equal_values_have_equal_bytes(tmp_path):
     write_json(tmp_path / "1", {"b": 1, "a": "é"})
     write_json(tmp_path / "2", {"a": "é", "b": 1})
     assert hash_file(tmp_path / "1") == hash_file(tmp_path / "2")
 
 
-def test_nan_is_refused_and_leaves_nothing(tmp_path):
+def test_write_json_nan_is_rejected(tmp_path):
     with pytest.raises(ValueError):
         write_json(tmp_path / "x.json", {"loss": float("nan")})
     assert os.listdir(tmp_path) == []
 
 
-def test_unreadable_json_says_what_to_do(tmp_path):
+def test_read_json_missing_or_damaged_file_is_rejected(tmp_path):
     with pytest.raises(PipelineError, match="file not found"):
         read_json(tmp_path / "none.json")
     (tmp_path / "cut.json").write_text('{"a": ')
@@ -100,7 +99,7 @@ def test_unreadable_json_says_what_to_do(tmp_path):
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text())))
-def test_json_lines_are_read_as_they_were_written(rows):
+def test_read_json_lines_round_trip(rows):
     with TemporaryDirectory() as folder:
         path = Path(folder, "rows.jsonl")
         path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8", "surrogatepass")
@@ -108,7 +107,7 @@ def test_json_lines_are_read_as_they_were_written(rows):
 
 
 @pytest.mark.parametrize("line", [b"", b"[", b"[" * 100_000, b'{"a": 1}', b"\xff"])
-def test_the_first_wrong_json_line_is_named(tmp_path, line):
+def test_read_json_lines_wrong_line_is_rejected(tmp_path, line):
     (tmp_path / "rows.jsonl").write_bytes(b'{"a": "x"}\n' + line + b"\n{}\n")
     rows = read_json_lines(tmp_path / "rows.jsonl", {"a": str}, "not a row", "make it again")
     assert next(rows) == {"a": "x"}
@@ -116,17 +115,14 @@ def test_the_first_wrong_json_line_is_named(tmp_path, line):
         next(rows)
 
 
-def test_an_error_crosses_processes_unchanged():
-    error = PipelineError("bad page", 7, where="dump.xml:3", hint="fetch it again")
-    assert (
-        str(pickle.loads(pickle.dumps(error)))
-        == str(error)
-        == "bad page: 7\n  where:  dump.xml:3\n  hint: fetch it again"
-    )
+def test_pipeline_error_text_is_pickled_truncated_and_escaped():
+    error = pickle.loads(pickle.dumps(PipelineError("bad page", 7, where="dump.xml:3", hint="fetch it again")))
+    assert str(error) == "bad page: 7\n  where:  dump.xml:3\n  hint: fetch it again"
+    assert str(PipelineError("bad", "\x1b[1m\ud800\na", hint="fix it")) == "bad: \\x1b[1m\\ud800\na\n  hint: fix it"
+    assert str(PipelineError("bad", "x" * 2001, hint="y")) == f"bad: {'x' * 2000}…\n  hint: y"
 
 
-def test_files_of_a_folder_follow_the_umask(tmp_path):
-    """safetensors writes for the owner alone; colleagues on a shared disk are to read the model."""
+def test_atomic_directory_files_follow_umask(tmp_path):
     before = os.umask(0o027)
     try:
         with atomic_directory(tmp_path / "made") as partial:
@@ -142,7 +138,7 @@ WRITTEN = {"splits": {"train": {"tokens": 3, "loss": 0.5, "extra": None}}, "shar
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (WRITTEN, None),
         ([], "the file is [], not an object"),
@@ -155,13 +151,13 @@ WRITTEN = {"splits": {"train": {"tokens": 3, "loss": 0.5, "extra": None}}, "shar
         (WRITTEN | {"shards": [{"name": "a"}, 5]}, "shards[1] is 5, not an object"),
     ],
 )
-def test_the_first_misfit_is_named(value, said):
-    found = schema_error(value, SHAPE)
-    assert (found is None) if said is None else found.startswith(said)
+def test_schema_error_names_first_mismatch(value, message):
+    error = schema_error(value, SHAPE)
+    assert (error is None) if message is None else error.startswith(message)
 
 
-def test_any_change_of_a_file_is_taken_whole_or_refused(tmp_path):
-    refused, path = 0, tmp_path / "manifest.json"
+def test_read_json_mutated_file_matches_shape_or_is_rejected(tmp_path):
+    rejected, path = 0, tmp_path / "manifest.json"
     for seed in range(300):
         try:
             write_json(path, mutated(random.Random(seed), WRITTEN))
@@ -171,26 +167,26 @@ def test_any_change_of_a_file_is_taken_whole_or_refused(tmp_path):
             value = read_json(path, SHAPE)
         except PipelineError as error:
             assert error.where == path
-            refused += 1
+            rejected += 1
         else:
             assert all(row["tokens"] >= 0 for row in value["splits"].values())
             assert all(shard["name"].isascii() or shard["name"] for shard in value["shards"])
-    assert refused > 100
+    assert rejected > 100
 
 
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 1 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, text=True)
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"mounting a small tmpfs needs more rights: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", place], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
 
 
-def test_books_on_a_full_disk(small_disk, root):
+def test_clean_full_disk_keeps_earlier_text(small_disk, root):
     (small_disk / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
     raw = small_disk / "data/raw/books/fetched-files"
     raw.mkdir(parents=True)
@@ -200,11 +196,8 @@ def test_books_on_a_full_disk(small_disk, root):
     def books() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "pipeline_src", "clean", "--source", "books"],
-            cwd=small_disk,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-        )
+            cwd=small_disk, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True,
+        )  # fmt: skip
 
     (small_disk / "filler").write_bytes(bytes(600_000))
     earlier = small_disk / "data/text/books/clean-text"

@@ -1,4 +1,4 @@
-"""Fingerprints of code: what counts, and what does not."""
+"""Fingerprints of code and of the data files next to it."""
 
 import ast
 import hashlib
@@ -41,26 +41,26 @@ def tree(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def nothing_remembered():
-    """Files of a test are read again after an edit, as by another process."""
+def empty_caches():
     yield
-    forget()
+    clear_caches()
 
 
-def forget():
-    for remembered in (module._statements, module._file, module._imports, module._is_docstring_only):
-        remembered.cache_clear()
+def clear_caches():
+    """Read files again after an edit, as another process does."""
+    for cached in (module._statements, module._file, module._imports, module._is_docstring_only):
+        cached.cache_clear()
 
 
-def of_text(tree, text, file="p/late/one.py"):
+def fingerprint_with(tree, text, file="p/late/one.py"):
     (tree / file).write_text(text)
-    forget()
+    clear_caches()
     return fingerprint("p.q.stage", root=tree)
 
 
-def test_it_follows_packages_relative_and_inner_imports(tree):
-    found = imported_files("p.q.stage", tree)
-    assert found == sorted(set(FILES) - {"p/__init__.py", "p/late/unused.py", "p/unused/file.py", "p/q/tables/en.tsv"})
+def test_imported_files_follow_packages_relative_and_inner_imports(tree):
+    files = imported_files("p.q.stage", tree)
+    assert files == sorted(set(FILES) - {"p/__init__.py", "p/late/unused.py", "p/unused/file.py", "p/q/tables/en.tsv"})
     assert imported_files("p.late.one", tree) == ["p/late/one.py"]
     with pytest.raises(FileNotFoundError, match=r"p\.q\.stages"):
         imported_files("p.q.stages", tree)
@@ -77,45 +77,45 @@ def test_it_follows_packages_relative_and_inner_imports(tree):
         f"{CODE}\n'a string that stands alone'\n",
     ],
 )
-def test_words_and_layout_do_not_count(tree, same):
-    before = of_text(tree, CODE)
-    assert same != CODE and of_text(tree, same) == before
+def test_fingerprint_comments_and_layout_change_nothing(tree, same):
+    before = fingerprint_with(tree, CODE)
+    assert same != CODE and fingerprint_with(tree, same) == before
 
 
 @pytest.mark.parametrize(
     "other",
     [CODE.replace("a + b", "a - b"), CODE.replace("(a, b)", "(a, b=1)"), CODE.replace("import os", "import re")],
 )
-def test_statements_count(tree, other):
-    before = of_text(tree, CODE)
-    assert of_text(tree, other) != before
+def test_fingerprint_edited_statement_changes_it(tree, other):
+    before = fingerprint_with(tree, CODE)
+    assert fingerprint_with(tree, other) != before
 
 
-def test_data_beside_the_code_counts_and_other_modules_do_not(tree):
-    before = of_text(tree, CODE)
-    assert of_text(tree, "x = 1\n", "p/late/unused.py") == before
-    assert of_text(tree, "x = 1\n", "p/unused/file.py") == before
-    assert of_text(tree, "a\tc\n", "p/q/tables/en.tsv") != before
+def test_fingerprint_covers_data_files_and_imports_only(tree):
+    before = fingerprint_with(tree, CODE)
+    assert fingerprint_with(tree, "x = 1\n", "p/late/unused.py") == before
+    assert fingerprint_with(tree, "x = 1\n", "p/unused/file.py") == before
+    assert fingerprint_with(tree, "a\tc\n", "p/q/tables/en.tsv") != before
 
 
-def test_several_modules_have_one_fingerprint(tree):
-    alone = fingerprint("p.late.one", root=tree)
-    both = fingerprint("p.late.one", "p.unused.file", root=tree)
-    assert both == fingerprint("p.unused.file", "p.late.one", root=tree) != alone
-    of_text(tree, "x = 1\n", "p/unused/file.py")
-    assert fingerprint("p.late.one", root=tree) == alone
-    assert fingerprint("p.late.one", "p.unused.file", root=tree) != both
+def test_fingerprint_covers_members_in_any_order(tree):
+    single = fingerprint("p.late.one", root=tree)
+    combined = fingerprint("p.late.one", "p.unused.file", root=tree)
+    assert combined == fingerprint("p.unused.file", "p.late.one", root=tree) != single
+    fingerprint_with(tree, "x = 1\n", "p/unused/file.py")
+    assert fingerprint("p.late.one", root=tree) == single
+    assert fingerprint("p.late.one", "p.unused.file", root=tree) != combined
 
 
-def test_it_is_the_same_in_every_python():
-    """Recorded once; newer Pythons add fields to their trees."""
+def test_dump_same_text_in_every_python():
+    """Newer Pythons add fields to their trees."""
     text = 'async def f(x: int = 1, *a, **k):\n    return f"{x!r:>{a}}" if x else {**k}\n'
     digest = hashlib.sha256(module._dump(ast.parse(text)).encode())
     assert digest.hexdigest()[:16] == "0ea83bf8e5dfc9c8"
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "finetune", "clean"])
-def test_comments_anywhere_and_changes_in_tools_leave_the_project_as_it_is(root, tmp_path, stage):
+def test_fingerprint_of_stage_ignores_comments_and_tools(root, tmp_path, stage):
     copy = tmp_path / "copy"
     shutil.copytree(root / "pipeline_src", copy / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))
     name = STAGES[stage].module
@@ -123,9 +123,9 @@ def test_comments_anywhere_and_changes_in_tools_leave_the_project_as_it_is(root,
     for path in (copy / "pipeline_src").rglob("*.py"):
         changed = "changed = 1\n" if "tools" in path.parts else ""
         path.write_text(f"# a comment\n{path.read_text()}\n# another\n{changed}")
-    forget()
+    clear_caches()
     assert fingerprint(name, root=copy) == before
     errors = copy / "pipeline_src/common/errors.py"
     errors.write_text(f"{errors.read_text()}\nchanged = 1\n")
-    forget()
+    clear_caches()
     assert fingerprint(name, root=copy) != before

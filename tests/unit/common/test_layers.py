@@ -1,6 +1,7 @@
-"""Who may import whom: the layers of the house, walked."""
+"""Imports between packages: layers, no cycles, torch and Beam only where they belong."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -29,24 +30,25 @@ MAY_IMPORT = {
 }
 LAYER_0 = ("common", "config")
 WITHOUT_TORCH = {
-    *("common", "config", "download", "corpus", "tokenizer", "examples", "tasks", "evaluation"),
-    "report",
+    *("common", "config", "download", "corpus", "tokenizer", "examples", "tasks", "evaluation", "report"),
+    "__main__.py",
 }
 
 
 def imports(path: Path) -> set[str]:
-    found = set()
+    """Names imported anywhere in a file: modules, and names that may be modules of a package."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
-def test_a_package_imports_only_what_lies_below_it(root, package):
+def test_package_imports_only_lower_layers(root, package):
     allowed = (package, *LAYER_0, *MAY_IMPORT[package])
     for path in sorted((root / "pipeline_src" / package).rglob("*.py")):
         for name in imports(path):
@@ -57,15 +59,49 @@ def test_a_package_imports_only_what_lies_below_it(root, package):
                 )
 
 
-def test_torch_and_beam_stay_where_they_belong(root):
+def test_torch_and_beam_are_imported_only_where_allowed(root):
     for path in sorted((root / "pipeline_src").rglob("*.py")):
         package = path.relative_to(root / "pipeline_src").parts[0]
         tops = {name.split(".")[0] for name in imports(path)}
-        assert "torch" not in tops or package not in WITHOUT_TORCH | {"__main__.py"}, path
+        assert "torch" not in tops or package not in WITHOUT_TORCH, path
         assert "torch" not in tops or path.name != "train_word_vectors.py", path
         assert "apache_beam" not in tops or path.parent.name == "wikipedia", path
 
 
-def test_every_package_has_its_rule(root):
-    packages = {path.parent.name for path in (root / "pipeline_src").glob("*/__init__.py")}
-    assert packages == set(MAY_IMPORT)
+def test_may_import_lists_every_package(root):
+    assert {path.parent.name for path in (root / "pipeline_src").glob("*/__init__.py")} == set(MAY_IMPORT)
+
+
+def import_graph(root: Path) -> dict[str, set[str]]:
+    """Module -> modules of this project that it imports; a package only if its own names are imported."""
+    files = {}
+    for folder in ("pipeline_src", "workflow"):  # modules of workflow/ import each other without a package
+        base = root if folder == "pipeline_src" else root / folder
+        for path in (root / folder).rglob("*.py"):
+            files[".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")] = path
+    graph = {}
+    for module, path in files.items():
+        names = imports(path) & files.keys()
+        graph[module] = names - {name.rpartition(".")[0] for name in names}
+    return graph
+
+
+def test_imports_have_no_cycle(root):
+    graph = import_graph(root)
+    assert len(graph) > 150 and sum(map(len, graph.values())) > 500
+    assert "pipeline_src.common.errors" in graph["pipeline_src.config.study"]
+    TopologicalSorter(graph).prepare()
+
+
+def test_imports_inside_functions_count_as_cycle(tmp_path):
+    texts = {
+        "pipeline_src/a.py": "from pipeline_src import b\n",
+        "pipeline_src/b.py": "def late():\n    from pipeline_src.c import thing\n",
+        "pipeline_src/c.py": "import y\n",
+        "workflow/y.py": "import pipeline_src.a\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(CycleError):
+        TopologicalSorter(import_graph(tmp_path)).prepare()

@@ -1,4 +1,4 @@
-"""YAML is read as DVC reads it, and what cannot be read is one line."""
+"""YAML is read as DVC reads it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,19 +78,10 @@ def overridden(overrides: dict[str, str], text: str) -> Tree:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_apply_overrides_one_value_changes_one_line(name: str, tmp_path: Path) -> None:
-    text = text_of(name)
-    assert apply(text, ["seed=1"], tmp_path) == text, "the value that it has"
-    lines = difflib.ndiff(text.splitlines(), apply(text, ["mask_prob=0.2123"], tmp_path).splitlines())
-    changed = [line for line in lines if line[0] in "+-"]
-    assert [line[:12] for line in changed] == ["- mask_prob:", "+ mask_prob:"]
-    assert changed[1].partition(" #")[0].endswith("0.2123") and ("#" in changed[0]) == ("#" in changed[1])
-
-
-@pytest.mark.parametrize("name", FILES)
 def test_apply_overrides_all_values_change_only_their_lines(name: str, tmp_path: Path) -> None:
     """Twice: the second time in the form that DVC has written."""
     text = text_of(name)
+    assert apply(text, ["seed=1"], tmp_path) == text, "the value that it has"
     for _ in range(2):
         values = {key: other_value(value) for key, value in leaves(yaml.safe_load(text), (str, int, float, type(None)))}
         assert len(values) > 80

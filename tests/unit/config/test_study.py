@@ -1,4 +1,4 @@
-"""params.yaml is checked whole before any work: key, value and what is allowed are named."""
+"""params.yaml is checked before any work: errors name key, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config import study as module
@@ -24,35 +23,25 @@ ROOT = Path(__file__).resolve().parents[3]
 PRESETS = sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))
 MINILM = "catalogue/models/minilm.yaml"
 SAMPLE = yaml.safe_load((ROOT / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
-
-
-def changed(key: str, value: Any) -> dict[str, Any]:
-    """The sample study with one dotted key set to a value."""
-    study = copy.deepcopy(SAMPLE)
-    block = study
-    *path, last = key.split(".")
-    for step in path:
-        block = block[step]
-    block[last] = value
-    return study
+MODEL = SAMPLE["model"]
 
 
 def changed_all(changes: dict[str, Any]) -> dict[str, Any]:
-    """The same with several set."""
+    """The sample study with some dotted keys set to values."""
     study = copy.deepcopy(SAMPLE)
     for key, value in changes.items():
-        block, last = key.split(".")[:-1], key.split(".")[-1]
-        functools.reduce(dict.__getitem__, block, study)[last] = value
+        *path, last = key.split(".")
+        functools.reduce(dict.__getitem__, path, study)[last] = value
     return study
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    return changed_all({key: value})
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_check_study_preset_is_accepted(name: str) -> None:
     check_study(yaml.safe_load(preset_text(name, ROOT / "workflow/presets")))
-
-
-def test_presets_include_sample_test_and_bert_base() -> None:
-    assert {"sample", "test", "bert-base"} <= set(PRESETS)
 
 
 @pytest.mark.parametrize(
@@ -100,14 +89,10 @@ def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value
     [
         ("model.num_attention_heads", 3, "multiple of num_attention_heads"),
         ("model.num_attention_heads", 128, "even width, not 1"),
+        ("model", MODEL | {"architecture": "modernbert", "num_attention_heads": 128}, "even width of its head, not 1"),
         (
             "model",
-            SAMPLE["model"] | {"architecture": "modernbert", "num_attention_heads": 128},
-            "even width of its head, not 1",
-        ),
-        (
-            "model",
-            SAMPLE["model"] | {"architecture": "bilstm", "hidden_size": 65, "num_attention_heads": 1},
+            MODEL | {"architecture": "bilstm", "hidden_size": 65, "num_attention_heads": 1},
             "even width of its hidden",
         ),
         ("pretrain.masking.mask_ratio", 0.9, "must be 1"),
@@ -201,8 +186,8 @@ def test_check_study_init_from_other_architecture_is_rejected(tmp_path: Path) ->
 def test_check_study_several_mistakes_are_all_reported() -> None:
     study = changed("mask_prob", 2)
     del study["seed"]
-    said = r"(?s)a key is missing: seed.*hint: add `seed`.*also: value not allowed: mask_prob = 2; .*less than 1"
-    with pytest.raises(PipelineError, match=said):
+    message = r"(?s)a key is missing: seed.*hint: add `seed`.*also: value not allowed: mask_prob = 2; .*less than 1"
+    with pytest.raises(PipelineError, match=message):
         check_study(study)
 
 
@@ -218,29 +203,19 @@ def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("key", list(keys_in(SAMPLE)))
 def test_check_study_missing_key_is_rejected(key: str) -> None:
     study = copy.deepcopy(SAMPLE)
-    block = study
     *path, last = key.split(".")
-    for step in path:
-        block = block[step]
-    del block[last]
+    del functools.reduce(dict.__getitem__, path, study)[last]
     with pytest.raises(PipelineError, match=rf"(?m)^a key is missing: {re.escape(key)}$"):
         check_study(study)
 
 
 def test_check_study_missing_key_is_reported_with_default() -> None:
-    study = changed("pretrain.learning_rate", 1e-4)
-    del (
-        study["pretrain"]["log_points"],
-        study["pretrain"]["masking"]["max_predictions"],
-        study["model"]["num_hidden_layers"],
-    )
-    with pytest.raises(
-        PipelineError, match="a key is missing: model.num_hidden_layers, pretrain.masking.max_predictions"
-    ) as caught:
+    study = copy.deepcopy(SAMPLE)
+    del study["pretrain"]["masking"]["max_predictions"], study["pretrain"]["log_points"], study["model"]["hidden_size"]
+    with pytest.raises(PipelineError, match="a key is missing: model.hidden_size, pretrain.masking.max_pred") as caught:
         check_study(study)
-    hint = caught.value.hint
-    assert "`pretrain.log_points: 100`" in hint and "`pretrain.masking.max_predictions: null`" in hint
-    assert "`model.num_hidden_layers`" in hint  # no value is usual
+    for key in ("`pretrain.log_points: 100`", "`pretrain.masking.max_predictions: null`", "`model.hidden_size`"):
+        assert key in caught.value.hint
 
 
 def test_check_study_misspelt_key_is_reported_as_unknown() -> None:
@@ -254,8 +229,8 @@ def test_recipe_of_a_task_inherits_from_defaults() -> None:
     study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
     assert study.finetune.recipe("rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
     assert study.finetune.recipe("next_sentence_choice") == study.finetune.defaults
-    whole = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
-    study = check_study(changed("finetune.per_task.rte", whole))
+    complete = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
+    study = check_study(changed("finetune.per_task.rte", complete))
     assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]
 
 
@@ -273,35 +248,17 @@ def test_check_unchanged_edited_section_is_rejected(tmp_path: Path, monkeypatch:
         Path("params.yaml").write_text(yaml.safe_dump(changed("finetune.per_task.rte", recipe)))
         return load_study()
 
-    ran = write({"epochs": 3})
-    check_unchanged(ran, ["finetune"])
+    started = write({"epochs": 3})
+    check_unchanged(started, ["finetune"])
     write({"epochs": 3, "max_length": 128})  # no longer the default's
     with pytest.raises(PipelineError, match="params.yaml changed"):
-        check_unchanged(ran, ["finetune"])
-    check_unchanged(ran, ["model", "pretrain"])
+        check_unchanged(started, ["finetune"])
+    check_unchanged(started, ["model", "pretrain"])
 
 
-@pytest.mark.parametrize("key", ["pretrain.learning_rate", "mask_prob"])
-def test_check_study_numbers_written_as_text_are_converted(key: str) -> None:
-    study = check_study(changed(key, "1e-05"))
-    value: Any = study
-    for step in key.split("."):
-        value = getattr(value, step)
-    assert value == 1e-5
-
-
-def test_check_study_date_read_as_number_is_converted() -> None:
-    assert (
-        check_study(changed("corpus.sources.wikipedia.date", 20260901)).corpus.sources["wikipedia"].date == "20260901"
-    )
-
-
-def test_study_is_immutable() -> None:
-    study = check_study(SAMPLE)
-    with pytest.raises(ValidationError):
-        study.seed = 2  # type: ignore[misc]
-    with pytest.raises(ValidationError):
-        study.pretrain.train_batch_size = 2  # type: ignore[misc]
+def test_check_study_number_as_text_and_date_as_number_are_converted() -> None:
+    study = check_study(changed_all({"pretrain.learning_rate": "1e-05", "corpus.sources.wikipedia.date": 20260901}))
+    assert study.pretrain.learning_rate == 1e-5 and study.corpus.sources["wikipedia"].date == "20260901"
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "||||||| 1a2b3c", "=======", ">>>>>>> theirs"])
@@ -320,35 +277,21 @@ def test_read_yaml_equals_signs_in_a_comment_are_accepted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [(None, "no study here"), ("seed: [1\n", "not a YAML file"), ("- seed\n", "not a study"), ("", "not a study")],
 )
-def test_load_study_file_without_study_is_rejected(tmp_path: Path, text: str | None, said: str) -> None:
+def test_load_study_file_without_study_is_rejected(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "params.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         load_study(path)
 
 
-def keys_of(values: object) -> Iterator[str]:
-    """Every key at any depth."""
-    if isinstance(values, dict):
-        for key, value in values.items():
-            yield key
-            yield from keys_of(value)
-    elif isinstance(values, list):
-        for value in values:
-            yield from keys_of(value)
-
-
-def test_sample_no_key_is_one_that_dvc_ignores():
-    """DVC drops ``size`` and ``nfiles`` at any depth when it asks whether a stage has run with these values before.
-
-    With a parameter of such a name it would bring back another value's output (dvc/stage/cache.py, _get_cache_hash).
-    """
-    found = set(keys_of(SAMPLE))
-    assert found and not found & {"size", "nfiles"}
+def test_sample_has_no_key_that_dvc_ignores():
+    """DVC's run-cache drops ``size`` and ``nfiles`` at any depth (dvc/stage/cache.py, _get_cache_hash)."""
+    keys = {part for key in keys_in(SAMPLE) for part in key.split(".")}
+    assert len(keys) > 80 and not keys & {"size", "nfiles"}
 
 
 def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,9 +301,9 @@ def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("weights", "temperature", "said"),
+    ("weights", "temperature", "message"),
     [
-        ({"wikipedia": 1}, None, r"(?s)examples.weights = .*give each source .*not in both: books"),
+        ({"wikipedia": 1}, None, r"(?s)examples.weights = .*give every source .*not in both: books"),
         ({"wikipedia": 1, "books": 1, "news": 1}, None, "not in both: news"),
         ({"wikipedia": 0, "books": 0}, None, "weights sum to nothing"),
         ({"wikipedia": -1, "books": 2}, None, "greater than or equal to 0"),
@@ -368,17 +311,10 @@ def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: 
         (None, 1.5, "less than or equal to 1"),
     ],
 )
-def test_check_study_invalid_shares_of_sources_are_rejected(weights: Any, temperature: Any, said: str) -> None:
+def test_check_study_invalid_shares_of_sources_are_rejected(weights: Any, temperature: Any, message: str) -> None:
     study = changed("examples.weights", weights)
     study["examples"]["temperature"] = temperature
-    with pytest.raises(PipelineError, match=said):
-        check_study(study)
-
-
-@pytest.mark.parametrize("section", ["wikipedia", "books"])
-def test_check_study_sections_of_the_first_edition_are_unknown_keys(section: str) -> None:
-    study = copy.deepcopy(SAMPLE) | {section: {"min_words": 50}}
-    with pytest.raises(PipelineError, match=rf"unknown key: {section}\n.*\n.*allowed here: seed, mask_prob, corpus"):
+    with pytest.raises(PipelineError, match=message):
         check_study(study)
 
 

@@ -1,5 +1,7 @@
 """Sentence pairs by google-research/bert's algorithm, the same for any workers and sharding."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from pipeline_src.config.data import ExamplesParams, Lengths
 from pipeline_src.examples import build_examples as stage
 from pipeline_src.examples.build_examples import draw_samples, pass_keys
 from pipeline_src.examples.pairs import PAIRS, PairRules, document_pairs
-from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, write_sample_index
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter, write_sample_index
 
 RULES = PairRules(32, 0.1, 0.5, "nsp", 3)
 
@@ -50,9 +52,9 @@ def test_document_pairs_cover_each_document_once(store):
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_draw_samples_same_for_any_workers_and_blocks(tmp_path, store, monkeypatch, workers):
-    whole = samples_of(tmp_path)
-    monkeypatch.setattr(stage, "TOKENS_AT_ONCE", 300)  # a block of few documents
-    assert np.array_equal(samples_of(tmp_path, workers=workers), whole)
+    expected = samples_of(tmp_path)
+    monkeypatch.setattr(stage, "TOKENS_PER_BLOCK", 300)  # a block of few documents
+    assert np.array_equal(samples_of(tmp_path, workers=workers), expected)
 
 
 def test_draw_samples_same_for_any_sharding(tmp_path, documents, store, make_store):
@@ -65,8 +67,8 @@ def test_draw_samples_differ_by_seed_phase_and_pass(tmp_path, store):
     first = samples_of(tmp_path, passes=1)
     assert not np.array_equal(first, samples_of(tmp_path, seed=2, passes=1))
     assert not np.array_equal(first, samples_of(tmp_path, phase="phase2", passes=1))
-    both = samples_of(tmp_path, passes=2).tolist()
-    assert set(first.tolist()) < set(both) and len(set(both)) > 1.7 * len(first)  # the first pass's, and others
+    samples = set(samples_of(tmp_path, passes=2).tolist())
+    assert set(first.tolist()) < samples and len(samples) > 1.7 * len(first)
 
 
 def test_draw_samples_pair_objective_none_gives_single_segments(tmp_path, store):
@@ -97,17 +99,15 @@ def test_document_pairs_sop_swaps_half_of_the_pairs(tmp_path, documents, make_st
 
 
 def test_draw_samples_sop_without_random_equals_nsp(tmp_path, store):
-    ordered, following = (samples_of(tmp_path, rules=PairRules(32, 0.1, 0.0, pairs, 3)) for pairs in ("sop", "nsp"))
-    assert np.array_equal(ordered, following)
-    alone = ordered["is_random"] == 1
-    assert alone.any() and not alone.all()
-    for a, b, a_length, b_length, is_random in ordered.tolist():
+    sop, nsp = (samples_of(tmp_path, rules=PairRules(32, 0.1, 0.0, pairs, 3)) for pairs in ("sop", "nsp"))
+    assert np.array_equal(sop, nsp) and 0 < sop["is_random"].mean() < 1
+    for a, b, a_length, b_length, is_random in sop.tolist():
         assert (document_ids(store, a, a_length) != document_ids(store, b, b_length)) == bool(is_random)
 
 
 def test_draw_samples_single_document_gives_pairs(tmp_path, make_store):
     make_store(tmp_path, [[[5, 6], [7, 8, 9]]])
-    samples = samples_of(tmp_path, passes=3, rules=PairRules(16, 0.1, 0.5, "nsp", 3))
+    samples = samples_of(tmp_path, passes=3)
     assert len(samples) >= 3 and samples["a_length"].all() and samples["b_length"].all()
 
 
@@ -139,11 +139,11 @@ def test_document_pairs_truncation_is_equal_at_front_and_back(tmp_path, make_sto
 def test_build_examples_writes_the_sample_index(tmp_path, store, documents, make_store, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data/tokens").mkdir(parents=True)
-    rows = {}
+    splits = {}
     for split in ("train", "validation"):
         make_store(tmp_path / "data/tokens", documents[:20], split)
-        rows |= read_json("data/tokens/manifest.json")["splits"]
-    stage.write_json("data/tokens/manifest.json", {"splits": rows, "marks": {"single": 2, "pair": 3}})
+        splits |= read_json("data/tokens/manifest.json")["splits"]
+    stage.write_json("data/tokens/manifest.json", {"splits": splits, "marks": {"single": 2, "pair": 3}})
     params = ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=64), dupe_factor=3)
     stage.run(seed=1, examples=params)
     manifest = read_json("data/examples/manifest.json")
@@ -152,16 +152,11 @@ def test_build_examples_writes_the_sample_index(tmp_path, store, documents, make
     assert np.array_equal(samples, samples_of(tmp_path / "data/tokens", passes=3))
 
 
-def test_build_examples_no_pairs_is_rejected_and_writes_nothing(tmp_path, make_store, monkeypatch):
+def test_build_examples_no_pairs_is_rejected_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data/tokens").mkdir(parents=True)
-    row = {"documents": 0, "sentences": 0, "tokens": 0, "id_type": "uint16"}
-    for kind, size in (("ids", 0), ("sentences", 8), ("documents", 8)):
-        for split in ("train", "validation"):
-            (tmp_path / f"data/tokens/{split}.{kind}").write_bytes(bytes(size))
-    splits = {"train": row, "validation": row}
-    manifest = {"splits": splits, "marks": {"single": 2, "pair": 3}}
-    stage.write_json(tmp_path / "data/tokens/manifest.json", manifest)
+    splits = {split: TokenWriter(Path("data/tokens"), split, 9).close() for split in ("train", "validation")}
+    stage.write_json("data/tokens/manifest.json", {"splits": splits, "marks": {"single": 2, "pair": 3}})
     with pytest.raises(PipelineError, match="no sentence pairs"):
         stage.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=64)))
     assert not (tmp_path / "data/examples").exists()

@@ -55,14 +55,12 @@ def test_load_segmenter_missing_function_is_rejected() -> None:
 
 def test_continues_word_jieba_words() -> None:
     text = "我们喜欢自然语言处理。"
-    tokenizer = Tokenizer(
-        models.WordPiece({"[UNK]": 0} | {char: n + 1 for n, char in enumerate(text)}, unk_token="[UNK]")
-    )
+    vocabulary = {"[UNK]": 0} | {char: n + 1 for n, char in enumerate(text)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     encoded = tokenizer.encode(text)
     continued = continues_word(text, load_segmenter("jieba:lcut"), [end for _, end in encoded.offsets])
-    words = "".join(
-        ("" if inner else " ") + token for token, inner in zip(encoded.tokens, continued, strict=True)
-    ).split()
+    tokens = zip(encoded.tokens, continued, strict=True)
+    words = "".join(token if inner else f" {token}" for token, inner in tokens).split()
     assert words == ["我们", "喜欢", "自然语言", "处理", "。"]
     assert segmenter_version("jieba:lcut").startswith("jieba:lcut jieba 0.")

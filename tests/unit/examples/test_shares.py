@@ -47,8 +47,8 @@ def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TokenSt
 
 
 def read_phase(phase: str = "phase1") -> tuple[dict[str, Any], np.ndarray]:
-    rows = np.load(f"data/examples/{phase}/train.npy")
-    return read_json("data/examples/manifest.json")[phase], rows
+    examples = np.load(f"data/examples/{phase}/train.npy")
+    return read_json("data/examples/manifest.json")[phase], examples
 
 
 def sources_of(store: TokenStore, starts: np.ndarray) -> list[str]:
@@ -57,15 +57,15 @@ def sources_of(store: TokenStore, starts: np.ndarray) -> list[str]:
 
 def test_build_examples_weights_give_exact_shares(tokens: dict[str, TokenStore]) -> None:
     stage.run(seed=1, examples=params())
-    alone = {phase: len(read_phase(phase)[1]) for phase in ("phase1", "phase2")}
+    totals = {phase: len(read_phase(phase)[1]) for phase in ("phase1", "phase2")}
     stage.run(seed=1, examples=params(weights=WEIGHTS))
     for phase in ("phase1", "phase2"):
-        about, rows = read_phase(phase)
-        assert rows.dtype == SAMPLE_INDEX and len(rows) == about["train"]
-        assert len(rows) == pytest.approx(alone[phase], rel=0.03)  # other random numbers
-        counts = Counter(sources_of(tokens["train"], rows["a"]))
+        about, examples = read_phase(phase)
+        assert examples.dtype == SAMPLE_INDEX and len(examples) == about["train"]
+        assert len(examples) == pytest.approx(totals[phase], rel=0.03)  # other random numbers
+        counts = Counter(sources_of(tokens["train"], examples["a"]))
         for source, weight in WEIGHTS.items():
-            assert abs(counts[source] / len(rows) - weight) < 0.005
+            assert abs(counts[source] / len(examples) - weight) < 0.005
             assert about["sources"][source]["examples"] == counts[source]
             assert about["sources"][source]["share"] == pytest.approx(weight)
         assert about["sources"]["news"]["passes"] > 3 > about["sources"]["wiki"]["passes"]  # repeated, thinned
@@ -74,9 +74,9 @@ def test_build_examples_weights_give_exact_shares(tokens: dict[str, TokenStore])
 
 def test_build_examples_weights_pairs_stay_within_a_source(tokens: dict[str, TokenStore]) -> None:
     stage.run(seed=1, examples=params(weights=WEIGHTS, random_next_prob=0.9))
-    _, rows = read_phase()
-    assert sources_of(tokens["train"], rows["a"]) == sources_of(tokens["train"], rows["b"])
-    news = rows[np.array(sources_of(tokens["train"], rows["a"])) == "news"]
+    _, examples = read_phase()
+    assert sources_of(tokens["train"], examples["a"]) == sources_of(tokens["train"], examples["b"])
+    news = examples[np.array(sources_of(tokens["train"], examples["a"])) == "news"]
     assert len(np.unique(news)) > 0.8 * len(news)  # a repeated text has other pairs
 
 
@@ -88,7 +88,7 @@ def test_build_examples_weights_same_bytes_for_any_workers(
         assert not [path for path in Path("data/examples").rglob(".*")]
         return {path.name: hash_file(path) for path in sorted(Path("data/examples").rglob("*.*"))}
 
-    monkeypatch.setattr(stage, "TOKENS_AT_ONCE", 3000)
+    monkeypatch.setattr(stage, "TOKENS_PER_BLOCK", 3000)
     hashes = []
     for workers in ("1", "2", "5"):
         monkeypatch.setenv("PIPELINE_WORKERS", workers)
@@ -99,8 +99,8 @@ def test_build_examples_weights_same_bytes_for_any_workers(
 
 def test_build_examples_weight_zero_leaves_source_out(tokens: dict[str, TokenStore]) -> None:
     stage.run(seed=1, examples=params(weights={"books": 30, "news": 0, "wiki": 10}))
-    about, rows = read_phase()
-    assert set(sources_of(tokens["train"], rows["a"])) == {"books", "wiki"}
+    about, examples = read_phase()
+    assert set(sources_of(tokens["train"], examples["a"])) == {"books", "wiki"}
     assert about["sources"]["books"]["share"] == 0.75 and about["sources"]["news"]["passes"] == 0
 
 
@@ -122,8 +122,8 @@ def test_build_examples_temperature_weighs_by_size(
 
 def test_build_examples_without_weights_counts_no_sources(tokens: dict[str, TokenStore]) -> None:
     stage.run(seed=1, examples=params())
-    about, rows = read_phase()
-    assert "sources" not in about and len(set(sources_of(tokens["train"], rows["b"]))) == 3
+    about, examples = read_phase()
+    assert "sources" not in about and len(set(sources_of(tokens["train"], examples["b"]))) == 3
 
 
 def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens: dict[str, TokenStore]) -> None:
@@ -131,13 +131,11 @@ def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens: dict
     stage.run(seed=1, examples=params(weights=weights))  # 50 times as often as the others
     before = hash_file("data/examples/phase1/train.npy")
     manifest = read_json("data/tokens/manifest.json")
-    few = {**manifest["parts"]["train"], "news": {"documents": 0, "sentences": 0, "tokens": 0}}
-    few["wiki"] = dict(Counter(few["wiki"]) + Counter(manifest["parts"]["train"]["news"]))
-    write_json("data/tokens/manifest.json", {**manifest, "parts": {"train": few}})
-    with pytest.raises(PipelineError, match=r"of news for its share: 0 examples"):
-        stage.run(seed=1, examples=params(weights=weights))
-    few["news"] = {"documents": 1, "sentences": 1, "tokens": 1}
-    write_json("data/tokens/manifest.json", {**manifest, "parts": {"train": few}})
-    with pytest.raises(PipelineError, match=r"of news for its share: \d+ examples in 3 passes"):
-        stage.run(seed=1, examples=params(weights=weights))
+    train = manifest["parts"]["train"]
+    train["wiki"] = dict(Counter(train["wiki"]) + Counter(train["news"]))
+    for count, message in ((0, "0 examples"), (1, r"\d+ examples in 3 passes")):
+        train["news"] = {"documents": count, "sentences": count, "tokens": count}
+        write_json("data/tokens/manifest.json", manifest)
+        with pytest.raises(PipelineError, match=f"of news for its share: {message}"):
+            stage.run(seed=1, examples=params(weights=weights))
     assert hash_file("data/examples/phase1/train.npy") == before

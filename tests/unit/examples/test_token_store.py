@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, read_sample_index
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter, read_sample_index
 
 
 @pytest.mark.parametrize("kind", ["sentences", "documents"])
@@ -45,19 +48,44 @@ def test_token_store_damaged_manifest_is_rejected(tmp_path, store, change):
             TokenStore(tmp_path, "train")
 
 
+@pytest.mark.parametrize(("entries", "beyond"), [(1 << 16, 1 << 16), (70_000, 1 << 32)])
+def test_token_writer_id_beyond_id_type_is_rejected(tmp_path, entries, beyond):
+    with pytest.raises(OverflowError, match=f"id {beyond} does not fit"):
+        TokenWriter(tmp_path, "train", entries).add(np.asarray([beyond]), np.asarray([1]), np.asarray([1]))
+
+
+def test_token_store_equals_written_documents(tmp_path, store, documents):
+    assert len(store) == len(documents)
+    for number, document in enumerate(documents):
+        offsets = store.sentences[store.documents[number] : store.documents[number + 1] + 1]
+        assert [store.ids[a:b].tolist() for a, b in pairwise(offsets)] == document
+    pickled = pickle.dumps(store)  # another process maps the files itself
+    assert len(pickled) < 1000 and np.array_equal(pickle.loads(pickled).ids, store.ids)
+    ids = tmp_path / "train.ids"
+    ids.write_bytes(ids.read_bytes()[:-4])
+    with pytest.raises(PipelineError, match="token shard is damaged"):
+        TokenStore(tmp_path, "train")
+
+
+def test_token_store_files_are_little_endian(tmp_path, make_store):
+    make_store(tmp_path, [[[258, 1], [3]]])
+    assert (tmp_path / "train.ids").read_bytes() == b"\x02\x01\x01\x00\x03\x00"
+    assert (tmp_path / "train.sentences").read_bytes() == bytes([0] * 8 + [2] + [0] * 7 + [3] + [0] * 7)
+
+
 def test_counts_id_beyond_vocabulary_is_rejected(tmp_path, store):
-    assert store.counts(140).sum() == len(store.ids)
+    assert store.counts(140).tolist() == np.bincount(store.ids, minlength=140).tolist()
     with pytest.raises(PipelineError, match="an id that the vocabulary does not have: 139 of 120"):
         store.counts(120)
 
 
 def test_read_sample_index_damaged_file_is_rejected(tmp_path):
-    path, rows = tmp_path / "index.npy", np.zeros(4, SAMPLE_INDEX)
-    rows["a"], rows["a_length"], rows["b"], rows["b_length"] = 2, 3, 9, 1
-    np.save(path, rows)
+    path, examples = tmp_path / "index.npy", np.zeros(4, SAMPLE_INDEX)
+    examples["a"], examples["a_length"], examples["b"], examples["b_length"] = 2, 3, 9, 1
+    np.save(path, examples)
     assert len(read_sample_index(path, 10)) == 4
-    whole = path.read_bytes()
-    for spoilt in (b"", whole[:30], whole[:-1], b"x" * 200, np.random.default_rng(1).bytes(400)):
+    content = path.read_bytes()
+    for spoilt in (b"", content[:30], content[:-1], b"x" * 200, np.random.default_rng(1).bytes(400)):
         path.write_bytes(spoilt)
         with pytest.raises(PipelineError, match="the sample index is damaged"):
             read_sample_index(path, 10)
@@ -66,7 +94,7 @@ def test_read_sample_index_damaged_file_is_rejected(tmp_path):
         with pytest.raises(PipelineError, match="the sample index is damaged"):
             read_sample_index(path, 10)
     for column, value in (("a", -1), ("a", 8), ("b", 10), ("b", 2**62), ("b_length", 9)):
-        wrong = rows.copy()
+        wrong = examples.copy()
         wrong[column][2] = value
         np.save(path, wrong)
         with pytest.raises(PipelineError, match="example 2 is not within the tokens"):

@@ -1,5 +1,7 @@
 """Documents to token stores: splits, counts, decontamination, copies and segmenters."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from pipeline_src.corpus.documents import (
 from pipeline_src.corpus.dropped import read_dropped
 from pipeline_src.corpus.evaluation_texts import write_texts
 from pipeline_src.examples.build_examples import run as build_examples
-from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.examples.tokenize_corpus import run
 from pipeline_src.pretraining.data import open_examples
 from pipeline_src.tokenizer import train_tokenizer as train
@@ -29,13 +31,15 @@ from tests.sources import corpus_of
 CORPUS = corpus_of(validation=0.3)
 
 
-def write_corpus(folder, prefix: str, count: int) -> None:
-    folder.mkdir(parents=True)
-    documents = [
-        Document(f"{prefix}:{n}", f"T{n}", f"Number {n} is first. It has words.\nA second paragraph, {prefix} {n}.")
-        for n in range(count)
-    ]
-    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {"redirect": 2})
+def write_source(source: str, documents: list[Document]) -> None:
+    folder = Path("data/text") / source / "clean-text"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
+
+
+def write_corpus(source: str, prefix: str, count: int) -> None:
+    text = "Number {n} is first. It has words.\nA second paragraph, {prefix} {n}."
+    write_source(source, [Document(f"{prefix}:{n}", f"T{n}", text.format(n=n, prefix=prefix)) for n in range(count)])
 
 
 def tokenize(corpus=CORPUS) -> dict:
@@ -47,10 +51,10 @@ def tokenize(corpus=CORPUS) -> dict:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_corpus(tmp_path / "data/text/wikipedia/clean-text", "wiki", 30)
-    write_corpus(tmp_path / "data/text/left-over/clean-text", "old", 30)
-    write_corpus(tmp_path / "data/text/books/clean-text", "books", 10)
-    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, alphabet=60))
+    write_corpus("wikipedia", "wiki", 30)
+    write_corpus("left-over", "old", 30)
+    write_corpus("books", "books", 10)
+    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, limit_alphabet=60))
     return tmp_path
 
 
@@ -58,9 +62,9 @@ def test_tokenize_corpus_documents_are_in_their_split(study):
     tokenize()
     ids = [f"books:{n}" for n in range(10)] + [f"wiki:{n}" for n in range(30)]
     tokenizer = load_tokenizer("data/vocabulary")
-    for split, wanted in (("train", False), ("validation", True)):
+    for split in ("train", "validation"):
         store = TokenStore("data/tokens", split)
-        expected = [name for name in ids if in_validation_split(name, 1, 0.3) is wanted]
+        expected = [name for name in ids if in_validation_split(name, 1, 0.3) is (split == "validation")]
         assert len(store) == len(expected)
         for number, name in enumerate(expected):
             offsets = store.sentences[store.documents[number] : store.documents[number + 1] + 1]
@@ -71,23 +75,19 @@ def test_tokenize_corpus_documents_are_in_their_split(study):
 
 def test_tokenize_corpus_counts_each_source(study):
     manifest = tokenize()
-    for split, whole in manifest["splits"].items():
+    for split, totals in manifest["splits"].items():
         parts = manifest["parts"][split]
         assert set(parts) == {"books", "wikipedia"}  # the left-over source is not read
         for count in ("documents", "sentences", "tokens"):
-            assert sum(part[count] for part in parts.values()) == whole[count] > 0
+            assert sum(part[count] for part in parts.values()) == totals[count] > 0
     assert sum(manifest["parts"][split]["wikipedia"]["documents"] for split in manifest["parts"]) == 30
 
 
 def test_tokenize_corpus_manifest_names_every_source_once(study):
     assert tokenize()["sources"] == []  # nothing is known of them
     wiki, books = {"name": "w", "title": "A wiki", "licence": "CC BY-SA"}, {"name": "b", "title": "Books"}
-    for folder, sources in (
-        ("books/clean-text", [books]),
-        ("wikipedia/clean-text", [wiki, books]),
-        ("left-over/clean-text", [{}]),
-    ):
-        path = study / "data/text" / folder / "manifest.json"
+    for source, sources in (("books", [books]), ("wikipedia", [wiki, books]), ("left-over", [{}])):
+        path = study / "data/text" / source / "clean-text/manifest.json"
         write_json(path, {**read_json(path), "sources": sources})
     assert tokenize()["sources"] == [books, wiki]
 
@@ -128,55 +128,43 @@ def test_tokenize_corpus_same_bytes_for_any_sharding(study):
     documents = list(read_documents(folder))
     (folder / "x.jsonl").unlink()
     parts = [documents[:1], [], documents[1:20], documents[20:]]
-    write_manifest(folder, [write_shard(folder / f"{n}.jsonl", part) for n, part in enumerate(parts)], {"redirect": 2})
+    write_manifest(folder, [write_shard(folder / f"{n}.jsonl", part) for n, part in enumerate(parts)], {})
     tokenize()
     assert output_hashes(study / "data/tokens") == expected
 
 
 def test_tokenize_corpus_empty_documents_are_dropped_and_counted(study, monkeypatch):
-    folder = study / "data/text/books/clean-text"
-    texts = [
-        *("", "\n \n", "\u200b\n\ufeff"),
-        *("One sentence only.", "Another one.\n\u200d", "Two of them. Here it is."),
-    ] * 5
-    documents = [Document(f"books:{n}", "", text) for n, text in enumerate(texts)]
-    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
+    empty = ["", "\n \n", "\u200b\n\ufeff"]
+    texts = [*empty, "One sentence only.", "Another one.\n\u200d", "Two of them. Here it is."] * 5
+    write_source("books", [Document(f"books:{n}", "", text) for n, text in enumerate(texts)])
     monkeypatch.setattr(slice_shards, "__defaults__", (150,))
     manifest = tokenize()
     assert manifest["dropped"] == {"document_without_tokens": 15}
     books = [parts["books"] for parts in manifest["parts"].values()]
-    assert sum(row["documents"] for row in books) == 15
-    assert sum(row["single_sentence_documents"] for row in books) == 10
-    assert sum(row["sentences"] for row in books) == 20
-    assert all(row["tokens"] for row in books)
+    for count, total in (("documents", 15), ("single_sentence_documents", 10), ("sentences", 20)):
+        assert sum(split[count] for split in books) == total
+    assert all(split["tokens"] for split in books)
 
 
 def test_tokenize_corpus_source_without_documents_counts_zero(study):
-    folder = study / "data/text/books/clean-text"
-    write_manifest(folder, [write_shard(folder / "x.jsonl", [])], {})
+    write_source("books", [])
     assert not any(tokenize()["parts"]["train"]["books"].values())
     assert len(TokenStore("data/tokens", "train")) > 10
-
-
-@pytest.mark.parametrize(("entries", "beyond"), [(1 << 16, 1 << 16), (70_000, 1 << 32)])
-def test_token_writer_id_beyond_id_type_is_rejected(tmp_path, entries, beyond):
-    with pytest.raises(OverflowError, match=f"id {beyond} does not fit"):
-        TokenWriter(tmp_path, "train", entries).add(np.asarray([beyond]), np.asarray([1]), np.asarray([1]))
 
 
 def test_tokenize_corpus_vocabulary_beyond_16_bits_uses_uint32(study):
     """70,000 entries, those of the text the last ones: tokenised, paired and loaded with ids of 32 bits."""
     folder = study / "data/vocabulary"
     learnt = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    row, narrow = tokenize()["splits"]["train"], TokenStore("data/tokens", "train")
+    about, narrow = tokenize()["splits"]["train"], TokenStore("data/tokens", "train")
     narrow_ids, narrow_sentences = narrow.ids.astype(np.int64), narrow.sentences.tolist()
-    assert row["id_type"] == "uint16"
+    assert about["id_type"] == "uint16"
 
     spare = [f"[unused{number}]" for number in range(70_000 - len(learnt))]
     save_tokenizer(folder, [*SPECIAL_TOKENS, *spare, *learnt[len(SPECIAL_TOKENS) :]], lowercase=True)
-    row, wide = tokenize()["splits"]["train"], TokenStore("data/tokens", "train")
-    assert row["id_type"] == "uint32" and wide.ids.dtype == np.uint32
-    assert (study / "data/tokens/train.ids").stat().st_size == 4 * row["tokens"]
+    about, wide = tokenize()["splits"]["train"], TokenStore("data/tokens", "train")
+    assert about["id_type"] == "uint32" and wide.ids.dtype == np.uint32
+    assert (study / "data/tokens/train.ids").stat().st_size == 4 * about["tokens"]
     assert np.array_equal(wide.ids, narrow_ids + len(spare) * (narrow_ids >= len(SPECIAL_TOKENS)))
     assert wide.ids.max() > 69_900 and wide.sentences.tolist() == narrow_sentences
     assert np.flatnonzero(wide.counts(70_000)).tolist() == np.unique(wide.ids).tolist()
@@ -209,12 +197,10 @@ REMOVE = corpus_of(validation=0.3, decontaminate="remove")
 
 
 def test_tokenize_corpus_decontaminate_removes_documents_with_evaluation_texts(study, monkeypatch):
-    folder = study / "data/text/books/clean-text"
     counted = [[f"{word}{'x' * n}" for word in NUMBERS] for n in range(40)]
     texts = [f"It has words. {' '.join(words)} is first. The first has words." for words in counted]
-    documents = [Document(f"books:{n}", f"B{n}", text) for n, text in enumerate(texts)]
-    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
-    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, alphabet=60))
+    write_source("books", [Document(f"books:{n}", f"B{n}", text) for n, text in enumerate(texts)])
+    train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, limit_alphabet=60))
     tokenize()
     before = output_hashes(study / "data/tokens")
 
@@ -237,11 +223,10 @@ def test_tokenize_corpus_decontaminate_removes_documents_with_evaluation_texts(s
     manifest = read_json("data/tokens/manifest.json")
     assert manifest["dropped"] == {"text_of_an_evaluation_set": len(expected)}
     assert sum(manifest["parts"][split]["books"]["documents"] for split in manifest["parts"]) == 40 - len(expected)
-    rows = {int(row["id"].split(":")[1]): row for row in read_dropped(study / "data/tokens")}
-    assert rows.keys() == expected
-    for number, row in rows.items():
-        assert row["value"] == f"squad1: {thirteen[number][1]}"
-        assert row["text"] == texts[number]
+    dropped = {int(item["id"].split(":")[1]): item for item in read_dropped(study / "data/tokens")}
+    assert dropped.keys() == expected
+    for number, item in dropped.items():
+        assert item["value"] == f"squad1: {thirteen[number][1]}" and item["text"] == texts[number]
 
 
 def test_tokenize_corpus_decontaminate_without_texts_removes_nothing(study):
@@ -256,14 +241,11 @@ def test_tokenize_corpus_decontaminate_without_texts_removes_nothing(study):
 
 
 def test_tokenize_corpus_copy_from_earlier_source_is_dropped(study, caplog, monkeypatch):
-    """One with the same tokens; copies within a source are for its cleaner."""
-    path = study / "data/text/wikipedia/clean-text"
-    copied = [
-        Document(f"wiki:{n}", "", f"NUMBER  {n} is first. It has words.\nA second paragraph, books {n}.")
-        for n in range(4)
-    ]
-    own = [Document(f"wiki:{n}", "", "Words of its own, twice.") for n in range(40, 60)]
-    write_manifest(path, [write_shard(path / "x.jsonl", [*own, *copied, *own])], {})
+    """Copies have the same tokens; those within a source stay."""
+    text = "NUMBER  {n} is first. It has words.\nA second paragraph, books {n}."
+    copies = [Document(f"wiki:{n}", "", text.format(n=n)) for n in range(4)]
+    repeated = [Document(f"wiki:{n}", "", "Words of its own, twice.") for n in range(40, 60)]
+    write_source("wikipedia", [*repeated, *copies, *repeated])
     hashes = []
     for size in (1 << 20, 200):
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
@@ -281,11 +263,9 @@ def test_tokenize_corpus_copy_from_earlier_source_is_dropped(study, caplog, monk
 
 
 def test_tokenize_corpus_segmenter_words_are_masked_whole(study):
-    folder = study / "data/text/unspaced/clean-text"
     letters = "abcdefghij"
     texts = [Document(f"unspaced:{n}", "T", "".join(letters[(n + k * k) % 10] for k in range(60))) for n in range(30)]
-    folder.mkdir(parents=True)
-    write_manifest(folder, [write_shard(folder / "x.jsonl", texts)], {})
+    write_source("unspaced", texts)
     corpus = corpus_of("unspaced", "wikipedia", validation=0.3)
     source = corpus.source("unspaced").model_copy(update={"segmenter": "tests.segmenters:in_twos"})
     corpus = corpus.model_copy(update={"sources": {**corpus.sources, "unspaced": source}})
@@ -294,7 +274,7 @@ def test_tokenize_corpus_segmenter_words_are_masked_whole(study):
 
     tokenizer, store = load_tokenizer("data/vocabulary"), TokenStore("data/tokens", "train")
     first = store.ids[store.sentences[0] : store.sentences[1]].tolist()
-    encoded = tokenizer.encode(next(row.text for row in texts if not in_validation_split(row.id, 1, 0.3)))
+    encoded = tokenizer.encode(next(text.text for text in texts if not in_validation_split(text.id, 1, 0.3)))
     ends = [end for _, end in encoded.offsets][1:-1]
     assert encoded.ids[1:-1] == first
     words = [(end - 1) // 2 for end in ends]
@@ -304,19 +284,12 @@ def test_tokenize_corpus_segmenter_words_are_masked_whole(study):
     assert store.continues[-100:].tolist() == kind[store.ids[-100:]].tolist() and spaced < len(store.ids) - 100
 
     build_examples(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=32, phase2=32), pair_objective="none"))
-    examples = open_examples(
-        "phase1",
-        "train",
-        tokenizer,
-        0.3,
-        Masking(unit="whole_word", mask_ratio=1, random_ratio=0, keep_ratio=0),
-        1,
-        "mlm",
-    )
+    masking = Masking(unit="whole_word", mask_ratio=1, random_ratio=0, keep_ratio=0)
+    examples = open_examples("phase1", "train", tokenizer, 0.3, masking, 1, "mlm")
     for number in range(len(examples)):
         batch = examples.batch(np.asarray([number]))
-        row = examples.sample_index[number]
-        continued = store.continues[row["a"] : row["a"] + row["a_length"]]
+        start, _, length, _, _ = examples.sample_index[number]
+        continued = store.continues[start : start + length]
         hidden = np.isin(np.arange(len(batch.ids)), batch.predicted)[1:-1]
         word = np.cumsum(~continued)
         assert all(len(set(hidden[word == number])) == 1 for number in np.unique(word))

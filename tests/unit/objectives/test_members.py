@@ -18,7 +18,7 @@ from pipeline_src.common.registry import member_names
 from pipeline_src.config.pretrain import PretrainParams, Steps
 from pipeline_src.pretraining.pretrain import CODE
 from pipeline_src.training.objective import PretrainingObjective, load_objective
-from tests.unit.common.test_fingerprint import forget
+from tests.unit.common.test_fingerprint import clear_caches
 from tests.unit.pretraining.small import train_phase
 
 NAMES = member_names("objectives")
@@ -69,7 +69,7 @@ def test_fingerprint_of_pretraining_includes_own_objective_only(root, tmp_path):
     shutil.copytree(root / "pipeline_src", tmp_path / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))
 
     def checksums() -> list[str]:
-        forget()
+        clear_caches()
         members = (f"pipeline_src.objectives.{name}" for name in ("mlm", "clm"))
         return [fingerprint(CODE, member, root=tmp_path) for member in members]
 

@@ -33,7 +33,7 @@ ELECTRA = {  # disc_target and disc_loss_on, of which the paper has ablations
     for positions in ("all", "predicted")
 }
 LENGTHS = {  # of the real sequences of batches that are unlike each other
-    "usual": [32, 31, 8, 30, 32, 29],
+    "mixed": [32, 31, 8, 30, 32, 29],
     "full": [32] * 6,
     "a short one alone": [4],
     "a long one alone": [32],
@@ -46,24 +46,24 @@ def make_batch(rng: np.random.Generator, lengths: list[int], counts: list[int] |
     """Sequences of these lengths and numbers of predicted tokens, by default 15 % of them."""
     counts = counts or [max(1, round(0.15 * length)) for length in lengths]
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
-    places = [
+    positions = [
         start + np.sort(rng.permutation(length)[:count])
         for start, length, count in zip(cu_seqlens, lengths, counts, strict=False)
     ]
-    ids, predicted = rng.integers(5, VOCAB_SIZE, cu_seqlens[-1]), np.concatenate(places).astype(np.int64)
+    ids, predicted = rng.integers(5, VOCAB_SIZE, cu_seqlens[-1]), np.concatenate(positions).astype(np.int64)
     segments, pairs = rng.integers(0, 2, len(ids)), rng.integers(0, 2, len(lengths))
-    labels, draws = rng.integers(5, VOCAB_SIZE, len(predicted)), rng.random(len(predicted), dtype=np.float32)
+    labels, noise = rng.integers(5, VOCAB_SIZE, len(predicted)), rng.random(len(predicted), dtype=np.float32)
     examples = np.arange(len(lengths))
-    return TensorBatch.of(PretrainingBatch(ids, segments, cu_seqlens, predicted, labels, pairs, examples, draws))
+    return TensorBatch.of(PretrainingBatch(ids, segments, cu_seqlens, predicted, labels, pairs, examples, noise))
 
 
-def objective_of(name: str, architecture: str, attention: str, own: str = "", **changes: Any) -> Callable[[], Any]:
-    """Makes an objective of pretraining on a small encoder; ``own`` is a key of ELECTRA."""
+def objective_of(name: str, architecture: str, attention: str, variant: str = "", **changes: Any) -> Callable[[], Any]:
+    """Makes an objective of pretraining on a small encoder; ``variant`` is a key of ELECTRA."""
     kind, member = load_objective(name), load_architecture(architecture)
     sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
     params = ModelParams(architecture=architecture, **sizes | {"max_position_embeddings": 2 * LENGTH} | changes)
     config = member.config.from_params(params, VOCAB_SIZE, kind.spec.causal, attention=attention)
-    return lambda: kind(config, "nsp", ELECTRA.get(own))
+    return lambda: kind(config, "nsp", ELECTRA.get(variant))
 
 
 class Shapes(Watch):
@@ -94,8 +94,8 @@ def operators() -> None:
     for case, capacity, is_captured in runs:
         with pretended(), Shapes() as watch:
             try:
-                name, architecture, *own = case
-                objective = on_gpu(objective_of(name, architecture, ATTENTION, *own))
+                name, architecture, *variant = case
+                objective = on_gpu(objective_of(name, architecture, ATTENTION, *variant))
                 trainer = rehearsal_trainer(objective, Distributed(0, 1, GPU, PRECISION))
                 watch.seen.waits.clear()
                 if is_captured:
@@ -104,16 +104,16 @@ def operators() -> None:
             except Exception as error:
                 watch.seen.refused.append(f"{type(error).__name__}: {str(error).splitlines()[0]} at {where(error)}")
         # a first step makes moments too; of captured ones, the first replays
-        first, *others = watch.steps[EAGER_STEPS + 1 if is_captured else 1 :]
-        same, seen = [step == first for step in others], watch.seen
+        first, *later = watch.steps[EAGER_STEPS + 1 if is_captured else 1 :]
+        same, seen = [step == first for step in later], watch.seen
         wrong = [*seen.waits, *seen.types, *seen.refused]
         print(json.dumps({"case": case, "same": same, "operators": len(first), "wrong": wrong}), flush=True)
 
 
 def unlike_batches(capacity: Capacity | None, steps: list[list[str]] | None = None) -> Iterator[list[TensorBatch]]:
-    """A batch of the usual lengths, and then one of each of LENGTHS; ``steps`` gets a list as each is asked for."""
+    """A batch of mixed lengths, and then one of each of LENGTHS; ``steps`` gets a list as each is asked for."""
     rng = np.random.default_rng(0)
-    for lengths in (LENGTHS["usual"], *LENGTHS.values()):
+    for lengths in (LENGTHS["mixed"], *LENGTHS.values()):
         if steps is not None:
             steps.append([])
         batch = make_batch(rng, lengths)
@@ -128,8 +128,8 @@ def count_graphs() -> None:
     from torch._dynamo.utils import counters
 
     take_them("eager")
-    name, architecture, *own = sys.argv[1].split(",")
-    objective = objective_of(name, architecture, ATTENTION, *own)()
+    name, architecture, *variant = sys.argv[1].split(",")
+    objective = objective_of(name, architecture, ATTENTION, *variant)()
     objective.init_weights(torch.Generator().manual_seed(0))
     compile_parts(objective)
     graphs: list[int] = []

@@ -1,4 +1,4 @@
-"""A folder in which a tiny encoder can be pretrained in a second."""
+"""A folder in which a tiny encoder is pretrained in a second."""
 
 from pathlib import Path
 

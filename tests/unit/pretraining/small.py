@@ -1,4 +1,4 @@
-"""A corpus of a few pages in which every sentence is easy to predict, and short trainings on it."""
+"""A small corpus of predictable sentences, and short trainings on it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Microbatches of a fixed capacity: always the same shapes, and the losses and gradients of the real sequences."""
+"""Microbatches of a fixed capacity: constant shapes, and the losses and gradients of the real sequences."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def capacities_and_batches(draw: Any) -> tuple[Capacity, TensorBatch]:
     capacity = Capacity(draw(st.integers(1, 7)), draw(st.integers(2, 80)), draw(st.integers(0, 12)), PAD)
     length = st.one_of(st.just(capacity.length), st.just(1), st.integers(1, capacity.length))
     lengths = draw(st.lists(length, min_size=1, max_size=capacity.real_sequences))
-    most = [min(length, capacity.predictions_per_sequence) for length in lengths]
-    counts = [draw(st.one_of(st.just(each), st.integers(0, each))) for each in most]
+    limits = [min(length, capacity.predictions_per_sequence) for length in lengths]
+    counts = [draw(st.one_of(st.just(limit), st.integers(0, limit))) for limit in limits]
     return capacity, make_batch(np.random.default_rng(draw(st.integers(0, 99))), lengths, counts)
 
 
 @given(capacities_and_batches(), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
-    capacity, batch = drawn
+def test_pad_any_batch_has_constant_shapes_and_its_content(capacity_and_batch, samples):
+    capacity, batch = capacity_and_batch
     batch = batch if samples else dataclasses.replace(batch, sampling_noise=None)
     padded = capacity.pad(batch)
     shapes = {
@@ -58,11 +58,11 @@ def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
     assert capacity.tokens % ALIGNMENT == 0 and (padded.sampling_noise is None) != samples
     assert padded.workload == batch.workload and padded.examples is batch.examples
 
-    lengths, rows = padded.cu_seqlens.diff(), padded.output_offsets.diff()
+    lengths, outputs = padded.cu_seqlens.diff(), padded.output_offsets.diff()
     assert lengths.min() > 0 and lengths.max() <= padded.max_seqlen == capacity.length
-    assert rows.min() > 0 and rows.max() <= padded.max_outputs == capacity.max_outputs
+    assert outputs.min() > 0 and outputs.max() <= padded.max_outputs == capacity.max_outputs
     assert (padded.cu_seqlens[-1], padded.output_offsets[-1]) == (capacity.tokens, capacity.outputs)
-    sequence = torch.repeat_interleave(rows)
+    sequence = torch.repeat_interleave(outputs)
     assert torch.all(padded.output_positions >= padded.cu_seqlens[sequence])
     assert torch.all(padded.output_positions < padded.cu_seqlens[sequence + 1])
     assert torch.equal(padded.output_positions[padded.output_offsets[:-1]], padded.cu_seqlens[:-1])
@@ -75,7 +75,7 @@ def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
     assert torch.all(padded.labels[predictions:] == IGNORE_INDEX) and torch.all(
         padded.pair_label[sequences:] == IGNORE_INDEX
     )
-    for fillers in (lengths[sequences:], rows[sequences:]):
+    for fillers in (lengths[sequences:], outputs[sequences:]):
         assert fillers.max() - fillers.min() <= 1
 
 
@@ -88,7 +88,7 @@ def test_every_batch_has_the_same_shapes_and_keeps_its_content(drawn, samples):
         ([32] * 6, [6] * 6, "36 predictions, not 30"),
     ],
 )
-def test_a_batch_that_does_not_fit_is_one_clear_error(lengths, counts, exceeded):
+def test_pad_too_large_batch_is_rejected(lengths, counts, exceeded):
     batch = make_batch(np.random.default_rng(0), lengths, counts)
     with pytest.raises(PipelineError, match=f"exceeds its fixed capacity(.|\n)*{exceeded}"):
         CAPACITY.pad(batch)
@@ -96,7 +96,7 @@ def test_a_batch_that_does_not_fit_is_one_clear_error(lengths, counts, exceeded)
 
 @given(st.integers(1, 600), st.integers(2, 600), st.integers(1, 40_000))
 @settings(deadline=None)
-def test_a_batch_is_split_into_near_equal_parts_within_the_limit(batch_size, length, max_tokens):
+def test_capacity_of_batch_splits_it_evenly_within_max_tokens(batch_size, length, max_tokens):
     capacity = Capacity.of(batch_size, length, max_tokens, CLMCollator(3), PAD)
     assert capacity.predictions_per_sequence == length - 1 and capacity.real_sequences <= batch_size
     assert capacity.real_sequences * length <= max(max_tokens, length)
@@ -108,11 +108,10 @@ def test_a_batch_is_split_into_near_equal_parts_within_the_limit(batch_size, len
     assert Capacity.of(1, length, max_tokens, Collator(), PAD).predictions == 0
 
 
-def test_batches_of_a_phase_are_padded(study, monkeypatch):
-    """Split among processes and into microbatches; the real sequences are those of unpadded batches."""
+def test_phase_batches_with_capacity_equal_unpadded_ones(study, monkeypatch):
     seen: list[tuple[Any, ...]] = []
-    made = pretrain.phase_batches
-    monkeypatch.setattr(pretrain, "phase_batches", lambda *args: seen.append(args) or made(*args))
+    phase_batches = pretrain.phase_batches
+    monkeypatch.setattr(pretrain, "phase_batches", lambda *args: seen.append(args) or phase_batches(*args))
     train_phase("phase1", phase1=2, train_batch_size=10, microbatch_tokens=50)
     ((phase, examples, first, last, _, unpadded),) = seen
     assert unpadded is None  # on a CPU
@@ -120,15 +119,13 @@ def test_batches_of_a_phase_are_padded(study, monkeypatch):
         process = Distributed(rank, 3, torch.device("cpu"))
         capacity = Capacity.of(4, 16, 50, examples.collator, 0)
         assert (capacity.real_sequences, capacity.predictions_per_sequence, capacity.pad_id) == (2, 2, 0)
-        padded = list(made(phase, examples, 0, 2, process, capacity))
-        for batch, unpadded in zip(padded, made(phase, examples, 0, 2, process, None), strict=True):
+        padded = list(phase_batches(phase, examples, 0, 2, process, capacity))
+        for batch, unpadded in zip(padded, phase_batches(phase, examples, 0, 2, process, None), strict=True):
             assert {len(part.ids) for part in batch} == {capacity.tokens} and len(batch) == 2
             for name, counted in (("ids", "tokens"), ("labels", "predictions"), ("pair_label", "sequences")):
                 real = torch.cat([getattr(part, name)[: getattr(part.workload, counted)] for part in batch])
                 assert torch.equal(real, torch.cat([getattr(part, name) for part in unpadded])), name
 
-
-# ---------------------------------------------------------------- the same losses
 
 MODELS = [
     *(("mlm", name) for name in ("bert", "roberta", "modernbert", "albert", "deberta", "deberta_v2")),
@@ -139,34 +136,34 @@ MODELS = [
 
 
 @pytest.fixture
-def branches_of_a_gpu(monkeypatch):
-    """As ``gpu_branches.take_them`` takes them, without flash attention, which is in half precision."""
+def gpu_code(monkeypatch):
+    """The code paths of a GPU, without flash attention, which is in half precision."""
     monkeypatch.setattr(attention, "ALWAYS_MASKED", {"cuda", "cpu"})
     monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
     monkeypatch.setattr(bert, "sampled_cross_entropy", gpu_branches.sample_of_all)
     monkeypatch.setattr(bert, "linear_cross_entropy", loss_of_all)
 
 
-@pytest.mark.parametrize("of", MODELS, ids=",".join)
-def test_losses_and_gradients_are_those_of_the_unpadded_batch(of, branches_of_a_gpu):
-    name, architecture, *own = of
+@pytest.mark.parametrize("case", MODELS, ids=",".join)
+def test_padded_batch_has_losses_and_gradients_of_unpadded_one(case, gpu_code):
+    name, architecture, *variant = case
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    objective = objective_of(name, architecture, "padded", *own, **no_dropout)()
+    objective = objective_of(name, architecture, "padded", *variant, **no_dropout)()
     objective.init_weights(torch.Generator().manual_seed(0))
     objective.double().train()
     rng = np.random.default_rng(1)
     for lengths in LENGTHS.values():
         batch = make_batch(rng, lengths)
         terms, gradients = losses(objective, batch)
-        padded, of_padded = losses(objective, CAPACITY.pad(batch))
+        padded, padded_gradients = losses(objective, CAPACITY.pad(batch))
         assert terms.keys() == padded.keys()
         for term, (loss, correct) in terms.items():
             torch.testing.assert_close(padded[term].loss, loss, rtol=1e-6, atol=0)
             assert padded[term].correct == correct, term
-        assert gradients.keys() == of_padded.keys() and any(map(torch.any, gradients.values()))
+        assert gradients.keys() == padded_gradients.keys() and any(map(torch.any, gradients.values()))
         scale = max(gradient.norm() for gradient in gradients.values())
         for parameter, gradient in gradients.items():
-            error = (of_padded[parameter] - gradient).norm()
+            error = (padded_gradients[parameter] - gradient).norm()
             assert error <= 1e-6 * gradient.norm() + 1e-12 * scale, (parameter, error, gradient.norm())
 
 
@@ -178,16 +175,13 @@ def losses(objective: Any, batch: TensorBatch) -> tuple[dict[str, Any], dict[str
     objective.zero_grad()
     terms = objective(batch)
     torch.stack([term.loss for term in terms.values()]).sum().backward()
-    found = {name: part.grad.clone() for name, part in objective.named_parameters() if part.grad is not None}
-    return terms, found
+    return terms, {name: part.grad.clone() for name, part in objective.named_parameters() if part.grad is not None}
 
-
-# ---------------------------------------------------------------- the same work for a GPU
 
 PROGRAMS = {name: f"{at_capacity.__name__}:{name}" for name in ("operators", "count_graphs")}
 
 
-def said_by(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
+def run_program(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
     monkeypatch.setattr(test_gpu_rehearsal, "REHEARSALS", PROGRAMS)
     (lines,) = test_gpu_rehearsal.said_by([name, *arguments], folder=folder)
     return lines
@@ -202,8 +196,8 @@ FAMILY = [
 
 @test_gpu_rehearsal.pytestmark
 @pytest.mark.parametrize("cases", [CASES, pytest.param(FAMILY, marks=pytest.mark.slow)], ids=["bert", "family"])
-def test_every_step_runs_the_same_operators_on_the_same_shapes(cases, monkeypatch, tmp_path):
-    unpadded, *padded, captured = said_by(monkeypatch, tmp_path, "operators", *cases)
+def test_padded_steps_run_the_same_operators_and_shapes(cases, monkeypatch, tmp_path):
+    unpadded, *padded, captured = run_program(monkeypatch, tmp_path, "operators", *cases)
     assert not any(unpadded["same"]) and not unpadded["wrong"]  # else the test could not fail
     assert [",".join(seen["case"]) for seen in padded] == list(cases)
     for seen in padded:
@@ -214,16 +208,16 @@ def test_every_step_runs_the_same_operators_on_the_same_shapes(cases, monkeypatc
 
 @test_gpu_rehearsal.pytestmark
 @pytest.mark.parametrize(
-    "of", ["mlm,bert", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:] + FAMILY)]
+    "case", ["mlm,bert", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:] + FAMILY)]
 )
-def test_the_first_batch_compiles_all(of, monkeypatch, tmp_path):
-    (counted,) = said_by(monkeypatch, tmp_path, "count_graphs", of)
+def test_padded_steps_compile_only_in_the_first(case, monkeypatch, tmp_path):
+    (counted,) = run_program(monkeypatch, tmp_path, "count_graphs", case)
     assert len(counted["graphs"]) == len(LENGTHS) and set(counted["graphs"]) == {counted["graphs"][0]}
     assert counted["graphs"][0] and not counted["breaks"]
-    if of == "mlm,bert":
+    if case == "mlm,bert":
         assert counted["graphs"][0] == 4  # embeddings, blocks, the last block with fewer rows, the loss of tokens
 
 
-def test_an_objective_says_whether_it_ignores_filler():
-    able = {name for name in member_names("objectives") if objective_spec(name).fixed_capacity}
-    assert able == {"mlm", "clm", "electra"}
+def test_objectives_with_fixed_capacity():
+    supported = {name for name in member_names("objectives") if objective_spec(name).fixed_capacity}
+    assert supported == {"mlm", "clm", "electra"}

@@ -1,4 +1,4 @@
-"""Masks that are filled on the way: which are shown, and what a model says of them."""
+"""Masked words that are predicted during training."""
 
 from collections import Counter
 
@@ -40,23 +40,25 @@ def validation(tmp_path_factory) -> tuple[PretrainingExamples, PretrainingExampl
     store = TokenStore(folder, "validation")
     np.save(folder / "index.npy", document_pairs(store, 0, 20, PairRules(64, 0.1, 0.5, "nsp", 3), [1]))
     masked = MLMCollator(0.15, Masking(), MASK_ID, NO_NUMBERS, np.zeros(len(PIECES), bool), 1)
-    frames = bert_templates(CLS, SEP)
-    both = (PretrainingExamples(folder / "index.npy", store, how, frames, "nsp") for how in (masked, CLMCollator(SEP)))
-    return *both, load_tokenizer(folder)
+    examples = [
+        PretrainingExamples(folder / "index.npy", store, collator, bert_templates(CLS, SEP), "nsp")
+        for collator in (masked, CLMCollator(SEP))
+    ]
+    return *examples, load_tokenizer(folder)
 
 
 @pytest.fixture(scope="module")
 def objective() -> BertObjective:
-    made = BertObjective(BertConfig(len(PIECES), 64, 1, 1, 128, 64), pairs="nsp")
-    made.init_weights(torch.Generator().manual_seed(0))
-    return made
+    objective = BertObjective(BertConfig(len(PIECES), 64, 1, 1, 128, 64), pairs="nsp")
+    objective.init_weights(torch.Generator().manual_seed(0))
+    return objective
 
 
-def test_what_is_shown_can_be_judged(validation, objective):
+def test_fill_text_and_candidates_can_be_judged(validation, objective):
     examples, _, tokenizer = validation
-    found = FillMaskSamples(examples, tokenizer).fill(objective, 7, single_process())
-    assert len(found) == NUM_SAMPLES and len({block["text"] for block in found}) == NUM_SAMPLES
-    for block in found:
+    samples = FillMaskSamples(examples, tokenizer).fill(objective, 7, single_process())
+    assert len(samples) == NUM_SAMPLES and len({block["text"] for block in samples}) == NUM_SAMPLES
+    for block in samples:
         words = block["text"].split()
         assert words.count(MASK) == 1 and block["answer"] in WORDS and block["step"] == 7
         assert not words[0].startswith("##") and "[SEP]" not in words and "[CLS]" not in words
@@ -65,12 +67,11 @@ def test_what_is_shown_can_be_judged(validation, objective):
         assert len(candidates) == TOP_K and probabilities == sorted(probabilities, reverse=True)
 
 
-def test_part_of_a_word_is_not_shown(validation):
-    """Neither a piece of it, nor what an apostrophe or a hyphen joins to another (the ve of I've)."""
+def test_is_word_part_of_a_word_is_rejected(validation):
     examples, _, tokenizer = validation
     masks = FillMaskSamples(examples, tokenizer)
     word, piece = (PIECES.index(token) for token in (WORDS[0], f"##{WORDS[0]}"))
-    for tokens, label, whole in (
+    for tokens, label, expected in (
         ([WORDS[1], MASK, WORDS[2]], word, True),
         ([WORDS[1], MASK], word, True),
         ([WORDS[1], MASK, WORDS[2]], piece, False),
@@ -78,49 +79,50 @@ def test_part_of_a_word_is_not_shown(validation):
         (["'", MASK, WORDS[2]], word, False),
         ([WORDS[1], MASK, "-"], word, False),
     ):
-        assert masks._is_word(tokens, 1, label) == whole, (tokens, PIECES[label])
+        assert masks._is_word(tokens, 1, label) == expected, (tokens, PIECES[label])
 
 
-def test_candidates_are_the_models_own_at_that_place(validation, objective):
+def test_fill_candidates_equal_model_probabilities(validation, objective):
     examples, _, tokenizer = validation
     masks = FillMaskSamples(examples, tokenizer)
     objective.train()
-    (block, *_), (batch, place, label, *_) = masks.fill(objective, 1, single_process()), masks._samples[0]
+    (block, *_), (batch, position, label, *_) = masks.fill(objective, 1, single_process()), masks._samples[0]
     assert objective.training
     objective.eval()
     ids = torch.from_numpy(batch.ids)
     with torch.no_grad():
         hidden, _ = objective.model.bert(ids, torch.from_numpy(batch.segments), torch.from_numpy(batch.cu_seqlens))
-        shares = objective.model.cls["predictions"](hidden[place]).softmax(-1)
+        probabilities = objective.model.cls["predictions"](hidden[position]).softmax(-1)
     token, probability = block["candidates"][0][0]
-    assert token == PIECES[int(shares.argmax())] and probability == pytest.approx(float(shares.max()), abs=1e-4)
-    assert label == batch.labels[batch.predicted.tolist().index(place)] and PIECES[label] == block["answer"]
+    assert token == PIECES[int(probabilities.argmax())] and probability == pytest.approx(
+        float(probabilities.max()), abs=1e-4
+    )
+    assert label == batch.labels[batch.predicted.tolist().index(position)] and PIECES[label] == block["answer"]
 
 
-def test_left_to_right_masks_nothing(validation, objective):
+def test_fill_causal_objective_has_no_samples(validation, objective):
     _, examples, tokenizer = validation
     assert FillMaskSamples(examples, tokenizer).fill(objective, 1, single_process()) == []
 
 
-def test_a_training_asks_whenever_it_measures_and_at_its_end(study):
+def test_phase_fills_masks_at_each_validation_and_its_end(study):
     train_phase("phase1", phase1=20, eval_steps=10)
     train_phase("phase2", phase1=20, eval_steps=8)
-    found = read_json("results/pretrain/phase2.json")["fill_mask"]
-    steps = [block["step"] for block in found]
+    samples = read_json("results/pretrain/phase2.json")["fill_mask"]
+    steps = [block["step"] for block in samples]
     assert sorted(set(steps)) == [24, 30] and len(set(map(steps.count, steps))) == 1
-    assert found[0]["text"] == found[len(found) // 2]["text"]
+    assert samples[0]["text"] == samples[len(samples) // 2]["text"]
 
 
-def test_they_are_words_of_several_frequencies(validation):
-    """The most frequent tokens are left out; of the others one of each third is shown, the more frequent first."""
+def test_samples_are_content_words_by_descending_frequency(validation):
     examples, _, tokenizer = validation
-    times = Counter()
+    frequency = Counter()
     for number in range(len(examples)):
         batch = examples.batch(np.array([number]))
-        times.update([*batch.ids.tolist(), *batch.labels.tolist()])
-    found = [PIECES.index(word.answer) for word in FillMaskSamples(examples, tokenizer, num_common=5)._samples]
-    assert not {PIECES[token] for token in found} & set(SHORT)  # too short to carry content
-    common = {token for token, _ in times.most_common(5)}
-    assert len(found) == NUM_SAMPLES and not common & set(found)
-    counts = [times[token] for token in found]
+        frequency.update([*batch.ids.tolist(), *batch.labels.tolist()])
+    words = [PIECES.index(word.answer) for word in FillMaskSamples(examples, tokenizer, num_common=5)._samples]
+    assert not {PIECES[token] for token in words} & set(SHORT)  # too short to carry content
+    common = {token for token, _ in frequency.most_common(5)}
+    assert len(words) == NUM_SAMPLES and not common & set(words)
+    counts = [frequency[token] for token in words]
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]

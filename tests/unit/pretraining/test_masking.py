@@ -1,4 +1,4 @@
-"""Masks: the rate that was asked for, 80/10/10, and the same ones whatever the batch."""
+"""Masks: rate, 80/10/10, units, and independence of the batch."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,6 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from tests.frames import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
-
-
 SPECIAL = np.isin(np.arange(ENTRIES), (CLS, SEP, 0))
 INNER = np.arange(ENTRIES) % 3 == 0  # every third id continues a word
 
@@ -35,62 +33,55 @@ def batch(count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("mask_prob", [0.15, 0.2, 0.4])
-def test_realised_rate_is_the_rate_asked_for(mask_prob):
+def test_apply_rate_is_mask_prob(mask_prob):
     ids, lengths, examples = batch(800, 128)
     _, chosen = masked_lm(mask_prob).apply(ids, lengths, examples)
     assert abs(len(chosen) / len(ids) - mask_prob) < 0.005
 
 
-def test_eighty_ten_ten():
+def test_apply_replaces_eighty_ten_ten():
     ids, lengths, examples = batch(2000, 128)
     seen, chosen = masked_lm(0.15).apply(ids, lengths, examples)
     masked = seen[chosen] == MASK
-    kept = seen[chosen] == ids[chosen]
-    assert abs(masked.mean() - 0.8) < 0.01
-    assert abs(kept.mean() - 0.1) < 0.01
-    others = np.setdiff1d(np.arange(len(ids)), chosen)
-    assert (seen[others] == ids[others]).all()
-    replaced = seen[chosen][~masked & ~kept]
-    assert replaced.min() < 50 and replaced.max() > ENTRIES - 50  # drawn from the whole vocabulary
+    unchanged = seen[chosen] == ids[chosen]
+    assert abs(masked.mean() - 0.8) < 0.01 and abs(unchanged.mean() - 0.1) < 0.01
+    unpredicted = np.setdiff1d(np.arange(len(ids)), chosen)
+    assert (seen[unpredicted] == ids[unpredicted]).all()
+    replaced = seen[chosen][~masked & ~unchanged]
+    assert replaced.min() < 50 and replaced.max() > ENTRIES - 50  # of the full vocabulary
+    seen, chosen = masked_lm(0.15, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
+    assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
 
 
-def test_special_tokens_are_never_predicted():
+def test_apply_special_tokens_are_never_predicted():
     ids, lengths, examples = batch(300, 40)
     _, chosen = masked_lm(0.9).apply(ids, lengths, examples)
     assert not np.isin(ids[chosen], (CLS, SEP)).any()
 
 
-def test_each_example_gets_its_own_count_and_at_least_one():
+def test_apply_each_example_has_num_predictions_at_least_one():
     ids, lengths, examples = batch(200, 12)
     _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
     sequence = np.repeat(np.arange(200), lengths)
     assert (np.bincount(sequence[chosen], minlength=200) == np.maximum(1, np.rint(0.15 * lengths))).all()
-
-
-def test_a_cap_bites_and_without_one_nothing_does():
     ids, lengths, examples = batch(50, 128)
-    _, chosen = masked_lm(0.15, max_predictions=5).apply(ids, lengths, examples)
-    assert len(chosen) == 5 * 50
+    assert len(masked_lm(0.15, max_predictions=5).apply(ids, lengths, examples)[1]) == 5 * 50
 
 
-def test_masks_do_not_depend_on_the_batch():
+def test_apply_masks_depend_on_seed_and_example_not_on_batch():
     ids, lengths, examples = batch(20, 64)
     seen, _ = masked_lm(0.15).apply(ids, lengths, examples)
     cu_seqlens = np.cumsum(lengths) - lengths
     for number in (0, 7, 19):
-        own = slice(cu_seqlens[number], cu_seqlens[number] + lengths[number])
-        alone, _ = masked_lm(0.15).apply(ids[own], lengths[number : number + 1], examples[number : number + 1])
-        assert np.array_equal(alone, seen[own])
-
-
-def test_another_seed_or_example_gives_other_masks():
-    ids, lengths, examples = batch(1, 128)
+        part = slice(cu_seqlens[number], cu_seqlens[number] + lengths[number])
+        single, _ = masked_lm(0.15).apply(ids[part], lengths[number : number + 1], examples[number : number + 1])
+        assert np.array_equal(single, seen[part])
     first = masked_lm(0.15).apply(ids, lengths, examples)[1]
     assert not np.array_equal(first, masked_lm(0.15).apply(ids, lengths, examples + 1)[1])
     assert not np.array_equal(first, masked_lm(0.15, seed=2).apply(ids, lengths, examples)[1])
 
 
-def test_every_token_is_as_likely_as_any_other():
+def test_apply_tokens_are_equally_likely():
     ids, lengths, examples = np.tile(batch(1, 40)[0], 4000), np.full(4000, batch(1, 40)[1][0]), np.arange(4000)
     _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
     counts = np.bincount(chosen % lengths[0], minlength=lengths[0])
@@ -99,73 +90,62 @@ def test_every_token_is_as_likely_as_any_other():
 
 
 def words_of(ids: np.ndarray) -> list[list[int]]:
-    """Places of each whole word: a piece joins the word before it, across [SEP] too (google-research/bert)."""
+    """Positions of each word: a subword continues the word before it, also across [SEP] (google-research/bert)."""
     words: list[list[int]] = []
-    for place, number in enumerate(ids):
+    for position, number in enumerate(ids):
         if SPECIAL[number]:
             continue
         if INNER[number] and words:
-            words[-1].append(place)
+            words[-1].append(position)
         else:
-            words.append([place])
+            words.append([position])
     return words
 
 
-def test_whole_words_are_chosen_together_and_the_rate_is_kept():
+def test_whole_word_mask_words_are_masked_together_at_the_rate():
     ids, lengths, examples = batch(800, 128)
     model = masked_lm(0.15, unit="whole_word")
     _, chosen = model.apply(ids, lengths, examples)
     cu_seqlens = np.cumsum(lengths) - lengths
-    wanted = model.num_predictions(lengths)
-    for start, length, most in zip(cu_seqlens[:100], lengths, wanted, strict=False):
-        own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+    for start, length, limit in zip(cu_seqlens[:100], lengths, model.num_predictions(lengths), strict=False):
+        masked = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
         for word in words_of(ids[start : start + length]):
-            assert own.issuperset(word) or not own.intersection(word)
-        assert len(own) <= most
+            assert masked.issuperset(word) or not masked.intersection(word)
+        assert len(masked) <= limit
     assert abs(len(chosen) / len(ids) - 0.15) < 0.005
 
 
-def albert_ngrams(ids: np.ndarray, most: int, example: int, stream: int) -> set[int]:
-    """Places that the loop of google-research/albert (create_pretraining_data.py) takes, driven by the same draws."""
+def albert_ngrams(ids: np.ndarray, limit: int, example: int, stream: int) -> set[int]:
+    """Positions masked by the loop of google-research/albert (create_pretraining_data.py), with our random numbers."""
     words, taken = words_of(ids), set()
     order = [int(item[0]) for item in shuffle(np.array([0, len(words)]), np.array([example]), stream)]
     for turn, word in enumerate(order):
-        if len(taken) >= most:
+        if len(taken) >= limit:
             break
         runs = [sum(words[word : word + n], []) for n in range(1, min(3, len(words) - word) + 1)]
         rates = np.array([1, 1 / 2, 1 / 3][: len(runs)])
         draw = uniform(derive_seed(stream, "n"), np.array([example]), turn)[0]
         n = int(np.searchsorted(np.cumsum(rates), draw * rates.sum(), side="right"))
-        while n > 0 and len(taken) + len(runs[n]) > most:
+        while n > 0 and len(taken) + len(runs[n]) > limit:
             n -= 1
-        if len(taken) + len(runs[n]) <= most and not taken.intersection(runs[n]):
+        if len(taken) + len(runs[n]) <= limit and not taken.intersection(runs[n]):
             taken |= set(runs[n])
     return taken
 
 
-def test_ngrams_are_those_of_alberts_loop():
+def test_ngram_mask_equals_albert_loop():
     ids, lengths, examples = batch(150, 60)
     model = masked_lm(0.15, unit="ngram")
     _, chosen = model.apply(ids, lengths, examples)
-    starts, wanted = np.cumsum(lengths) - lengths, model.num_predictions(lengths)
-    for start, length, most, example in zip(starts, lengths, wanted, examples, strict=True):
-        own = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
-        assert own == albert_ngrams(ids[start : start + length], int(most), int(example), derive_seed(1, "choose"))
+    starts, limits = np.cumsum(lengths) - lengths, model.num_predictions(lengths)
+    for start, length, limit, example in zip(starts, lengths, limits, examples, strict=True):
+        masked = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+        assert masked == albert_ngrams(ids[start : start + length], int(limit), int(example), derive_seed(1, "choose"))
     assert abs(len(chosen) / len(ids) - 0.15) < 0.005
 
 
-def test_longer_ngrams_are_chosen_less_often():
-    """Runs of words that lie together are longer than where words are drawn alone."""
-    ids, lengths, examples = batch(300, 128)
-    together = [
-        (np.diff(masked_lm(0.15, unit=unit).apply(ids, lengths, examples)[1]) == 1).mean()
-        for unit in ("token", "whole_word", "ngram")
-    ]
-    assert together[0] < together[1] < together[2]
-
-
 @pytest.mark.parametrize("specials", [False, True])
-def test_marks_are_predicted_where_they_may_be(specials):
+def test_apply_mask_special_tokens_predicts_them(specials):
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, *"abcdefgh"], lowercase=True)
     marks = [tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]")]
     model = MLMCollator.of(tokenizer, 0.5, Masking(mask_special_tokens=specials), seed=1)
@@ -175,50 +155,43 @@ def test_marks_are_predicted_where_they_may_be(specials):
     assert len(chosen) == 200 and abs(share - specials / 2) < 0.1
 
 
-def test_a_sequence_that_is_one_long_word_is_left_alone():
+def test_whole_word_mask_word_beyond_limit_is_not_masked():
     ids = np.asarray([CLS, 10, 12, 15, 18, 21, SEP, 24, 27, SEP])
     _, chosen = masked_lm(0.15, unit="whole_word").apply(ids, np.asarray([10]), np.asarray([1]))
-    assert len(chosen) == 0  # one word of seven pieces, where two tokens are wanted
+    assert len(chosen) == 0  # one word of seven subwords; the limit is two tokens
 
 
-def test_sequences_without_ordinary_tokens_do_no_harm():
+def test_apply_sequence_without_maskable_tokens_is_unchanged():
     ids = np.asarray([CLS, SEP, CLS, 10, 11, SEP, CLS, SEP])
     for unit in UNITS:
         _, chosen = masked_lm(0.15, unit=unit).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
         assert len(chosen) == 1 and chosen[0] in (3, 4)
 
 
-def test_no_random_words_where_none_are_wanted():
-    ids, lengths, examples = batch(100, 64)
-    seen, chosen = masked_lm(0.15, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
-    assert set(seen[chosen].tolist()) <= {MASK, *ids[chosen].tolist()}
-    assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
-
-
 @pytest.mark.parametrize(("pairs", "marks"), [("none", 2), ("nsp", 3)])
-def test_every_token_but_the_first_is_predicted_once_from_the_one_before(tmp_path, store, pairs, marks):
+def test_clm_collator_predicts_every_token_from_the_one_before(tmp_path, store, pairs, marks):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), PairRules(32, 0.1, 0.5, pairs, marks), [1]))
     examples = PretrainingExamples(tmp_path / "index.npy", store, CLMCollator(SEP), bert_templates(CLS, SEP), pairs)
-    picked = np.asarray([4, 0, 7])
-    batch = examples.batch(picked)
-    places, labels = batch.predicted.tolist(), batch.labels.tolist()
+    numbers = np.asarray([4, 0, 7])
+    batch = examples.batch(numbers)
+    positions, labels = batch.predicted.tolist(), batch.labels.tolist()
     expected = []
     for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
         assert batch.ids[a] == CLS and batch.ids[b - 1] == SEP
-        expected += [(place, batch.ids[place + 1]) for place in range(a, b - 1)]
-    assert list(zip(places, labels, strict=True)) == expected
-    assert examples.collator.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(places)
-    assert np.array_equal(batch.ids, examples.batch(picked, 3).ids)  # in any epoch
+        expected += [(position, batch.ids[position + 1]) for position in range(a, b - 1)]
+    assert list(zip(positions, labels, strict=True)) == expected
+    assert examples.collator.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(positions)
+    assert np.array_equal(batch.ids, examples.batch(numbers, 3).ids)  # in any epoch
     words = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
     assert np.array_equal(words, batch.labels != SEP)
     assert batch.max_seqlen == np.diff(batch.cu_seqlens).max()
 
 
-def test_every_objective_of_the_parameters_is_there():
+def test_collator_class_of_every_objective():
     tokenizer = build_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True)
     ids = tokenizer.get_vocab()
-    made = {name: collator_class(name).of(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
-    assert made["clm"] == CLMCollator(ids["[SEP]"])
-    assert made["mlm"].mask_id == ids["[MASK]"]
-    assert made["mlm"].special.nonzero()[0].tolist() == sorted(ids[token] for token in ("[PAD]", "[CLS]", "[SEP]"))
-    assert made["mlm"].continuation.nonzero()[0].tolist() == [ids["##b"]]
+    collators = {name: collator_class(name).of(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
+    assert collators["clm"] == CLMCollator(ids["[SEP]"])
+    assert collators["mlm"].mask_id == ids["[MASK]"]
+    assert collators["mlm"].special.nonzero()[0].tolist() == sorted(ids[token] for token in ("[PAD]", "[CLS]", "[SEP]"))
+    assert collators["mlm"].continuation.nonzero()[0].tolist() == [ids["##b"]]

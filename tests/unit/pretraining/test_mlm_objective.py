@@ -1,4 +1,4 @@
-"""What masked and left-to-right learning share: terms, counts, weights, and what of the model is trained and stored."""
+"""The base of masked and causal language modelling: loss terms, counts, weights, saved models."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def batch() -> TensorBatch:
 
 @pytest.mark.parametrize("name", ["mlm", "clm"])
 @pytest.mark.parametrize("pairs", [True, False])
-def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
+def test_forward_terms_are_summed_losses_of_logits(batch, name, pairs):
     objective = build(name, pairs)
     terms = objective(batch)
     model = objective.model
-    words, of_pairs = model(batch.ids, batch.segments, batch.cu_seqlens, batch.predicted, batch.max_seqlen)
-    expected = {"mlm": (words, batch.labels), "nsp": (of_pairs, batch.pair_label)}
+    tokens, pair_logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.predicted, batch.max_seqlen)
+    expected = {"mlm": (tokens, batch.labels), "nsp": (pair_logits, batch.pair_label)}
     assert list(terms) == list(objective.weights) == ["mlm", "nsp"][: 1 + pairs]
-    for term, (loss, right) in terms.items():
-        scores, labels = expected[term]
-        torch.testing.assert_close(loss, F.cross_entropy(scores, labels, reduction="sum"))
-        assert right == (scores.argmax(1) == labels).sum()
+    for term, (loss, correct) in terms.items():
+        logits, labels = expected[term]
+        torch.testing.assert_close(loss, F.cross_entropy(logits, labels, reduction="sum"))
+        assert correct == (logits.argmax(1) == labels).sum()
     work = Workload(
         sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=6 * 3 + 5 * 2
     )
@@ -54,7 +54,7 @@ def test_terms_are_the_summed_losses_of_the_models_scores(batch, name, pairs):
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-def test_without_pairs_nothing_trains_what_serves_them(batch, pairs):
+def test_forward_without_pairs_trains_no_pair_parameters(batch, pairs):
     objective = build("mlm", pairs)
     sum(term.loss for term in objective(batch).values()).backward()
     without = {name for name, parameter in objective.model.named_parameters() if parameter.grad is None}
@@ -64,8 +64,8 @@ def test_without_pairs_nothing_trains_what_serves_them(batch, pairs):
     assert pairs or len(without) == 4
 
 
-def test_the_objective_is_one_graph_to_the_compiler_whatever_its_batch_counts(batch, monkeypatch):
-    """Traced, not compiled, as on a GPU: back end and loss of tokens are those that read no lengths."""
+def test_forward_is_one_graph_for_batches_of_other_counts(batch, monkeypatch):
+    """With the attention and token loss of a GPU, which read no lengths."""
     monkeypatch.setattr(bert, "linear_cross_entropy", gpu_loss)
     config = BertConfig(60, 32, 1, 1, 64, 16, hidden_dropout_prob=0.0, attention="padded")
     objective = load_objective("mlm")(config, pairs="nsp")
@@ -75,10 +75,9 @@ def test_the_objective_is_one_graph_to_the_compiler_whatever_its_batch_counts(ba
         objective, backend=lambda graph, _: graphs.append(graph) or graph.forward, fullgraph=True, dynamic=True
     )
     for inputs in (batch, dataclasses.replace(batch, workload=Workload(9), examples=np.arange(7))):
-        for name, (loss, right) in traced(inputs).items():
-            assert torch.equal(loss, objective(inputs)[name].loss) and torch.equal(
-                right, objective(inputs)[name].correct
-            )
+        for name, (loss, correct) in traced(inputs).items():
+            expected = objective(inputs)[name]
+            assert torch.equal(loss, expected.loss) and torch.equal(correct, expected.correct)
     assert len(graphs) == 1
 
 
@@ -86,7 +85,7 @@ def gpu_loss(hidden, weight, bias, labels):
     return summed_cross_entropy(F.linear(hidden, weight, bias), labels)
 
 
-def test_weights_are_drawn_by_the_generator_alone():
+def test_init_weights_depend_on_generator_only():
     first, again = build("mlm", True), build("clm", False)
     assert all(map(torch.equal, first.model.state_dict().values(), again.model.state_dict().values()))
     other = build("mlm", True)
@@ -96,7 +95,7 @@ def test_weights_are_drawn_by_the_generator_alone():
     assert first.checkpoint_parameters()[words] is first.model.cls["predictions"].decoder.weight  # still tied
 
 
-def test_a_model_is_saved_and_stored_by_its_own_names():
+def test_saved_models_class_and_parameter_names():
     objective = build("clm", True)
     (saved,) = objective.saved_models().items()
     assert saved == ("", (objective.model, objective.config, "BertLMHeadModel"))

@@ -1,4 +1,4 @@
-"""The two phases as one training, and what its parameters change."""
+"""The two phases of pretraining and the effect of their parameters."""
 
 import logging
 import os
@@ -28,20 +28,19 @@ from tests.unit.pretraining.small import EXAMPLES, PAIRS, WAYS, build_teacher
 from tests.unit.pretraining.small import train_phase as run
 
 
-def test_two_phases_learn_and_go_on_where_the_first_stopped(study):
+def test_phase2_continues_phase1(study):
     run("phase1", phase1=250)
     run("phase2", phase1=250)
-    short, long = (read_json(f"results/pretrain/{phase}.json") for phase in ("phase1", "phase2"))
-    assert (
-        long["steps_before"] == 250 and read_json("models/pretrained/phase2/training_state/state.json")["step"] == 260
-    )
-    assert short["validation"]["mlm_loss"] < np.log(50) - 0.5 and short["validation"]["gap"] > 0
+    first, second = (read_json(f"results/pretrain/{phase}.json") for phase in ("phase1", "phase2"))
+    assert second["steps_before"] == 250
+    assert read_json("models/pretrained/phase2/training_state/state.json")["step"] == 260
+    assert first["validation"]["mlm_loss"] < np.log(50) - 0.5 and first["validation"]["gap"] > 0
     curve = pd.read_csv("results/pretrain/phase2.tsv", sep="\t")
     assert curve["step"].tolist()[-1] == 260 and curve["learning_rate"].iloc[-1] < curve["learning_rate"].iloc[0]
-    assert curve["mlm_loss"].iloc[0] < np.log(50) - 0.2  # it went on; a fresh model would start at log(50)
+    assert curve["mlm_loss"].iloc[0] < np.log(50) - 0.2  # a new model would start at log(50)
 
 
-def test_same_seed_same_bytes_and_another_seed_other_ones(study):
+def test_phase_bytes_depend_on_seed_and_masking(study):
     def weights(**changes) -> str:
         run("phase1", phase1=8, **changes)
         return hash_file("models/pretrained/phase1/model.safetensors")
@@ -54,11 +53,9 @@ def test_same_seed_same_bytes_and_another_seed_other_ones(study):
     assert weights(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0) != first
 
 
-def test_masked_words_alone(study):
-    """Without next sentences there is no such loss, no such figure, and the words are learnt all the same."""
+def test_phase_without_pairs_learns_words_only(study):
     plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": "none"}))
     run("phase1", phase1=250)
-    run("phase2", phase1=250)
     figures = read_json("results/pretrain/phase1.json")
     assert figures["pairs"] == "none" and "nsp_loss" not in figures["train"]
     assert figures["validation"]["gap"] > 0 and "nsp_accuracy" not in figures["validation"]
@@ -66,20 +63,20 @@ def test_masked_words_alone(study):
     assert curve["nsp_loss"].isna().all() and np.allclose(curve["loss"], curve["mlm_loss"])
 
 
-def test_validation_masks_do_not_follow_the_studys_rate(study):
+def test_validation_masks_do_not_depend_on_mask_prob(study):
     run("phase1", phase1=2)
     predictions = read_json("results/pretrain/phase1.json")["validation"]["predictions"]
     run("phase1", phase1=2, mask_prob=0.4)
     assert read_json("results/pretrain/phase1.json")["validation"]["predictions"] == predictions
 
 
-def test_the_second_phase_without_the_first_is_one_clear_error(study):
+def test_phase2_without_phase1_is_rejected(study):
     with pytest.raises(PipelineError, match="nothing to read: models/pretrained/phase1"):
         run("phase2")
     assert not os.path.exists("models/pretrained/phase2")
 
 
-def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, monkeypatch):
+def test_phase_settings_unsupported_by_machine_are_rejected_first(study, monkeypatch):
     with pytest.raises(PipelineError, match="this attention needs a GPU: flash_varlen, on cpu"):
         run("phase1", attention="flash_varlen")
     show_an_old_gpu(monkeypatch)
@@ -88,12 +85,11 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_trained(study, m
     assert not any(map(os.path.exists, ("models", "results", "checkpoints/phase1")))
 
 
-IN_CI = [way if way in ("mlm", "electra") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+OBJECTIVES = [way if way in ("mlm", "electra") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
 
 
-@pytest.mark.parametrize("way", IN_CI)
-def test_every_way_of_learning_goes_in_bfloat16_on_a_cpu(study, way):
-    """The same curve but for rounding, from the same bytes twice; and said in what it was computed."""
+@pytest.mark.parametrize("way", OBJECTIVES)
+def test_phase_bfloat16_on_cpu_is_close_to_float32_and_deterministic(study, way):
     if "teacher" in WAYS[way]:
         build_teacher(study)
     if way in PAIRS:
@@ -112,8 +108,7 @@ def test_every_way_of_learning_goes_in_bfloat16_on_a_cpu(study, way):
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.02)
 
 
-def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(study):
-    """More than are counted from the examples as they are, but not by much."""
+def test_max_flops_per_step_is_a_close_upper_bound(study):
     run("phase1", phase1=6, train_batch_size=16)
     counted = read_json("results/pretrain/phase1.json")["cost"]["flops"]
     model = ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
@@ -123,8 +118,8 @@ def test_the_flops_that_compiling_is_weighed_by_are_those_of_full_sequences(stud
     assert counted < 6 * full < 1.5 * counted and full < causal  # which predicts every token
 
 
-def test_a_failing_phase_leaves_an_earlier_model_alone(study):
-    """It fails after its model is written: a kept model is gone when it is to be copied."""
+def test_phase_failure_keeps_earlier_model(study):
+    """It fails after its model is written, since a kept model is missing when it is copied."""
     run("phase1", phase1=3)
     before = hash_file("models/pretrained/phase1/model.safetensors")
 
@@ -138,19 +133,19 @@ def test_a_failing_phase_leaves_an_earlier_model_alone(study):
     assert sorted(os.listdir("models/pretrained")) == ["phase1"]
 
 
-def test_another_number_of_steps_than_the_first_phase_took_is_one_clear_error(study):
+def test_phase2_other_number_of_phase1_steps_is_rejected(study):
     run("phase1", phase1=3)
     with pytest.raises(PipelineError, match="3, not 4"):
         run("phase2", phase1=4)
 
 
-def test_a_second_phase_of_no_steps_hands_on_the_first_ones_model(study):
+def test_phase2_without_steps_copies_phase1_model(study):
     steps = Steps(phase1=9, phase2=0)
     run("phase1", steps=steps)
     run("phase2", steps=steps)
     for name in ("model.safetensors", "training_state/optimizer.safetensors", "training_state/state.json"):
-        short, long = (hash_file(f"models/pretrained/{phase}/{name}") for phase in ("phase1", "phase2"))
-        assert short == long, name
+        first, second = (hash_file(f"models/pretrained/{phase}/{name}") for phase in ("phase1", "phase2"))
+        assert first == second, name
     figures = read_json("results/pretrain/phase2.json")
     assert (figures["steps"], figures["steps_before"], figures["train"]) == (0, 9, {})
     assert figures["cost"]["tokens"] == 0 and figures["validation"]["mlm_loss"] > 0
@@ -158,18 +153,18 @@ def test_a_second_phase_of_no_steps_hands_on_the_first_ones_model(study):
     assert curve.empty and list(curve) == list(pd.read_csv("results/pretrain/phase1.tsv", sep="\t"))
 
 
-def test_a_first_phase_of_no_steps_hands_on_the_weights_it_drew(study):
+def test_phase1_without_steps_saves_random_weights(study):
     steps = Steps(phase1=0, phase2=9)
     run("phase1", steps=steps)
-    drawn = load_file("models/pretrained/phase1/model.safetensors")
-    assert drawn["bert.embeddings.word_embeddings.weight"].abs().max() <= 2 * INITIAL_STD
+    initial = load_file("models/pretrained/phase1/model.safetensors")
+    assert initial["bert.embeddings.word_embeddings.weight"].abs().max() <= 2 * INITIAL_STD
     run("phase2", steps=steps)
     learnt = load_file("models/pretrained/phase2/model.safetensors")
-    assert not torch.equal(drawn["cls.predictions.bias"], learnt["cls.predictions.bias"])
+    assert not torch.equal(initial["cls.predictions.bias"], learnt["cls.predictions.bias"])
     assert read_json("results/pretrain/phase2.json")["cost"]["steps"] == 9
 
 
-def test_betas_and_epsilon_of_the_parameters_are_used(study):
+def test_phase_betas_and_epsilon_change_the_weights(study):
     weights = set()
     for change in ({}, {"betas": (0.5, 0.999)}, {"betas": (0.9, 0.9)}, {"adam_epsilon": 1e-2}):
         run("phase1", phase1=3, **change)
@@ -177,20 +172,19 @@ def test_betas_and_epsilon_of_the_parameters_are_used(study):
     assert len(weights) == 4
 
 
-def test_a_batch_cut_into_pieces_is_the_same_batch(study):
-    """Up to rounding: losses of unequal pieces are divided by the counts of the whole."""
+def test_phase_microbatches_equal_full_batch_but_for_rounding(study):
 
     def curve(microbatch_tokens: int) -> pd.DataFrame:
         run("phase1", phase1=5, hidden_dropout_prob=0.0, microbatch_tokens=microbatch_tokens)
         return pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
 
-    whole, pieces, single = curve(16_384), curve(50), curve(1)
-    assert len(whole) == 5
-    for other in (pieces, single):
-        np.testing.assert_allclose(other.drop(columns="step"), whole.drop(columns="step"), rtol=2e-4, atol=1e-6)
+    expected = curve(16_384).drop(columns="step")
+    assert len(expected) == 5
+    for tokens in (50, 1):
+        np.testing.assert_allclose(curve(tokens).drop(columns="step"), expected, rtol=2e-4, atol=1e-6)
 
 
-def test_held_out_text_is_measured_on_the_way(study):
+def test_phase_eval_steps_measure_validation_set(study):
     run("phase1", phase1=30, eval_steps=10, log_points=5)
     curve = pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
     measured = curve.dropna(subset="validation_mlm_loss")
@@ -200,16 +194,16 @@ def test_held_out_text_is_measured_on_the_way(study):
     assert pd.read_csv("results/pretrain/phase1.tsv", sep="\t")["step"].tolist() == [8, 16, 24, 30]
 
 
-def test_models_of_chosen_steps_are_kept(study):
+def test_phase_keep_checkpoint_steps_saves_models(study):
     run("phase1", phase1=9, keep_checkpoint_steps=(3, 6))
-    one, last = (hash_file(f"models/pretrained/phase1/{at}model.safetensors") for at in ("steps/3/", ""))
-    assert sorted(os.listdir("models/pretrained/phase1/steps")) == ["3", "6"] and one != last
+    third, last = (hash_file(f"models/pretrained/phase1/{at}model.safetensors") for at in ("steps/3/", ""))
+    assert sorted(os.listdir("models/pretrained/phase1/steps")) == ["3", "6"] and third != last
     run("phase1", phase1=3)  # still in the warm-up, so that a shorter training takes the same steps
-    assert hash_file("models/pretrained/phase1/model.safetensors") == one
+    assert hash_file("models/pretrained/phase1/model.safetensors") == third
     assert not os.path.exists("models/pretrained/phase1/steps")
 
 
-def test_left_to_right(study):
+def test_phase_clm_learns(study):
     plan_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": "none"}))
     run("phase1", phase1=150, objective="clm")
     figures = read_json("results/pretrain/phase1.json")
@@ -226,13 +220,13 @@ def test_left_to_right(study):
         {"activation_checkpointing": True},
     ],
 )
-def test_other_ways_to_train_learn_too(study, change):
+def test_phase_other_optimizers_and_checkpointing_learn(study, change):
     run("phase1", phase1=150, **change)
     curve = pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
     assert curve["mlm_loss"].iloc[-1] < curve["mlm_loss"].iloc[0] - 0.1
 
 
-def test_the_cost_is_that_of_the_examples(study):
+def test_phase_cost_counts_steps_sequences_tokens(study):
     run("phase1", phase1=6)
     cost = read_json("results/pretrain/phase1.json")["cost"]
     assert cost["steps"] == 6 and cost["sequences"] == 96
@@ -241,12 +235,12 @@ def test_the_cost_is_that_of_the_examples(study):
     assert read_json("logs/pretrain/phase1.cost.json")["tokens_per_second"] > 0
 
 
-def test_the_results_show_examples_as_training_saw_them(study):
+def test_phase_results_have_examples_with_masks(study):
     run("phase1", mask_prob=0.5, phase1=2)
-    shown = read_json("results/pretrain/phase1.json")["shown_examples"]
-    assert len(shown) == 5 and all(example["pair"].startswith("B ") for example in shown)
-    assert all(len(example["segments"]) == 2 for example in shown)
-    pieces = [piece for example in shown for segment in example["segments"] for piece in segment]
+    examples = read_json("results/pretrain/phase1.json")["shown_examples"]
+    assert len(examples) == 5 and all(example["pair"].startswith("B ") for example in examples)
+    assert all(len(example["segments"]) == 2 for example in examples)
+    pieces = [piece for example in examples for segment in example["segments"] for piece in segment]
     predicted = [piece for piece in pieces if piece["fate"]]
     assert 0.4 < len(predicted) / len(pieces) < 0.8 and all(piece["was"] for piece in predicted)
     assert {piece["text"] for piece in predicted if piece["fate"] == "mask"} == {"[MASK]"}
@@ -257,35 +251,25 @@ PEAK = 1e15
 FIVE_MINUTES = 300 * 0.25 * PEAK  # FLOPs
 
 
-@pytest.fixture
-def a_compiler(monkeypatch):
-    monkeypatch.setenv("CC", "cc")
-
-
 @pytest.mark.parametrize(
-    ("flops", "expected", "said"), [(1.01, True, "compiled"), (0.99, False, "not compiled: some 297")]
+    ("setting", "minutes", "compiler", "expected", "message"),
+    [
+        ("auto", 5.05, "cc", True, "compiled"),
+        ("auto", 4.95, "cc", False, "not compiled: some 297"),
+        ("auto", 45, "", False, "not compiled: there is no C compiler"),
+        (True, 0, "cc", True, ""),
+        (False, 45, "cc", False, ""),
+    ],
 )
-def test_auto_compiles_what_takes_over_five_minutes(caplog, a_compiler, flops, expected, said):
-    with caplog.at_level(logging.INFO):
-        assert choose_compile("auto", flops * FIVE_MINUTES, PEAK) is expected
-    assert caplog.messages[-1].startswith(said)
-
-
-def test_twice_the_gpus_take_half_the_time(a_compiler):
-    assert not choose_compile("auto", 1.5 * FIVE_MINUTES, 2 * PEAK)
-
-
-def test_without_a_c_compiler_auto_does_not(caplog, monkeypatch):
-    monkeypatch.delenv("CC", raising=False)
+def test_choose_compile_auto_compiles_over_five_minutes(
+    monkeypatch, caplog, setting, minutes, compiler, expected, message
+):
+    monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("PATH", "")
     with caplog.at_level(logging.INFO):
-        assert choose_compile("auto", 9 * FIVE_MINUTES, PEAK) is False
-    assert "no C compiler" in caplog.messages[-1]
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_what_machine_yaml_says_holds(wanted):
-    assert choose_compile(wanted, 0 if wanted else 9 * FIVE_MINUTES, PEAK) is wanted
+        assert choose_compile(setting, minutes / 5 * FIVE_MINUTES, PEAK) is expected
+        assert choose_compile(setting, 2 * minutes / 5 * FIVE_MINUTES, 2 * PEAK) is expected  # two GPUs
+    assert all(text.startswith(message) for text in caplog.messages)
 
 
 def capacity_of(machine: PretrainingMachine, objective: str = "mlm", architecture: str = "bert", device: str = "cuda"):
@@ -298,7 +282,7 @@ def capacity_of(machine: PretrainingMachine, objective: str = "mlm", architectur
     return pretrain.phase_capacity(phase, examples, tokenizer, "flash_varlen", distributed)
 
 
-def test_a_gpus_microbatches_have_a_fixed_capacity_where_that_costs_nothing(study):
+def test_phase_capacity_auto_is_for_unpadded_attention_on_gpu(study):
     capacity = capacity_of(PretrainingMachine())
     assert (capacity.real_sequences, capacity.length, capacity.predictions_per_sequence) == (3, 16, 2)
     assert capacity_of(PretrainingMachine(microbatch_tokens=20)).real_sequences == 1
@@ -312,7 +296,7 @@ def test_a_gpus_microbatches_have_a_fixed_capacity_where_that_costs_nothing(stud
     ("objective", "device", "reason"),
     [("tinybert", "cuda", "another objective than tinybert"), ("mlm", "cpu", "a CUDA device")],
 )
-def test_a_fixed_capacity_that_cannot_be_is_one_clear_error(study, objective, device, reason):
+def test_phase_capacity_unsupported_is_rejected(study, objective, device, reason):
     assert capacity_of(PretrainingMachine(), objective, device=device) is None
     with pytest.raises(PipelineError, match=f"needs {reason}"):
         capacity_of(PretrainingMachine(fixed_capacity=True), objective, device=device)

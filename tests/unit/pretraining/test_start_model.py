@@ -1,4 +1,4 @@
-"""Pretraining that goes on from a model: the stage that imports it, the first weights, and what step 0 records."""
+"""Pretraining that continues from a model: its import, the first weights, and the validation at step 0."""
 
 import logging
 import shutil
@@ -19,7 +19,7 @@ from pipeline_src.pretraining import start_model
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 from tests.unit.pretraining.small import build_teacher, train_phase
 
-GOES_ON = {"init_from": "teacher", "eval_steps": 4, "learning_rate": 1e-3}
+CONTINUED = {"init_from": "teacher", "eval_steps": 4, "learning_rate": 1e-3}
 
 
 @pytest.fixture
@@ -31,17 +31,16 @@ def start(study: Path) -> Path:
     counts = dict.fromkeys(("train", "validation"), documents)
     write_json("data/tokens/manifest.json", {**manifest, "parts": counts})
     tensors = load_file("teacher/model.safetensors")
-    save_file({name: one for name, one in tensors.items() if "pooler" not in name}, "teacher/model.safetensors")
+    save_file({name: tensor for name, tensor in tensors.items() if "pooler" not in name}, "teacher/model.safetensors")
     return study / "teacher"
 
 
-def take(init_from: object = "teacher", architecture: str = "bert", longest: int = 32) -> None:
-    """Run the stage."""
+def run_stage(init_from: object = "teacher", architecture: str = "bert", length: int = 32) -> None:
     params = {"train_batch_size": 1, "learning_rate": 1, "warmup_steps": 0, "init_from": str(init_from)}
     start_model.run(
         pretrain=PretrainParams(steps=Steps(phase1=1, phase2=0), **params),
         model=ModelParams(architecture=architecture, num_hidden_layers=1, hidden_size=64),
-        examples=ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=longest)),
+        examples=ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=length)),
     )
 
 
@@ -50,13 +49,13 @@ def outputs() -> dict[str, str]:
     return {str(path): hash_file(path) for path in paths}
 
 
-def test_its_weights_its_sizes_and_random_ones_where_it_has_none(start, caplog):
-    take()
+def test_phase1_has_weights_and_sizes_of_start_model_else_random_ones(start, caplog):
+    run_stage()
     assert read_json("data/start_model/manifest.json") == {"parts": ["masked words"]}
     with caplog.at_level(logging.INFO):
-        train_phase("phase1", phase1=0, **GOES_ON)
-    (said,) = [record.message for record in caplog.records if "random weights" in record.message]
-    assert said.endswith("bert.pooler.dense, cls.seq_relationship")
+        train_phase("phase1", phase1=0, **CONTINUED)
+    (message,) = [record.message for record in caplog.records if "random weights" in record.message]
+    assert message.endswith("bert.pooler.dense, cls.seq_relationship")
     made, given = (load_file(f"{folder}/model.safetensors") for folder in ("models/pretrained/phase1", "teacher"))
     assert all(torch.equal(made[name], tensor) for name, tensor in given.items())
     assert read_json("models/pretrained/phase1/config.json")["num_hidden_layers"] == 2  # and not the study's 1
@@ -64,14 +63,14 @@ def test_its_weights_its_sizes_and_random_ones_where_it_has_none(start, caplog):
     assert "a pretrained model trained further on" in card and "| init_from | teacher |" in card
     pooler = made["bert.pooler.dense.weight"]
     assert 0.01 < pooler.std() < 0.03
-    train_phase("phase1", phase1=0, seed=2, **GOES_ON)
+    train_phase("phase1", phase1=0, seed=2, **CONTINUED)
     again = load_file("models/pretrained/phase1/model.safetensors")
     assert not torch.equal(again["bert.pooler.dense.weight"], pooler)
 
 
-def test_step_0_is_measured_by_source_and_a_stopped_training_ends_in_the_same_bytes(start):
-    take()
-    train_phase("phase1", phase1=9, **GOES_ON)
+def test_phase1_step_0_is_measured_by_source_and_stopped_training_has_same_bytes(start):
+    run_stage()
+    train_phase("phase1", phase1=9, **CONTINUED)
     expected, curve = outputs(), pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
     measured = curve.dropna(subset="validation_mlm_loss")
     assert measured["step"].tolist() == [0, 4, 8]
@@ -87,51 +86,50 @@ def test_step_0_is_measured_by_source_and_a_stopped_training_ends_in_the_same_by
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            train_phase("phase1", phase1=9, after_step=stopped, **GOES_ON)
-        train_phase("phase1", phase1=9, **GOES_ON)
+            train_phase("phase1", phase1=9, after_step=stopped, **CONTINUED)
+        train_phase("phase1", phase1=9, **CONTINUED)
         assert outputs() == expected
 
 
-def test_a_study_from_random_weights_has_an_empty_start_model(study):
-    take(NO_MODEL)
+def test_start_model_random_weights_gives_manifest_only(study):
+    run_stage(NO_MODEL)
     assert [path.name for path in Path("data/start_model").iterdir()] == ["manifest.json"]
 
 
-def test_the_discriminator_s_head_of_another_objective_is_left_out_and_named(start, caplog):
-    tensors = {name: one for name, one in load_file("teacher/model.safetensors").items() if "cls." not in name}
+def test_start_model_head_of_other_objective_is_left_out_and_logged(start, caplog):
+    tensors = {name: tensor for name, tensor in load_file("teacher/model.safetensors").items() if "cls." not in name}
     save_file(tensors | {"discriminator_predictions.dense.weight": torch.ones(2, 2)}, "teacher/model.safetensors")
-    take()
+    run_stage()
     assert "left out, no part of pretraining: discriminator_predictions.dense.weight" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"architecture": "roberta"}, "of another architecture than the study's: bert, not roberta"),
-        ({"longest": 64}, "the start model takes shorter sequences: 32 tokens, not 64"),
+        ({"length": 64}, "the start model takes shorter sequences: 32 tokens, not 64"),
         ({"init_from": "nowhere"}, "no model here: nowhere"),
     ],
 )
-def test_a_model_that_does_not_fit_is_one_clear_error(start, change, said):
-    with pytest.raises(PipelineError, match=said):
-        take(**change)
+def test_start_model_unfit_model_is_rejected(start, change, message):
+    with pytest.raises(PipelineError, match=message):
+        run_stage(**change)
     assert not Path("data/start_model").exists()
 
 
-def test_a_tokenizer_that_does_not_fit_the_weights_is_one_clear_error(start):
+def test_start_model_vocabulary_larger_than_weights_is_rejected(start):
     with open("teacher/vocab.txt", "a", encoding="utf-8") as file:
         file.write("more\n")
     with pytest.raises(PipelineError, match="the vocabulary has more entries than the model: 51 > 50"):
-        take()
+        run_stage()
 
 
-def test_an_added_entry_starts_with_the_mean_of_its_subwords(start):
-    """In place of an unused one, or as a further row; the other rows stay."""
-    take()
+def test_phase1_added_entry_has_the_mean_of_its_subwords(start):
+    run_stage()
     vocabulary = Path("data/vocabulary/vocab.txt").read_text(encoding="utf-8").split()
     save_tokenizer(Path("data/vocabulary"), [*vocabulary[:7], "new", *vocabulary[8:], "newer"], lowercase=True)
     write_json("data/vocabulary/extended.json", {"7": [8, 9], "50": [10, 11, 12]})
-    train_phase("phase1", phase1=0, **GOES_ON)
+    train_phase("phase1", phase1=0, **CONTINUED)
     made, given = (load_file(f"{folder}/model.safetensors") for folder in ("models/pretrained/phase1", "teacher"))
     for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
         assert len(made[name]) == 51 and torch.equal(made[name][8:50], given[name][8:])

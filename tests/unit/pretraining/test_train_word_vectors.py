@@ -1,4 +1,4 @@
-"""Word2Vec over a token store: gensim's own vectors, the same bits twice, and a folder that fine-tuning takes."""
+"""Word2Vec over a token store, as a model folder for fine-tuning."""
 
 import importlib
 import os
@@ -49,7 +49,7 @@ def run_in(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("method, sg", [("cbow", 0), ("skip_gram", 1)])
-def test_the_vectors_are_gensims(folder, method, sg):
+def test_learn_vectors_equal_gensim(folder, method, sg):
     store = TokenStore(folder / "data/tokens", "train")
     ours = stage.learn_vectors(store, ENTRIES, SMALL.model_copy(update={"method": method}), seed=3)
     bounds = store.sentences.tolist()
@@ -64,7 +64,7 @@ def test_the_vectors_are_gensims(folder, method, sg):
     assert not ours[:5].any() and np.abs(ours).max() > 0.01
 
 
-def test_the_same_bytes_in_another_process(run_in, folder, root):
+def test_train_word_vectors_same_bytes_in_another_process(run_in, folder, root):
     before = {path.name: path.read_bytes() for path in run_in.iterdir()}
     code = (
         "from pipeline_src.config.data import WordVectorsParams as P\n"
@@ -78,7 +78,7 @@ def test_the_same_bytes_in_another_process(run_in, folder, root):
 
 
 @pytest.mark.parametrize("bilstm", [False, True])
-def test_a_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
+def test_word_vectors_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
     config = load_config(run_in)
     task = BertForTask(config, "sequence", 3, bilstm=bilstm)
     load_weights(task, run_in, ("bert.embeddings.", "bert.encoder."))
@@ -88,17 +88,17 @@ def test_a_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
     table = task.bert.embeddings.word_embeddings.weight
     means = torch.stack([table[ids[:4]].mean(0), table[ids[4:]].mean(0)])
     layout = PackedBatch.of(starts, len(ids), 4)
-    rows = QueryRows.first(layout)
-    torch.testing.assert_close(task.bert.encode(ids, segments, layout, rows), means)
-    every = task.bert.encode(ids, segments, layout)
-    torch.testing.assert_close(every[[0, 4]], means)
-    torch.testing.assert_close(every[[1, 2, 3, 5, 6]], table[ids[[1, 2, 3, 5, 6]]])
+    queries = QueryRows.first(layout)
+    torch.testing.assert_close(task.bert.encode(ids, segments, layout, queries), means)
+    hidden = task.bert.encode(ids, segments, layout)
+    torch.testing.assert_close(hidden[[0, 4]], means)
+    torch.testing.assert_close(hidden[[1, 2, 3, 5, 6]], table[ids[[1, 2, 3, 5, 6]]])
     outputs = task(ids, segments, starts)
     outputs.square().sum().backward()
     assert outputs.shape == (2, 3) and table.grad[[2, 9, 8, 3, 7]].abs().sum(1).min() > 0
     if not bilstm:  # the order of the words is lost
-        turned = task(ids[[0, 2, 1, 3, 4, 5, 6]], segments, starts)
-        torch.testing.assert_close(turned, outputs)
+        reordered = task(ids[[0, 2, 1, 3, 4, 5, 6]], segments, starts)
+        torch.testing.assert_close(reordered, outputs)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,6 @@ def test_a_sequence_is_the_mean_of_its_tokens(run_in, bilstm):
         ("sst2", {}, None),
     ],
 )
-def test_two_texts_are_two_means_unless_an_lstm_reads_them(run_in, task, changes, expected):
-    """As GLUE's baseline, whose classifier reads u, v, |u - v| and u * v."""
+def test_choose_bi_encoder_word_vectors_of_two_texts(run_in, task, changes, expected):
+    """GLUE's baseline: the classifier reads u, v, |u - v| and u * v."""
     assert choose_bi_encoder(load_spec(task), FinetuneParams(**changes), load_config(run_in), None) == expected

@@ -1,4 +1,4 @@
-"""Validation figures, masked and left to right, against sums made one example at a time."""
+"""Validation metrics, compared with those of single examples."""
 
 import json
 
@@ -37,12 +37,17 @@ def store(tmp_path) -> TokenStore:
     return TokenStore(tmp_path, "validation")
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_figures(tmp_path, store, objective):
+@pytest.fixture
+def open_examples(tmp_path, store):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    examples = PretrainingExamples(
-        tmp_path / "index.npy", store, OBJECTIVES[objective], bert_templates(CLS, SEP), "none"
+    return lambda collator: PretrainingExamples(
+        tmp_path / "index.npy", store, collator, bert_templates(CLS, SEP), "none"
     )
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_measure_examples_metrics_equal_those_of_single_examples(open_examples, store, objective):
+    examples = open_examples(OBJECTIVES[objective])
     causal = objective == "clm"
     trained = load_objective(objective)(BertConfig(ENTRIES, 64, 1, 1, 128, 32, is_decoder=causal), "none")
     trained.init_weights(torch.Generator().manual_seed(0))
@@ -50,25 +55,24 @@ def test_figures(tmp_path, store, objective):
     unigram = unigram_cross_entropy(counts)
     figures = measure_examples(trained, examples, unigram, single_process(), max_predictions=64)  # several batches
 
-    losses, words, right = [], [], 0
+    losses, unseen, correct = [], [], 0
     for number in range(len(examples)):
         batch = examples.batch(np.asarray([number]))
         ids = torch.from_numpy(batch.ids)
         with torch.no_grad():
             hidden, _ = model.bert(ids, torch.zeros_like(ids), torch.tensor([0, len(ids)]))
-        for place, label in zip(batch.predicted, batch.labels, strict=True):
-            scores = model.cls["predictions"](hidden[place]).detach()
-            losses.append(F.cross_entropy(scores, torch.tensor(label)).item())
-            right += int(scores.argmax() == label)
-            compared = label != SEP if causal else batch.ids[place] == MASK
-            if compared:
-                words.append((losses[-1], -np.log((counts[label] + 1) / (counts.sum() + ENTRIES))))
+        for position, label in zip(batch.predicted, batch.labels, strict=True):
+            logits = model.cls["predictions"](hidden[position]).detach()
+            losses.append(F.cross_entropy(logits, torch.tensor(label)).item())
+            correct += int(logits.argmax() == label)
+            if label != SEP if causal else batch.ids[position] == MASK:
+                unseen.append((losses[-1], -np.log((counts[label] + 1) / (counts.sum() + ENTRIES))))
         if causal:
             assert batch.labels.tolist() == batch.ids[1:].tolist()
-    assert figures["predictions"] == len(losses) > len(words) > 0
+    assert figures["predictions"] == len(losses) > len(unseen) > 0
     assert figures["mlm_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert figures["mlm_accuracy"] == pytest.approx(right / len(losses))
-    mask_loss, unigram_loss = np.mean(words, axis=0)
+    assert figures["mlm_accuracy"] == pytest.approx(correct / len(losses))
+    mask_loss, unigram_loss = np.mean(unseen, axis=0)
     assert figures["mask_loss"] == pytest.approx(mask_loss, rel=1e-5)
     assert figures["unigram_loss"] == pytest.approx(unigram_loss, rel=1e-5)
     assert figures["gap"] == pytest.approx(unigram_loss - mask_loss, abs=1e-5)
@@ -76,25 +80,20 @@ def test_figures(tmp_path, store, objective):
 
 
 @pytest.mark.parametrize("processes", [2, 3, 40])
-def test_each_process_measures_its_share_in_as_many_batches(tmp_path, store, processes):
-    """As many, because each pass may gather weights; what does not count is measured for nothing."""
-    np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    examples = PretrainingExamples(tmp_path / "index.npy", store, OBJECTIVES["mlm"], bert_templates(CLS, SEP), "none")
+def test_shared_batches_processes_have_equally_many_and_cover_all(open_examples, processes):
+    examples = open_examples(OBJECTIVES["mlm"])
     world = [Distributed(rank, processes, torch.device("cpu")) for rank in range(processes)]
     shares = [list(shared_batches(examples, process, max_predictions=16)) for process in world]
     assert len({len(share) for share in shares}) == 1
     measured = np.concatenate([batch.examples for share in shares for batch, counts in share if counts])
     assert sorted(measured) == list(range(len(examples)))
-    alone = [batch.examples.tolist() for batch, _ in shared_batches(examples, single_process(), max_predictions=16)]
-    assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(alone)
+    single = [batch.examples.tolist() for batch, _ in shared_batches(examples, single_process(), max_predictions=16)]
+    assert sorted(batch.examples.tolist() for share in shares for batch, counts in share if counts) == sorted(single)
 
 
-def test_figures_of_a_diverged_model_and_of_words_that_are_all_shown_are_json(tmp_path, store):
-    np.save(tmp_path / "index.npy", document_pairs(store, 0, 6, PairRules(32, 0.1, 0.5, "none", 2), [1]))
-    shown = MLMCollator(
-        0.15, Masking(mask_ratio=0.0, random_ratio=0.0, keep_ratio=1.0), MASK, SPECIAL, np.zeros(ENTRIES, bool), 1
-    )
-    examples = PretrainingExamples(tmp_path / "index.npy", store, shown, bert_templates(CLS, SEP), "none")
+def test_measure_examples_diverged_model_and_visible_words_give_json(open_examples, store):
+    masking = Masking(mask_ratio=0.0, random_ratio=0.0, keep_ratio=1.0)
+    examples = open_examples(MLMCollator(0.15, masking, MASK, SPECIAL, np.zeros(ENTRIES, bool), 1))
     objective = load_objective("mlm")(BertConfig(ENTRIES, 64, 1, 1, 128, 32), "none")
     objective.init_weights(torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -25,6 +25,7 @@ from pipeline_src.tools.fill_mask import reading_masks
 from tests.sources import corpus_of
 
 KINDS = ["byte_bpe", "unigram"]
+CLEAN_BOOKS = "data/text/books/clean-text"
 TRICKY = [
     "The cat sat on the mat.", "  two  spaces\tand a tab ", "Naïve café, ﬁne №5!", "北京 is far", "", " ", "x", "don't",
     "the", " the", "a" * 300, "unseen 🦊 emoji", "</s> <s> [SEP] [CLS] <unk>",
@@ -115,9 +116,8 @@ def test_special_tokens_ids_are_those_of_roberta_and_albert(trained):
 def test_encoder_words_are_independent_and_bytes_decode_to_the_text(trained):
     for kind in KINDS:
         encoder = Encoder(load_tokenizer(trained / kind))
-        assert encoder.encode("the cat. the mat") == [
-            *encoder.encode("the"), *encoder.encode("cat."), *encoder.encode("the mat")
-        ]  # fmt: skip
+        words = ("the", "cat.", "the mat")
+        assert encoder.encode(" ".join(words)) == [number for word in words for number in encoder.encode(word)]
         special = {*read_templates(load_tokenizer(trained / kind)).special_ids, 0}
         assert not any(special & set(encoder.encode(text)) for text in TRICKY)  # none that is written becomes one
     bytes_ = load_tokenizer(trained / "byte_bpe")
@@ -128,9 +128,8 @@ def test_encoder_words_are_independent_and_bytes_decode_to_the_text(trained):
 
 
 def test_unigram_ids_equal_sentencepiece(root):
-    """Given our normalised text, on every line of the pages and on what normalisers treat in their own ways."""
     lines, params = sentences(root), VocabularyParams(kind="unigram", vocab_size=500)
-    peer = learn_model(count_chunks(lines, normalizer(True), longest=100), params)
+    peer = learn_model(count_chunks(lines, normalizer(True), max_length=100), params)
     tokenizer = build_tokenizer(pieces_of(peer), lowercase=True)
     for line in [*lines, *TRICKY]:
         assert Encoder(tokenizer).encode(line) == peer.encode(tokenizer.normalizer.normalize_str(line).strip()), line
@@ -139,9 +138,8 @@ def test_unigram_ids_equal_sentencepiece(root):
 @pytest.mark.parametrize("kind", KINDS)
 def test_mlm_collator_masks_no_special_tokens(trained, kind):
     tokenizer = load_tokenizer(trained / kind)
-    masked = MLMCollator.of(
-        tokenizer, 0.5, Masking(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0, unit="whole_word"), seed=1
-    )
+    masking = Masking(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0, unit="whole_word")
+    masked = MLMCollator.of(tokenizer, 0.5, masking, seed=1)
     ids, _ = read_templates(tokenizer).single.apply(Encoder(tokenizer).encode("the tokens of a batch laid end to end"))
     ids = np.array(ids)
     masked_ids, positions = masked.apply(ids, np.array([len(ids)]), np.array([0]))
@@ -159,10 +157,8 @@ def test_train_tokenizer_vocabulary_too_small_is_rejected(trained, monkeypatch):
         VocabularyParams(kind="byte_bpe", vocab_size=200)
     with pytest.raises(ValidationError, match="is only for kind: wordpiece"):
         VocabularyParams(kind="unigram", vocab_size=200, unused=3)
-    texts = [Document("wikipedia:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))]
-    write_manifest(
-        trained / "data/text/books/clean-text", [write_shard(trained / "data/text/books/clean-text/x.jsonl", texts)], {}
-    )
+    texts, folder = [Document("wikipedia:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))], CLEAN_BOOKS
+    write_manifest(trained / folder, [write_shard(trained / folder / "x.jsonl", texts)], {})
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
         run("unigram", vocab_size=100, min_frequency=1)
 
@@ -171,6 +167,6 @@ def test_measure_byte_bpe_long_words_are_covered(tmp_path):
     params = VocabularyParams(kind="byte_bpe", vocab_size=300)
     (tmp_path / "runs").mkdir()
     words, dropped, texts = WordCounts(tmp_path / "runs"), Counter(), ["a few words " + "x" * 200] * 3
-    words.add(train.LEARNERS["byte_bpe"].count(params)(texts, dropped=dropped))
-    train.LEARNERS["byte_bpe"].learn(tmp_path, words, texts, params)
+    words.add(train.word_counter(params)(texts, dropped=dropped))
+    train.LEARNERS["byte_bpe"](tmp_path, words, texts, params)
     assert dropped[TOO_LONG] == 3 and train.measure(tmp_path, words, dropped[TOO_LONG])["coverage"] == 1

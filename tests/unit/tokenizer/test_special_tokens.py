@@ -20,7 +20,6 @@ BERT = build_tokenizer([*SPECIAL_TOKENS, "a", "b", "##c"], lowercase=True)
 
 
 def roberta() -> Tokenizer:
-    """``<s> A </s></s> B </s>``, all of one segment."""
     entries = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
     tokenizer = Tokenizer(BPE({piece: number for number, piece in enumerate(entries)}, [], unk_token="<unk>"))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
@@ -73,7 +72,7 @@ def test_is_continuation_wordpiece_prefix():
     assert [kind.spelt(piece) for piece in ("a", "##c")] == ["a", "c"]
 
 
-def test_pipeline_src_only_tokenizer_spells_special_tokens(root):
+def test_pipeline_src_spells_special_tokens_only_in_tokenizer(root):
     spelt = re.compile(r"\[CLS\]|\[SEP\]|##(?! )")
     violations = []
     for path in sorted((root / "pipeline_src").rglob("*.py")):

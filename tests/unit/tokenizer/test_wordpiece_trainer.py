@@ -1,7 +1,5 @@
 """Learning WordPiece vocabularies from counts of words."""
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,27 +48,14 @@ def test_learn_vocabulary_merges_most_frequent_pairs_first():
     assert {"low", "newest", "widest"} <= set(pieces)
 
 
-def test_learn_vocabulary_random_words_equal_recounting_every_merge():
-    rng = random.Random(3)
-    words = {"".join(rng.choices("abc", k=rng.randint(1, 7))): rng.randint(1, 9) for _ in range(60)}
-    pieces = learn_vocabulary(words, 5 + 6 + 40, 3, 1)
-    assert pieces == learn_by_recounting(words, 5 + 6 + 40)
-    assert len(pieces) == 51
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
-    st.dictionaries(st.text("ab", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12),
+    st.dictionaries(st.text("abc", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=20),
     st.integers(1, 4),
 )
-def test_learn_vocabulary_repeated_letters_equal_recounting_every_merge(words, min_count):
-    """Overlapping pairs (aaa), pairs side by side (abab), one piece from two splits."""
+def test_learn_vocabulary_equals_recounting_every_merge(words, min_count):
+    """With overlapping pairs (aaa), adjacent pairs (abab), one piece from two splits."""
     assert learn_vocabulary(words, 60, 26, min_count) == learn_by_recounting(words, 60, min_count)
-
-
-@given(st.permutations(sorted(WORDS.items())))
-def test_learn_vocabulary_same_for_any_order_of_words(order):
-    assert learn_vocabulary(dict(order), 40, 26, 1) == learn_vocabulary(WORDS, 40, 26, 1)
 
 
 def test_learn_vocabulary_short_text_gives_fewer_entries():
@@ -109,9 +94,9 @@ def test_learn_vocabulary_emoji_is_one_character():
     assert "😀😀" in learn_vocabulary({"😀😀": 3}, 100, 26, 1)
 
 
-def test_learn_vocabulary_same_for_any_block_size(monkeypatch):
-    expected = learn_vocabulary(WORDS, 40, 26, 1)
-    monkeypatch.setattr("pipeline_src.tokenizer.wordpiece_trainer.BLOCK", 2)
+def test_learn_vocabulary_same_for_any_order_and_block_size(monkeypatch):
+    expected = learn_vocabulary(dict(reversed(WORDS.items())), 40, 26, 1)
+    monkeypatch.setattr("pipeline_src.tokenizer.wordpiece_trainer.WORDS_PER_BLOCK", 2)
     assert learn_vocabulary(WORDS, 40, 26, 1) == expected
 
 
