@@ -13,7 +13,7 @@ from pipeline_src.config.finetune import Frozen
 from pipeline_src.finetuning.feature_based import LAYER_MIXES, LSTM_WIDTH, FrozenLayers
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.models.attention import PackedBatch
-from pipeline_src.models.bert import Bert, BertConfig, initialise
+from pipeline_src.models.bert import BertConfig, initialise
 from pipeline_src.training.optimizers import make_optimizer
 
 CONFIG = BertConfig(60, 32, 5, 2, 64, 32)
@@ -37,17 +37,6 @@ def build(head: str, outputs: int, frozen: str, config: BertConfig = CONFIG) -> 
 
 def test_layer_mixes_equal_names_of_params():
     assert tuple(LAYER_MIXES) == get_args(Frozen) == tuple(LAYERS)
-
-
-def test_hidden_states_begin_with_embeddings_and_end_with_encoding():
-    bert = Bert(CONFIG).eval()
-    initialise(bert, torch.Generator().manual_seed(0))
-    layout = PackedBatch.of(STARTS, 14)
-    states = bert.hidden_states(IDS, SEGMENTS, layout)
-    assert len(states) == 6
-    assert torch.equal(states[0], bert.embeddings(IDS, SEGMENTS, layout))
-    assert torch.equal(states[-1], bert.encode(IDS, SEGMENTS, layout))
-    assert torch.equal(states[-1], bert(IDS, SEGMENTS, STARTS)[0])
 
 
 @pytest.mark.parametrize("name", LAYER_MIXES)
@@ -97,19 +86,6 @@ def test_frozen_encoder_has_no_dropout():
     first, again = (model.frozen(model.bert, IDS, SEGMENTS, layout, np.array([5, 1, 8])) for _ in range(2))
     assert torch.equal(first, again)
     assert BertForTask(CONFIG, "token", 4).train().bert.training
-
-
-def test_frozen_layers_weights_sum_to_one_and_are_learned():
-    part = FrozenLayers("weighted_all", 5, 8)
-    draw = torch.Generator().manual_seed(0)
-    states = [torch.randn(20, 8, generator=draw) for _ in range(5)]
-    optimizer = torch.optim.Adam([part.weights], 0.1)
-    for _ in range(100):
-        optimizer.zero_grad()
-        (part.mix(states) - states[3]).square().mean().backward()
-        optimizer.step()
-    weights = part.weights.detach().softmax(0)
-    assert weights.sum() == pytest.approx(1) and weights.argmax() == 3 and weights[3] > 0.9
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class Study:
         self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, *_ = self.trainer.train("random", next(grid_points(recipe)))
         files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
-        return {file.row: self.trainer.predict(self.model, file) for file in files}
+        return {file.name: self.trainer.predict(self.model, file) for file in files}
 
     def main_score(self, row: str, examples: list[Any], predictions: list[dict[str, Any]]) -> tuple[float, float]:
         """Main metric and the majority baseline, in percent."""

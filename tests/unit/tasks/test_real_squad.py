@@ -68,17 +68,6 @@ def test_gold_tokens_real_squad_span_is_restored_or_counted(examples, features, 
     assert features.counts == {squad.INSIDE_A_WORD: 67, squad.TOO_LONG: 9}
 
 
-def test_squad_features_real_labels_restore_answers(examples, features):
-    """Every first answer is whole in some window, and reads there as in the file unless counted."""
-    exact = {}
-    for item, owner in enumerate(features.example.tolist()):
-        label = features.labels[item] + features.cu_seqlens[item]
-        if features.labels[item, 0]:
-            text = examples[owner].context[features.offsets[label[0], 0] : features.offsets[label[1], 1]]
-            exact[owner] = text == examples[owner].answers[0].text
-    assert Counter(exact.values()) == {True: 10_503, False: 67}
-
-
 def test_squad_features_real_token_starts_answer_in_one_window_only(examples, features):
     owners = np.repeat(features.example, np.diff(features.cu_seqlens))
     tokens = (owners * 100_000 + features.offsets[:, 0]) * 100_000 + features.offsets[:, 1]
