@@ -59,12 +59,44 @@ class QuestionAnswering(Task[Question]):
 
     @property
     def num_outputs(self) -> int:
-        """A start logit and an end logit per token."""
         return 2
 
-    def features(self, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one item per window of a question's context; see ``window_features``."""
-        return window_features(self.spec.name, examples, tokenizer, max_length)
+    def features(self, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> SpanFeatures:
+        """Make windows of at most ``max_length`` tokens: [CLS] question [SEP] part of the context [SEP].
+
+        The label of a window is its first gold answer, or (0, 0), the [CLS] token, if that is not entirely inside.
+        """
+        if tokenizer.truncation or tokenizer.padding:
+            raise PipelineError(
+                "the tokenizer cuts or pads texts", tokenizer.truncation or tokenizer.padding,
+                where=f"task {self.spec.name}",
+                hint="set truncation and padding to null in the model folder's tokenizer.json",
+            )  # fmt: skip
+        template = read_templates(tokenizer).pair
+        before = len(template.special_ids[0]) + len(template.special_ids[1])  # special tokens before the context
+        max_question = min(MAX_QUESTION_TOKENS, (max_length - template.size) // 2)
+        counts: Counter[str] = Counter()
+        questions: list[np.ndarray] = []
+        for encoding in _encodings(tokenizer, [example.question for example in examples]):
+            questions.append(np.array(encoding.ids[:max_question], np.int32))
+            if len(encoding.ids) > max_question:
+                counts[QUESTION_CUT if max_question == MAX_QUESTION_TOKENS else QUESTION_CUT_MORE] += 1
+        texts = list(dict.fromkeys(example.context for example in examples))  # several questions share a context
+        contexts = {
+            text: (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+            for text, encoding in zip(texts, _encodings(tokenizer, texts), strict=True)
+        }
+        windows: list[ContextWindow] = []
+        for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
+            offsets = contexts[example.context][1]
+            counts[EMPTY_CONTEXT] += not len(offsets)
+            counts[SHORT_CONTEXT] += 0 < len(offsets) < len(question)
+            room = max_length - len(question) - template.size
+            windows += _windows(index, example, offsets, room, len(question) + before, counts)
+        counts = +counts
+        for reason, count in sorted(counts.items()):
+            log.info("%s: %d of %d questions: %s", self.spec.name, count, len(examples), reason)
+        return _lay_out(windows, examples, questions, contexts, template, dict(sorted(counts.items())))
 
     def predict(self, examples: Sequence[Question], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
         """Make predictions from the start and end logits of every token, float [tokens, 2].
@@ -222,43 +254,6 @@ class ContextWindow:
     first: int
     last: int
     label: tuple[int, int]
-
-
-def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> SpanFeatures:
-    """Make windows of at most ``max_length`` tokens: [CLS] question [SEP] part of the context [SEP].
-
-    The label of a window is its first gold answer, or (0, 0), the [CLS] token, if the answer is not entirely inside.
-    """
-    if tokenizer.truncation or tokenizer.padding:
-        raise PipelineError(
-            "the tokenizer cuts or pads texts by itself", tokenizer.truncation or tokenizer.padding,
-            where=f"task {task}", hint="set truncation and padding to null in the model folder's tokenizer.json",
-        )  # fmt: skip
-    template = read_templates(tokenizer).pair
-    before = len(template.special_ids[0]) + len(template.special_ids[1])  # special tokens before the context
-    max_question = min(MAX_QUESTION_TOKENS, (max_length - template.size) // 2)
-    counts: Counter[str] = Counter()
-    questions: list[np.ndarray] = []
-    for encoding in _encodings(tokenizer, [example.question for example in examples]):
-        questions.append(np.array(encoding.ids[:max_question], np.int32))
-        if len(encoding.ids) > max_question:
-            counts[QUESTION_CUT if max_question == MAX_QUESTION_TOKENS else QUESTION_CUT_MORE] += 1
-    texts = list(dict.fromkeys(example.context for example in examples))  # several questions share a context
-    contexts = {
-        text: (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
-        for text, encoding in zip(texts, _encodings(tokenizer, texts), strict=True)
-    }
-    windows: list[ContextWindow] = []
-    for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        offsets = contexts[example.context][1]
-        counts[EMPTY_CONTEXT] += not len(offsets)
-        counts[SHORT_CONTEXT] += 0 < len(offsets) < len(question)
-        room = max_length - len(question) - template.size
-        windows += _windows(index, example, offsets, room, len(question) + before, counts)
-    counts = +counts
-    for reason, count in sorted(counts.items()):
-        log.info("%s: %d of %d questions: %s", task, count, len(examples), reason)
-    return _lay_out(windows, examples, questions, contexts, template, dict(sorted(counts.items())))
 
 
 def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]:

@@ -76,9 +76,45 @@ class Tagging(Task[TaggedSentence]):
     def num_outputs(self) -> int:
         return len(self.spec.labels)
 
-    def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one item per window of a document; see ``window_features``."""
-        return window_features(self.spec.name, self.spec.labels, examples, tokenizer, max_length)
+    def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> TokenFeatures:
+        """Make windows of at most ``max_length`` tokens: [CLS] earlier sentences, without tags; sentences [SEP].
+
+        Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of
+        one document. Every word's tag is predicted once, at its first token: a word without tokens is read as [UNK], a
+        word longer than a window is truncated, and a sentence longer than a window is split between words.
+        """
+        template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
+        unknown = kind.id_of(tokenizer, kind.unk)
+        room = max_length - template.size
+        counts: Counter[str] = Counter()
+        parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
+        ids: list[int] = []
+        word: list[int] = []
+        cu_seqlens, first_examples = [0], []
+        for _, document in groupby(parts, lambda part: examples[part.example].document):
+            for context, tagged in _windows(list(document), room):
+                inner = [token for part in (*context, *tagged) for tokens in part.words for token in tokens]
+                ids += template.apply(inner)[0]
+                word += [-1] * (len(template.special_ids[0]) + sum(part.tokens for part in context))
+                for part in tagged:
+                    for number, tokens in enumerate(part.words, start=part.first):
+                        word += [number] + [-1] * (len(tokens) - 1)
+                word += [-1] * len(template.special_ids[1])
+                cu_seqlens.append(len(ids))
+                first_examples.append(tagged[0].example)
+        for reason, count in sorted((+counts).items()):
+            log.info("%s: %d %s", self.spec.name, count, reason)
+        word_index = np.array(word, np.int64)
+        tags = np.array([self.spec.labels.index(tag) for example in examples for tag in example.tags], np.int64)
+        return TokenFeatures(
+            ids=np.array(ids, np.int32),
+            segments=np.zeros(len(ids), np.int8),
+            cu_seqlens=np.array(cu_seqlens, np.int64),
+            labels=np.where(word_index >= 0, tags[word_index], NO_TAG),
+            example=np.array(first_examples, np.int64),
+            counts=dict(sorted((+counts).items())),
+            word=word_index,
+        )
 
     def predict(
         self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
@@ -160,49 +196,6 @@ class SentencePart:
     @property
     def tokens(self) -> int:
         return sum(map(len, self.words))
-
-
-def window_features(
-    task: str, labels: Sequence[str], examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int
-) -> TokenFeatures:
-    """Make windows of at most ``max_length`` tokens: [CLS] earlier sentences, without tags; sentences with tags [SEP].
-
-    Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of one
-    document. Every word's tag is predicted once, at its first token: a word without tokens is read as [UNK], a word
-    longer than a window is truncated, and a sentence longer than a window is split between words.
-    """
-    template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
-    unknown = kind.id_of(tokenizer, kind.unk)
-    room = max_length - template.size
-    counts: Counter[str] = Counter()
-    parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
-    ids: list[int] = []
-    word: list[int] = []
-    cu_seqlens, first_examples = [0], []
-    for _, document in groupby(parts, lambda part: examples[part.example].document):
-        for context, tagged in _windows(list(document), room):
-            inner = [token for part in (*context, *tagged) for tokens in part.words for token in tokens]
-            ids += template.apply(inner)[0]
-            word += [-1] * (len(template.special_ids[0]) + sum(part.tokens for part in context))
-            for part in tagged:
-                for number, tokens in enumerate(part.words, start=part.first):
-                    word += [number] + [-1] * (len(tokens) - 1)
-            word += [-1] * len(template.special_ids[1])
-            cu_seqlens.append(len(ids))
-            first_examples.append(tagged[0].example)
-    for reason, count in sorted((+counts).items()):
-        log.info("%s: %d %s", task, count, reason)
-    word_index = np.array(word, np.int64)
-    tags = np.array([labels.index(tag) for example in examples for tag in example.tags], np.int64)
-    return TokenFeatures(
-        ids=np.array(ids, np.int32),
-        segments=np.zeros(len(ids), np.int8),
-        cu_seqlens=np.array(cu_seqlens, np.int64),
-        labels=np.where(word_index >= 0, tags[word_index], NO_TAG),
-        example=np.array(first_examples, np.int64),
-        counts=dict(sorted((+counts).items())),
-        word=word_index,
-    )
 
 
 def _word_tokens(

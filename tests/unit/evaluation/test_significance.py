@@ -108,10 +108,10 @@ def test_compare_accuracy_equals_binomial_test():
     gold = np.ones(100, int)
     ours, theirs = gold.copy(), gold.copy()
     ours[:5], theirs[5:25] = 0, 0  # 5 right for them alone, 20 for us alone
-    found = judged("accuracy", gold, [ours], [theirs])
-    assert found.difference == pytest.approx(15) and found.significant
-    assert found.p == pytest.approx(binomtest(20, 25).pvalue)
-    low, high = found.interval
+    outcome = judged("accuracy", gold, [ours], [theirs])
+    assert outcome.difference == pytest.approx(15) and outcome.significant
+    assert outcome.p == pytest.approx(binomtest(20, 25).pvalue)
+    low, high = outcome.interval
     assert 4 < low < 15 < high < 26
 
 
@@ -143,9 +143,9 @@ def test_compare_equal_systems_false_positive_rate_is_5_percent(monkeypatch):
 def test_compare_examples_needed_give_80_percent_power():
     rng, gold = np.random.default_rng(0), np.resize([0, 1], 200)
     ours, theirs = (np.where(np.arange(200) % step, gold, 1 - gold) for step in (5, 4))
-    found = judged("accuracy", gold, [ours], [theirs])
-    assert not found.significant and found.difference == pytest.approx(5)
-    gold, significant = np.resize(gold, found.examples_needed), 0
+    outcome = judged("accuracy", gold, [ours], [theirs])
+    assert not outcome.significant and outcome.difference == pytest.approx(5)
+    gold, significant = np.resize(gold, outcome.examples_needed), 0
     for _ in range(200):
         ours, theirs = (np.where(rng.random(len(gold)) < right, gold, 1 - gold) for right in (0.8, 0.75))
         significant += judged("accuracy", gold, [ours], [theirs]).significant
@@ -164,8 +164,8 @@ def test_compare_scores_are_means_over_seeds():
 def test_compare_different_numbers_of_runs_compares_means():
     runs = [[1] * right + [0] * (100 - right) for right in (60, 60, 60, 50, 70)]
     units = make_units(METRICS["accuracy"]([1] * 100, runs), [3, 2], [None] * 100)
-    found = compare(units, resampled_values(units, 1), 100, 2)
-    assert found.difference == 0.0 and found.p == 1.0 and not found.significant
+    outcome = compare(units, resampled_values(units, 1), 100, 2)
+    assert outcome.difference == 0.0 and outcome.p == 1.0 and not outcome.significant
 
 
 @pytest.mark.parametrize("metric", ["matthews", "f1", "pearson", "spearman"])

@@ -69,13 +69,13 @@ def rows(features: Features) -> list[tuple[int, tuple[int, ...], tuple[int, ...]
 
 def test_find_words_skips_stop_words_digits_and_punctuation(words):
     features = features_of(words)
-    found = find_words(features, words.tokenizer)
+    result = find_words(features, words.tokenizer)
     spelt = [
         "".join(words.tokenizer.id_to_token(int(i)).removeprefix("##") for i in features.ids[first : first + pieces])
-        for first, pieces in zip(found.first, found.subwords, strict=True)
+        for first, pieces in zip(result.first, result.subwords, strict=True)
     ]
     assert spelt == "ba de fi goqs ku la mi ru baqs deqs fi go ku la mi ru".split()
-    assert found.text.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert result.text.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
     assert {"the", "of", "herself"} <= STOP_WORDS
 
 
@@ -83,11 +83,11 @@ def test_find_words_skips_stop_words_digits_and_punctuation(words):
 def test_find_candidates_single_token_word_equals_mlm_predictions(words, positions, monkeypatch):
     words = replace(words, mlm=random_model(len(PIECES), positions))
     features = features_of(words, [(text, other) for text, other in TEXTS if len(other) < 12])
-    found, tokenizer = find_words(features, words.tokenizer), words.tokenizer
-    candidates, counts = find_candidates(features, found, words)
+    result, tokenizer = find_words(features, words.tokenizer), words.tokenizer
+    candidates, counts = find_candidates(features, result, words)
     allowed = torch.tensor([entry.isalpha() for entry in PIECES])
-    for number in np.flatnonzero(found.subwords == 1):
-        start, length, first = (int(getattr(found, name)[number]) for name in ("start", "length", "first"))
+    for number in np.flatnonzero(result.subwords == 1):
+        start, length, first = (int(getattr(result, name)[number]) for name in ("start", "length", "first"))
         text = features.ids[start : start + length].tolist()
         masked = [*text[: first - start], tokenizer.token_to_id("[MASK]"), *text[first - start + 1 :]]
         ids = [2, *masked, 3, *text, 3] if 2 * length + 3 <= positions else [2, *masked, 3]
@@ -99,7 +99,7 @@ def test_find_candidates_single_token_word_equals_mlm_predictions(words, positio
         assert counts[number] == NUM_CANDIDATES and candidates[number].tolist() == expected.tolist()
     monkeypatch.setattr(augmentation, "BATCH_TOKENS", 24)
     monkeypatch.setattr(augmentation, "BATCH_WORDS", 1)
-    assert np.array_equal(find_candidates(features, found, words)[0], candidates)
+    assert np.array_equal(find_candidates(features, result, words)[0], candidates)
 
 
 def test_find_candidates_word_of_several_subwords_equals_nearest_vectors(words):
@@ -107,10 +107,10 @@ def test_find_candidates_word_of_several_subwords_equals_nearest_vectors(words):
     vectors[[PIECES.index("la"), PIECES.index("mi")]] = 0  # which the text did not hold
     words = replace(words, vectors=vectors)
     features = features_of(words)
-    found = find_words(features, words.tokenizer)
-    candidates, counts = find_candidates(features, found, words)
-    for number in np.flatnonzero(found.subwords > 1):
-        own = features.ids[found.first[number] : found.first[number] + found.subwords[number]]
+    result = find_words(features, words.tokenizer)
+    candidates, counts = find_candidates(features, result, words)
+    for number in np.flatnonzero(result.subwords > 1):
+        own = features.ids[result.first[number] : result.first[number] + result.subwords[number]]
         mean = sum(vectors[int(piece)] for piece in own) / len(own)
         near = sorted(
             (entry for entry in range(len(PIECES)) if PIECES[entry].isalpha() and vectors[entry].any()),
@@ -118,7 +118,7 @@ def test_find_candidates_word_of_several_subwords_equals_nearest_vectors(words):
         )
         assert counts[number] == NUM_CANDIDATES and candidates[number].tolist() == near[:NUM_CANDIDATES]
     words.vectors[:] = 0
-    assert not find_candidates(features, found, words)[1][found.subwords > 1].any()
+    assert not find_candidates(features, result, words)[1][result.subwords > 1].any()
 
 
 def test_augment_changes_one_text_and_only_replaceable_words(words):

@@ -130,7 +130,7 @@ def test_layer_imitation_equals_plain_loops():
     teacher, student = random_model(sizes(4, 12), 2, 1).eval(), random_model(sizes(2, 8), 2, 2)
     fit = torch.nn.Linear(8, 12).double()
     objective = LayerImitation(student.bert, fit, teacher.bert)
-    found, counts = objective(BATCH), objective.loss_counts(BATCH.workload)
+    result, counts = objective(BATCH), objective.loss_counts(BATCH.workload)
     scores = states = 0.0
     for first, end in zip(STARTS[:-1].tolist(), STARTS[1:].tolist(), strict=True):
         own_cu, ids = torch.tensor([0, end - first]), IDS[first:end]
@@ -150,10 +150,10 @@ def test_layer_imitation_equals_plain_loops():
                 )
         for layer in range(3):
             states += (fit(own[layer]) - theirs[2 * layer]).square().sum().item()
-    assert found["scores"].loss.item() == pytest.approx(scores, rel=1e-5)
-    assert found["states"].loss.item() == pytest.approx(states, rel=1e-5)
+    assert result["scores"].loss.item() == pytest.approx(scores, rel=1e-5)
+    assert result["states"].loss.item() == pytest.approx(states, rel=1e-5)
     assert counts == {"scores": 2 * (16 + 4 + 9), "states": 12 * 9}
-    sum(term.loss for term in found.values()).backward()
+    sum(term.loss for term in result.values()).backward()
     assert student.bert.encoder.layer[0].attention["self"].query.weight.grad.any()
     assert all(parameter.grad is None for parameter in teacher.parameters())
     assert not any("pooler" in name or "teacher" in name for name, _ in objective.named_parameters())

@@ -59,9 +59,9 @@ def test_frozen_layers_mix_layers_of_paper(name: str):
 )
 def test_bert_for_task_frozen_encoder_output_shape(name: str, head: str, outputs: int, rows: int):
     model = build(head, outputs, name).eval()
-    found = model(IDS, SEGMENTS, STARTS)
-    assert found.shape == (rows, outputs)
-    torch.testing.assert_close(found[:1], model(IDS[:5], SEGMENTS[:5], STARTS[:2])[:1], rtol=1e-5, atol=1e-6)
+    result = model(IDS, SEGMENTS, STARTS)
+    assert result.shape == (rows, outputs)
+    torch.testing.assert_close(result[:1], model(IDS[:5], SEGMENTS[:5], STARTS[:2])[:1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["last", "weighted_all", "concat_last_four"])

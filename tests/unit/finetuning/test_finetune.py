@@ -115,13 +115,13 @@ def test_finetune_saved_model_is_loaded_by_transformers_with_equal_outputs(study
 
 @pytest.mark.parametrize("task", ["stsb", "rte", "sst2"])
 def test_finetune_two_towers_changes_pair_tasks_only(study, task):
-    found = []
+    result = []
     for pair_head in ("cross_encoder", "bi_encoder"):
         fine_tune(task, wanted=params().model_copy(update={"pair_head": pair_head}))
-        found.append(
+        result.append(
             (predicted(task, task), read_json(f"models/finetuned/{task}/1/kept-model/config.json")["architectures"])
         )
-    (cross_encoder, _), (bi_encoder, classes) = found
+    (cross_encoder, _), (bi_encoder, classes) = result
     assert (cross_encoder == bi_encoder) is (task == "sst2")
     assert classes == (["BertForSequenceClassification"] if task == "sst2" else ["BertModel"])
     assert len(predicted(f"{task}.test", task)) > 1
@@ -155,8 +155,8 @@ def test_load_task_teacher_first_last_pooling_is_restored(study):
         folder, "sequence", 2, load_config(folder), load_tokenizer(folder), torch.device("cpu"), layers=False
     )
     trainer, data = task_trainer(folder), TaskData(load_spec("sst2"), folder, 64)
-    found = [row["prediction"] for row in trainer.predict(teacher, data.eval_set("sst2"))]
-    assert found == [row["prediction"] for row in predicted("sst2")]
+    result = [row["prediction"] for row in trainer.predict(teacher, data.eval_set("sst2"))]
+    assert result == [row["prediction"] for row in predicted("sst2")]
 
 
 def test_finetune_repeats_bytes_and_other_seed_differs(study):
@@ -307,9 +307,9 @@ def test_task_trainer_trains_after_predicting_same_lengths(study, architecture):
 def test_finetune_run_json_records_kept_epoch(study):
     for select in ("last", "best"):
         fine_tune(wanted=params(epochs=3, select=select))
-        found = read_json("results/predictions/sst2/1/predicted/run.json")
-        assert found["recipe"]["select"] == select
-        assert all(run["kept_epoch"] in ((3,) if select == "last" else (1, 2, 3)) for run in found["runs"])
+        result = read_json("results/predictions/sst2/1/predicted/run.json")
+        assert result["recipe"]["select"] == select
+        assert all(run["kept_epoch"] in ((3,) if select == "last" else (1, 2, 3)) for run in result["runs"])
 
 
 def test_task_trainer_reinit_layers_resets_top_blocks_and_pooler(make_study, monkeypatch):
@@ -336,8 +336,8 @@ def test_task_trainer_untrained_pooler_is_reset_with_message(study, caplog):
         save_file(tensors, file)
         caplog.clear()
         with caplog.at_level("INFO"):
-            found = task_trainer(file.parent).pretrained().bert.pooler.dense.weight
-        assert torch.equal(found, tensors[name]) is is_kept
+            result = task_trainer(file.parent).pretrained().bert.pooler.dense.weight
+        assert torch.equal(result, tensors[name]) is is_kept
         assert ("has a pooler that was not trained" in caplog.text) is not is_kept
 
 

@@ -46,7 +46,7 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     scored = scores.table()[0]
     systems = points[-1]["systems"]
     assert systems["pretrained"] == {"score": scored["mean"], "interval": scored["interval"]}
-    assert all(found["score"] == scored["baselines"][name]["score"] for name, found in list(systems.items())[1:])
+    assert all(result["score"] == scored["baselines"][name]["score"] for name, result in list(systems.items())[1:])
     task = make_task(spec)
     training, dev = (task.read(f"data/tasks/sst2/{name}.tsv", row) for name, row in (("train", None), ("dev", "sst2")))
     expected = task.score("sst2", dev, predict(spec, labelled_part("sst2", 3, training, 40), dev))["accuracy"]
@@ -57,9 +57,9 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
 def test_training_part_has_features_of_its_examples(study, task):
     data = TaskData(load_spec(task), Path("models/pretrained/phase2"), 32)
     part = labelled_part(task, "1", data.task.read(data.folder / data.spec.train), 25)
-    expected, found = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
+    expected, result = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
     assert len(part) == 25 and data.num_training_examples > 500
-    assert found.ids.tolist() == expected.ids.tolist() and found.labels.tolist() == expected.labels.tolist()
+    assert result.ids.tolist() == expected.ids.tolist() and result.labels.tolist() == expected.labels.tolist()
 
 
 def test_labelled_part_smaller_is_subset_and_other_seed_differs():

@@ -49,10 +49,10 @@ def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study):
         examples = task.read(study / "data/tasks/ner" / eval_set.file, row)
         file = Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl")
         lines = file.read_text(encoding="utf-8").splitlines()
-        found = task.score(row, examples, [json.loads(line) for line in lines])
-        assert found["entity_f1"] > 40
+        result = task.score(row, examples, [json.loads(line) for line in lines])
+        assert result["entity_f1"] > 40
         if row == "ner":
-            assert found == pytest.approx(best["dev"])
+            assert result == pytest.approx(best["dev"])
     transformers = pytest.importorskip("transformers")
     _, info = transformers.BertForTokenClassification.from_pretrained(
         "models/finetuned/ner/1/kept-model", num_labels=9, output_loading_info=True

@@ -263,10 +263,10 @@ CONLLU = """# global.columns = ID FORM LEMMA UPOS
 
 def test_read_sentences_docstart_separates_documents_and_blank_line_sentences(tmp_path: Path):
     for text in (CONLL, CONLL.replace(" ", "\t"), CONLL.replace("\n", "\r\n"), f"\ufeff{CONLL}\n\n"):
-        found = read_sentences(NER, write(tmp_path / "train.txt", text))
-        assert [(e.id, e.document) for e in found] == [("0", 1), ("1", 1), ("2", 2)]
-        assert [e.words for e in found] == [("EU", "#"), ("Peter", "Blackburn"), (".",)]
-        assert [e.tags for e in found] == [("B-ORG", "O"), ("B-PER", "I-PER"), ("O",)]
+        result = read_sentences(NER, write(tmp_path / "train.txt", text))
+        assert [(e.id, e.document) for e in result] == [("0", 1), ("1", 1), ("2", 2)]
+        assert [e.words for e in result] == [("EU", "#"), ("Peter", "Blackburn"), (".",)]
+        assert [e.tags for e in result] == [("B-ORG", "O"), ("B-PER", "I-PER"), ("O",)]
 
 
 def test_read_sentences_word_keeps_unicode_spaces(tmp_path: Path):
@@ -277,9 +277,9 @@ def test_read_sentences_word_keeps_unicode_spaces(tmp_path: Path):
 
 def test_read_sentences_conllu_counts_skipped_lines(tmp_path: Path):
     counts: Counter[str] = Counter()
-    found = read_sentences(POS, write(tmp_path / "dev.conllu", CONLLU), counts=counts)
-    assert [(e.document, e.words) for e in found] == [(1, ("do", "n't", "New York")), (1, ("#",)), (2, ("yes",))]
-    assert [e.tags for e in found] == [("AUX", "PART", "PROPN"), ("SYM",), ("INTJ",)]
+    result = read_sentences(POS, write(tmp_path / "dev.conllu", CONLLU), counts=counts)
+    assert [(e.document, e.words) for e in result] == [(1, ("do", "n't", "New York")), (1, ("#",)), (2, ("yes",))]
+    assert [e.tags for e in result] == [("AUX", "PART", "PROPN"), ("SYM",), ("INTJ",)]
     assert counts == {
         "comment lines passed over": 7,
         "multiword ranges passed over": 1,
@@ -313,8 +313,8 @@ def test_as_iob2_converts_iob1(iob1: str, iob2: str):
 def test_read_sentences_iob1_file_is_converted_and_counted(tmp_path: Path):
     counts: Counter[str] = Counter()
     text = "U.N. x x I-ORG\nofficial x x O\nEkeus x x I-PER\n\nRolf x x I-PER\n"
-    found = read_sentences(NER, write(tmp_path / "x.txt", text), counts=counts)
-    assert [example.tags for example in found] == [("B-ORG", "O", "B-PER"), ("B-PER",)]
+    result = read_sentences(NER, write(tmp_path / "x.txt", text), counts=counts)
+    assert [example.tags for example in result] == [("B-ORG", "O", "B-PER"), ("B-PER",)]
     assert counts == {IOB1: 3}
 
 

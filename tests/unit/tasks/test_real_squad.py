@@ -54,14 +54,14 @@ def test_gold_tokens_real_squad_span_is_restored_or_counted(examples, features, 
         if example.context not in offsets:
             encoding = tokenizer.encode(example.context, add_special_tokens=False)
             offsets[example.context] = np.array(encoding.offsets)
-        found = [gold_tokens(example.context, answer, offsets[example.context]) for answer in example.answers]
-        for answer, (tokens, reason) in zip(example.answers, found, strict=True):
+        result = [gold_tokens(example.context, answer, offsets[example.context]) for answer in example.answers]
+        for answer, (tokens, reason) in zip(example.answers, result, strict=True):
             assert tokens is not None
             left, right = offsets[example.context][list(tokens), [0, 1]]
             assert left <= answer.start and answer.start + len(answer.text) <= right  # the answer is in there
             assert (example.context[left:right] == answer.text) == (reason == "")
-        first[found[0][1]] += 1
-        any_exact += any(not reason for _, reason in found)
+        first[result[0][1]] += 1
+        any_exact += any(not reason for _, reason in result)
     assert first == {"": 10_503, squad.INSIDE_A_WORD: 67}
     assert any_exact == 10_547
     assert first[""] / len(examples) >= 0.993 and any_exact / len(examples) >= 0.997

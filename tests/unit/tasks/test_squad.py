@@ -20,7 +20,6 @@ from pipeline_src.tasks.squad import (
     find_spans,
     most_context,
     nbest_list,
-    window_features,
     window_spans,
 )
 
@@ -218,9 +217,9 @@ def test_window_spans_and_most_context_equal_run_squad(tokens: int, room: int):
             assert (best[position] == number) == is_best_window(spans, number, position)
 
 
-def test_window_features_arrays(tokenizer: Tokenizer):
+def test_squad_features_arrays(tokenizer: Tokenizer):
     example = where_question("w150", context=LONG, text="where was who")
-    features = window_features("t", [example], tokenizer, 206)  # 200 tokens of context beside three of question
+    features = ONE.features([example], tokenizer, 206)  # 200 tokens of context beside three of question
     words = [tokenizer.id_to_token(token) for token in features.ids.tolist()]
     context = LONG.split()
     expected, segments, offsets, labels = [], [], [], []
@@ -240,7 +239,7 @@ def test_window_features_arrays(tokenizer: Tokenizer):
     assert [array.dtype for array in (features.ids, features.segments, features.offsets)] == ["int32", "int8", "int32"]
 
 
-def test_window_features_together_equal_features_alone(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+def test_squad_features_together_equal_features_alone(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(squad, "TEXT_BATCH", 3)
     examples = [
         where_question("Paris"),
@@ -248,8 +247,8 @@ def test_window_features_together_equal_features_alone(tokenizer: Tokenizer, mon
         where_question("Ada", text="who was born"),
         where_question("in"),
     ]
-    together = window_features("t", examples, tokenizer, 64)
-    alone = [window_features("t", [example], tokenizer, 64) for example in examples]
+    together = ONE.features(examples, tokenizer, 64)
+    alone = [ONE.features([example], tokenizer, 64) for example in examples]
     for name in ("ids", "segments", "offsets", "may_start", "labels"):
         joined = np.concatenate([getattr(features, name) for features in alone])
         np.testing.assert_array_equal(getattr(together, name), joined)
@@ -278,10 +277,10 @@ def test_window_features_together_equal_features_alone(tokenizer: Tokenizer, mon
         (Question("q", "where", CONTEXT, ()), 64, {}),
     ],
 )
-def test_window_features_every_drop_reason_is_counted(
+def test_squad_features_every_drop_reason_is_counted(
     tokenizer: Tokenizer, example: Question, length: int, counts: dict[str, int]
 ):
-    features = window_features("t", [example] * 3, tokenizer, length)
+    features = ONE.features([example] * 3, tokenizer, length)
     assert features.counts == {reason: 3 * count for reason, count in counts.items()}
     learnt = features.labels.any()
     lost = {squad.NOT_THERE, squad.NO_TOKEN, squad.NO_WINDOW, squad.SPLIT}
@@ -292,18 +291,18 @@ def test_window_features_every_drop_reason_is_counted(
         assert text == {"aris": "Paris", "born, ": "born,"}[example.answers[0].text]
 
 
-def test_window_features_truncating_tokenizer_is_rejected(tokenizer: Tokenizer):
+def test_squad_features_truncating_tokenizer_is_rejected(tokenizer: Tokenizer):
     truncating = Tokenizer.from_str(tokenizer.to_str())
     truncating.enable_truncation(128)
     with pytest.raises(PipelineError, match="cuts or pads"):
-        window_features("t", [where_question("Paris")], truncating, 64)
+        ONE.features([where_question("Paris")], truncating, 64)
 
 
-def test_window_features_peak_memory_is_bounded(tokenizer: Tokenizer):
+def test_squad_features_peak_memory_is_bounded(tokenizer: Tokenizer):
     examples = [where_question("w3", context=f"{LONG} w{number % 40}") for number in range(4000)]  # 100 to a context
-    window_features("t", examples[:1], tokenizer, 384)
+    ONE.features(examples[:1], tokenizer, 384)
     tracemalloc.start()
-    features = window_features("t", examples, tokenizer, 384)
+    features = ONE.features(examples, tokenizer, 384)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     arrays = [getattr(features, field.name) for field in dataclasses.fields(features)]
@@ -319,7 +318,7 @@ def run_squad_nbest(
     features: SpanFeatures, outputs: np.ndarray, question: int, context: str, void: bool
 ) -> list[tuple]:
     """What run_squad.py does for one question, a pair of tokens at a time: texts and scores, best first."""
-    found, null = [], 1e6
+    outcome, null = [], 1e6
     for item in np.flatnonzero(features.example == question).tolist():
         begin, end = features.cu_seqlens[item], features.cu_seqlens[item + 1]
         scores = outputs[begin:end].tolist()
@@ -336,11 +335,11 @@ def run_squad_nbest(
                 if last < first or last - first + 1 > 30:
                     continue
                 left, right = features.offsets[begin + first, 0], features.offsets[begin + last, 1]
-                found.append((scores[first][0] + scores[last][1], context[left:right]))
+                outcome.append((scores[first][0] + scores[last][1], context[left:right]))
     if void:
-        found.append((null, ""))
+        outcome.append((null, ""))
     best: dict[str, float] = {}
-    for score, text in sorted(found, key=lambda pair: pair[0], reverse=True):
+    for score, text in sorted(outcome, key=lambda pair: pair[0], reverse=True):
         if len(best) < 20:
             best.setdefault(text, score)
     if void:
@@ -355,14 +354,14 @@ def test_find_spans_and_nbest_equal_run_squad(tokenizer: Tokenizer, seed: int, l
     # words come back, so that different spans have one text
     contexts = [" ".join(f"w{n}" for n in rng.integers(0, 30, size=rng.integers(1, 300))) for _ in range(4)]
     examples = [Question(str(i), "where was", contexts[i % 4], ()) for i in range(6)]
-    features = window_features("t", examples, tokenizer, length)
+    features = ONE.features(examples, tokenizer, length)
     outputs = rng.normal(size=(len(features.ids), 2)).astype(np.float32) * 3
     if even:
         outputs = outputs.round()  # many equal scores
-    for number, found in enumerate(find_spans(features, outputs, len(examples))):
+    for number, outcome in enumerate(find_spans(features, outputs, len(examples))):
         context = examples[number].context
         expected = run_squad_nbest(features, outputs, number, context, void)
-        spans = nbest_list(found, context, features.offsets, void)
+        spans = nbest_list(outcome, context, features.offsets, void)
         if not [text for text, _ in expected if text]:
             assert len([span for span in spans if span["text"]]) == 1  # run_squad.py says "empty"
             continue
@@ -375,13 +374,13 @@ def test_find_spans_and_nbest_equal_run_squad(tokenizer: Tokenizer, seed: int, l
 
 def test_find_spans_disjoint_top_starts_and_ends_take_best_span(tokenizer: Tokenizer):
     example = Question("q", "where", WORDS, (Answer("w1", 3),))
-    features = window_features("t", [example], tokenizer, 384)
+    features = ONE.features([example], tokenizer, 384)
     outputs = np.zeros((len(features.ids), 2))
     outputs[200:230, 0] = 5.0
     outputs[10:40, 1] = 5.0  # all best ends lie before all best starts
     outputs[100, 0], outputs[105, 1] = 4.0, 4.0
-    (found,) = find_spans(features, outputs, 1)
-    spans = nbest_list(found, WORDS, features.offsets, False)
+    (outcome,) = find_spans(features, outputs, 1)
+    spans = nbest_list(outcome, WORDS, features.offsets, False)
     bounds = {"start": WORDS.index("w97"), "end": WORDS.index(" w103")}
     assert spans == [{"text": "w97 w98 w99 w100 w101 w102", **bounds, "score": 8.0, "probability": 1.0}]
 
@@ -389,10 +388,10 @@ def test_find_spans_disjoint_top_starts_and_ends_take_best_span(tokenizer: Token
 @pytest.mark.parametrize("block", [1, 2, 512])
 def test_find_spans_question_batches_change_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, block: int):
     examples = [Question(str(i), "where", WORDS[: 90 * i], ()) for i in range(5)]  # the first context is empty
-    features = window_features("t", examples, tokenizer, 100)
+    features = ONE.features(examples, tokenizer, 100)
     outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2))
     monkeypatch.setattr(squad, "QUESTION_BATCH", block)
-    found = [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
+    outcome = [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
     monkeypatch.undo()
-    assert found == [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
-    assert [span["text"] for span in found[0]] == [""]
+    assert outcome == [nbest_list(f, WORDS, features.offsets, True) for f in find_spans(features, outputs, 5)]
+    assert [span["text"] for span in outcome[0]] == [""]
