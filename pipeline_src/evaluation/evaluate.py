@@ -8,19 +8,32 @@ seed. ``results/submissions/`` has files for leaderboards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS
+from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS, TASKS, predictions_folder
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.schema import NO_TEACHER
-from pipeline_src.download import from_corpus
+from pipeline_src.download.from_corpus import RULES as corpus_rules
 from pipeline_src.download.synthetic import RULES
-from pipeline_src.evaluation.label_curve import label_curve
-from pipeline_src.evaluation.scores import TaskScores, error_analysis, read_runs, score_task, spread
+from pipeline_src.evaluation.bag_of_words import applies, predict
+from pipeline_src.evaluation.scores import (
+    TaskScores,
+    confidence_intervals,
+    error_analysis,
+    predictions_path,
+    read_baseline_predictions,
+    read_predictions,
+    read_runs,
+    score_task,
+    spread,
+)
 from pipeline_src.evaluation.submissions import submissions, write_submissions
+from pipeline_src.tasks.examples import labelled_part
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
 
@@ -32,46 +45,47 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     by_task: dict[str, dict[str, Any]] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
-    made = {task: from_corpus.RULES[task] for task in tasks if task in from_corpus.RULES}
-    further = [task for task in tasks if task not in RULES and task not in made]  # than the paper's
-    for task in sorted(tasks, key=lambda task: (task in rules, task in made)):  # real ones first
+    from_corpus = {task: corpus_rules[task] for task in tasks if task in corpus_rules}
+    custom = [task for task in tasks if task not in RULES and task not in from_corpus]
+    for task in sorted(tasks, key=lambda task: (task in rules, task in from_corpus)):  # real ones first
         spec = load_spec(task)
         similarity = task not in rules and spec.is_pair and spec.range is not None
-        scores = score_task(spec, finetune.seeds, bag_of_words=task in made or task in further or similarity)
+        label_counts = finetune.recipe(task).label_counts if finetune.teacher == NO_TEACHER else ()
+        bag_of_words = task in from_corpus or task in custom or similarity or bool(label_counts)
+        scores = score_task(spec, finetune.seeds, bag_of_words)
         table = scores.table()
         rows += table
-        label_counts = finetune.recipe(task).label_counts if finetune.teacher == NO_TEACHER else ()
-        curve = label_curve(spec, finetune.seeds, label_counts)
-        by_task[task] = {
-            **{"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)},
-            **({"label_curve": curve} if curve else {}),
-        }
-        submitted, without = submissions(scores)
-        if twice := submitted.keys() & files.keys():
-            hint = "give each evaluation set's `test` a name of its own to submit"
-            raise PipelineError("two submissions have one name", min(twice), where=f"task {task}", hint=hint)
-        files |= submitted
-        missing |= {task: without} if without else {}
+        by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
+        if label_counts:
+            by_task[task]["label_curve"] = label_curve(scores, label_counts)
+        task_files, without_predictions = submissions(scores)
+        if repeated := task_files.keys() & files.keys():
+            hint = "give each evaluation set's `test` its own name to submit"
+            raise PipelineError("two submissions have one name", min(repeated), where=f"task {task}", hint=hint)
+        files |= task_files
+        if without_predictions:
+            missing[task] = without_predictions
 
     with atomic_directory(TASK_RESULTS) as folder:
         for task, content in by_task.items():
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    kinds = {
+    content = {
         "synthetic": bool(rules),
         "task_source": task_source,
         "rules": rules,
-        "from_corpus": made,
-        "further": further,
+        "from_corpus": from_corpus,
+        "further": custom,
+        "best_epoch": [task for task, details in by_task.items() if details["select"] == "best"],
+        "rows": rows,
     }
-    best_epoch = [task for task, content in by_task.items() if content["select"] == "best"]
-    write_json(SCORES, {**kinds, "best_epoch": best_epoch, "rows": rows})
+    write_json(SCORES, content)
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 
 def task_details(scores: TaskScores) -> dict[str, Any]:
-    """Return every run, its spread, dropped and truncated examples, and the errors of the best seed."""
+    """Return the runs and their spread, counts of dropped and truncated examples, and the errors of the best seed."""
     spec, task = scores.spec, make_task(scores.spec)
     runs, counts, select = read_runs(spec.name, scores.seeds)
     for name, result in scores.results.items():
@@ -100,8 +114,7 @@ def task_details(scores: TaskScores) -> dict[str, Any]:
 def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return mean, deviation, best and count of each metric of the first set, over seeds and over all runs.
 
-    The seeds are the best runs of each grid. The paper reports the best of its runs, others the mean over seeds;
-    a grid's spread is not that of seeds. A metric declared after the runs exists for seeds only, whose
+    A seed's score is that of the best run of its grid. A metric declared after the runs exists for seeds only, whose
     predictions are kept.
     """
     name, result = next(iter(scores.results.items()))
@@ -109,15 +122,15 @@ def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[st
     return {
         weights: {
             metric: {
-                "seeds": _spread([score[metric] for score in kept]),
+                "seeds": _spread([score[metric] for score in seed_scores]),
                 "runs": _spread(
                     [run["dev"][metric] for run in runs if run["weights"] == weights and metric in run["dev"]]
                 ),
             }
             for metric in scores.spec.scores[name].metrics
         }
-        for weights, kept in by_weights.items()
-        if kept
+        for weights, seed_scores in by_weights.items()
+        if seed_scores
     }
 
 
@@ -125,3 +138,35 @@ def _spread(values: list[float]) -> dict[str, Any]:
     if not values:
         return {"count": 0, "mean": None, "deviation": None, "best": None}
     return {"count": len(values), **spread(values), "best": max(values)}
+
+
+def label_curve(scores: TaskScores, label_counts: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a point for each number of labelled examples, ascending, the last for the complete training file.
+
+    A point has ``examples``, and ``systems``: for ``pretrained``, ``random_weights`` and ``bag_of_words``, all trained
+    on the same examples, the main score on the first evaluation set with its interval.
+    """
+    spec, seeds, task = scores.spec, scores.seeds, make_task(scores.spec)
+    (name, result), metric = next(iter(scores.results.items())), spec.eval_set(None).metrics[0]
+    training = task.read(TASKS / spec.name / spec.train)
+
+    def point(count: int, seed_scores: Sequence[dict[str, float]], uncertainty: dict[str, Any]) -> dict[str, Any]:
+        pretrained = {"score": fmean(score[metric] for score in seed_scores), "interval": uncertainty["interval"]}
+        baselines = {
+            system: {key: value[key] for key in ("score", "interval")}
+            for system, value in uncertainty["baselines"].items()
+        }
+        return {"examples": count, "systems": {"pretrained": pretrained, **baselines}}
+
+    points = []
+    for count in sorted(count for count in label_counts if count < len(training)):
+        folder = predictions_folder("pretrained", count)
+        predicted = [read_predictions(predictions_path(spec.name, seed, folder, name)) for seed in seeds]
+        random = read_baseline_predictions(spec.name, seeds, predictions_folder("random", count), name)
+        baselines = {"random_weights": random} if random else {}
+        if applies(spec):
+            parts = [labelled_part(spec.name, seed, training, count) for seed in seeds]
+            baselines["bag_of_words"] = [predict(spec, part, result.examples) for part in parts]
+        uncertainty = confidence_intervals(spec, name, result.examples, predicted, baselines)[metric]
+        points.append(point(count, [task.score(name, result.examples, rows) for rows in predicted], uncertainty))
+    return [*points, point(len(training), result.scores, result.uncertainty[metric])]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -13,7 +12,7 @@ from typing import Any
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, schema_error
+from pipeline_src.common.files import read_json, read_json_lines, schema_error
 from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.evaluation.bag_of_words import applies, predict
 from pipeline_src.evaluation.significance import compare, make_units, resampled_values, score_interval
@@ -22,9 +21,10 @@ from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
 from pipeline_src.tasks.task import ExampleResult
 
 HINT = "run the stage `finetune` for this task again"
-PREDICTED = {"id": str, "prediction": object}
 OPTIONAL = {
-    **{"outputs": [float], "confidence": float, "null_score_difference": float},
+    "outputs": [float],
+    "confidence": float,
+    "null_score_difference": float,
     "nbest": [{"text": str, "probability": float}],
 }
 Rows = list[dict[str, Any]]
@@ -36,38 +36,40 @@ def predictions_path(task: str, seed: int, weights: str, eval_set: str, test: bo
 
 
 def read_predictions(path: Path) -> Rows:
-    """Read the rows of a prediction file (JSON lines)."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file]
-    except (FileNotFoundError, ValueError, RecursionError) as error:
-        raise PipelineError("predictions cannot be read", path, where=error, hint=HINT) from None
+    """Read a file of predictions (JSON lines)."""
+    if not path.exists():
+        raise PipelineError("no predictions here", path, hint=HINT)
+    rows = list(read_json_lines(path, {"id": str, "prediction": object}, "not a prediction", HINT))
     for number, row in enumerate(rows, start=1):
-        optional = {key: kind for key, kind in OPTIONAL.items() if isinstance(row, dict) and row.get(key) is not None}
-        shape = PREDICTED | optional
-        if wrong := schema_error(row, shape, f"line {number}"):
-            raise PipelineError("not a prediction", wrong, where=path, hint=HINT)
+        optional = {key: shape for key, shape in OPTIONAL.items() if row.get(key) is not None}
+        if mismatch := schema_error(row, optional):
+            raise PipelineError("not a prediction", mismatch, where=f"{path}:{number}", hint=HINT)
     return rows
 
 
+def read_baseline_predictions(task: str, seeds: Sequence[int], weights: str, eval_set: str) -> list[Rows]:
+    """Read the predictions of the seeds that were also trained from random weights, which is optional."""
+    paths = [predictions_path(task, seed, weights, eval_set) for seed in seeds]
+    return [read_predictions(path) for path in paths if path.parent.exists()]
+
+
 def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]], str]:
-    """Read every run of the listed seeds, and the counts of dropped and truncated examples by file and reason.
+    """Read the runs of all seeds, each with its ``seed``.
 
     Returns:
-        The runs as ``run.json`` lists them, each with its ``seed``; counts by file of the task; and which epoch they
-        kept, ``last`` or ``best``.
+        The runs; the counts of dropped and truncated examples, by file and reason; and which epoch was selected,
+        ``last`` or ``best``.
     """
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}
     for seed in seeds:
         path = task_predictions(task, seed) / "run.json"
         record = read_json(path, {"runs": [{"weights": str, "dev": {str: float}}]})
-        if wrong := schema_error(record.get("counts", {}), {str: {str: int}}, "counts"):
-            raise PipelineError("not what its stage writes", wrong, where=path, hint=HINT)
-        listed = record["runs"]
-        if not listed:
+        if mismatch := schema_error(record.get("counts", {}), {str: {str: int}}, "counts"):
+            raise PipelineError("not what its stage writes", mismatch, where=path, hint=HINT)
+        if not record["runs"]:
             raise PipelineError("no runs are listed, each with its weights and scores", path, hint=HINT)
-        runs += [{"seed": seed, **run} for run in listed]
+        runs += [{"seed": seed, **run} for run in record["runs"]]
         counts |= record.get("counts", {})  # the same in every seed
     return runs, counts, record.get("recipe", {}).get("select", "last")
 
@@ -77,13 +79,12 @@ class EvalResult:
     """Results on one evaluation set.
 
     Attributes:
-        examples: of the labelled file.
         scores: metric -> percent for each seed, in their order; a task may add its own figures.
         random_weights: the same from random weights, for the seeds that have it.
         majority_baseline: metric -> percent of the best constant answer.
         counts: number of dropped examples by reason.
-        best: the best seed's prediction rows.
-        uncertainty: metric -> intervals and comparisons, see :func:`confidence_intervals`.
+        best: the best seed's predictions.
+        uncertainty: metric -> intervals and comparisons, see ``confidence_intervals``.
     """
 
     examples: Sequence[Any]
@@ -107,8 +108,8 @@ class TaskScores:
     def table(self) -> list[dict[str, Any]]:
         """Return rows of ``results/scores.json``, one per evaluation set and metric.
 
-        ``values`` are in the order of seeds. ``best`` is the value of the task's best seed, which the main metric
-        of the first set decides; in another set or metric another seed may be higher.
+        ``values`` are in the order of seeds. ``best`` is the value of the task's best seed; in another set or metric
+        another seed may be higher.
         """
         return [
             self._row(name, eval_set, metric)
@@ -144,11 +145,7 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False) -> TaskScores:
-    """Score one task over the listed seeds; the folder may hold others.
-
-    Args:
-        bag_of_words: also train and score the bag-of-words baseline.
-    """
+    """Score one task over the listed seeds, and also the bag-of-words baseline if ``bag_of_words``."""
     task = make_task(spec)
     best: int | None = None
     results = {}
@@ -156,12 +153,10 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
         counts: Counter[str] = Counter()
         examples = task.read(TASKS / spec.name / eval_set.file, name, counts=counts)
         predicted = [read_predictions(predictions_path(spec.name, seed, "pretrained", name)) for seed in seeds]
-        random = [predictions_path(spec.name, seed, "random", name) for seed in seeds]
-        # training from random weights is optional
-        from_random = [read_predictions(path) for path in random if path.parent.exists()]
+        from_random = read_baseline_predictions(spec.name, seeds, "random", name)
         scores = [task.score(name, examples, rows) for rows in predicted]
         if best is None:  # the first set decides; of equal seeds the first
-            best = max(range(len(scores)), key=lambda place: scores[place][eval_set.metrics[0]])
+            best = max(range(len(scores)), key=lambda index: scores[index][eval_set.metrics[0]])
         baselines = {"random_weights": from_random} if from_random else {}
         if bag_of_words and applies(spec):
             training = task.read(TASKS / spec.name / spec.train)
@@ -182,39 +177,36 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
 def confidence_intervals(
     spec: TaskSpec, eval_set: str, examples: Sequence[Any], predicted: Sequence[Rows], baselines: dict[str, list[Rows]]
 ) -> dict[str, dict[str, Any]]:
-    """Return for each metric the score's interval, and each baseline's score, interval and comparison with ours.
+    """Return for each metric the score's interval, and each baseline's score, interval and comparison.
 
     Args:
-        predicted: prediction rows of every seed.
-        baselines: prediction rows of other systems' runs on the same examples, by name.
+        predicted: predictions of every seed.
+        baselines: predictions of other systems' runs on the same examples, by name.
     """
     task, systems = make_task(spec), [predicted, *baselines.values()]
-    sums = task.statistics(eval_set, examples, [rows for runs in systems for rows in runs])
+    statistics = task.statistics(eval_set, examples, [rows for runs in systems for rows in runs])
     groups = [task.group(example) for example in examples]
-    found = {}
-    for metric, added in sums.items():
-        units = make_units(added, [len(runs) for runs in systems], groups)
+    result = {}
+    for metric, metric_statistics in statistics.items():
+        units = make_units(metric_statistics, [len(runs) for runs in systems], groups)
         resampled = resampled_values(units, derive_seed("interval", spec.name, eval_set, metric))
-        stream = derive_seed("swaps", spec.name, eval_set, metric)
-        found[metric] = {
+        seed = derive_seed("swaps", spec.name, eval_set, metric)
+        result[metric] = {
             "interval": score_interval(units, 0, resampled[0]),
             "units": units.count,
             "baselines": {
                 name: {
-                    "score": units.score(place),
-                    "interval": score_interval(units, place, resampled[place]),
-                    "vs_baseline": asdict(compare(units, resampled, len(examples), stream, 0, place)),
+                    "score": units.score(index),
+                    "interval": score_interval(units, index, resampled[index]),
+                    "vs_baseline": asdict(compare(units, resampled, len(examples), seed, index)),
                 }
-                for place, name in enumerate(baselines, start=1)
+                for index, name in enumerate(baselines, start=1)
             },
         }
-    return found
+    return result
 
 
-LENGTH_CLASSES, WORST = 5, 20
-
-# kinds of tasks whose answers are labels -> function that splits an answer into labels
-ANSWERS: dict[str, Callable[[str], list[str]]] = {"classification": lambda text: [text], "tagging": str.split}
+NUM_LENGTH_CLASSES, NUM_WORST = 5, 20
 
 
 def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
@@ -228,16 +220,14 @@ def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> 
 
 
 def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any] | None:
-    """Return the confusion matrix, ``counts[gold][predicted]`` in the order of ``labels``.
-
-    None for a regression and for kinds whose answers are not labels.
-    """
-    if spec.kind not in ANSWERS or spec.range is not None:
+    """Return the confusion matrix, ``counts[gold][predicted]`` in the order of ``labels``; None without labels."""
+    if spec.kind == "tagging":
+        sides = [(result.gold.split(), result.predicted.split()) for result in example_results]
+        pairs = Counter(pair for gold, predicted in sides for pair in zip(gold, predicted, strict=True))
+    elif spec.kind == "classification" and spec.range is None:
+        pairs = Counter((result.gold, result.predicted) for result in example_results)
+    else:
         return None
-    cut = ANSWERS[spec.kind]
-    pairs = Counter(
-        pair for result in example_results for pair in zip(cut(result.gold), cut(result.predicted), strict=True)
-    )
     labels = list(spec.labels) or sorted({label for pair in pairs for label in pair})
     return {"labels": labels, "counts": [[pairs[gold, predicted] for predicted in labels] for gold in labels]}
 
@@ -245,8 +235,8 @@ def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[
 def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:
     """Return the mean of ``right`` in classes of about equal size by number of words; equal lengths stay together."""
     lengths = sorted(result.words for result in example_results)
-    places = {-(-len(lengths) * step // LENGTH_CLASSES) - 1 for step in range(1, LENGTH_CLASSES + 1)}
-    ends = sorted({lengths[place] for place in places})
+    last = [-(-len(lengths) * step // NUM_LENGTH_CLASSES) - 1 for step in range(1, NUM_LENGTH_CLASSES + 1)]
+    ends = sorted({lengths[index] for index in last})
     classes: list[list[ExampleResult]] = [[] for _ in ends]
     for result in example_results:
         classes[bisect_left(ends, result.words)].append(result)
@@ -265,4 +255,4 @@ def worst(example_results: Sequence[ExampleResult]) -> list[dict[str, Any]]:
     """Return the worst errors: lowest ``right`` first, then highest confidence, then file order."""
     wrong = [result for result in example_results if result.right < 1]
     wrong.sort(key=lambda result: (result.right, -(result.confidence or 0.0)))
-    return [asdict(result) for result in wrong[:WORST]]
+    return [asdict(result) for result in wrong[:NUM_WORST]]

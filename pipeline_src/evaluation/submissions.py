@@ -32,12 +32,12 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
         test = spec.scores[name].test
         examples, predictions = result.examples, result.best
         if test is not None:
-            given = predictions_path(spec.name, scores.best, "pretrained", name, test=True)
+            predicted = predictions_path(spec.name, scores.best, "pretrained", name, test=True)
             path = TASKS / spec.name / test.file
-            if not (path.exists() and given.exists()):
+            if not (path.exists() and predicted.exists()):
                 missing.append(name)
                 continue
-            examples, predictions = task.read(path, name, test=True), read_predictions(given)
+            examples, predictions = task.read(path, name, test=True), read_predictions(predicted)
             if spec.name in MAJORITY:
                 label = majority(spec)
                 predictions = [{**row, "prediction": label} for row in predictions]
@@ -55,27 +55,19 @@ def majority(spec: TaskSpec) -> str:
 
 
 def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Write every file into ``folder``, and GLUE's archive if all its eleven files exist.
-
-    Returns:
-        Written and missing files, for ``contents.json``.
-    """
+    """Write every file into ``folder``, and GLUE's archive if it is complete; return the content of its index."""
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8", newline="\n")
     lacking = [name for name in GLUE if f"{name}.tsv" not in files]
-    for task, rows in missing.items():
-        log.info("%s: no submission for %s: no test file, or no predictions for it", task, ", ".join(rows))
+    for task, eval_sets in missing.items():
+        log.info("%s: no submission for %s: no test file, or no predictions for it", task, ", ".join(eval_sets))
     if lacking:
         log.info("no %s: %s are missing", ARCHIVE, ", ".join(lacking))
     else:
-        write_archive(folder / ARCHIVE, {f"{name}.tsv": files[f"{name}.tsv"] for name in GLUE})
+        # the bytes depend on names and contents only
+        with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_STORED) as archive:
+            for name in GLUE:
+                entry = zipfile.ZipInfo(f"{name}.tsv", date_time=(1980, 1, 1, 0, 0, 0))
+                entry.create_system, entry.external_attr = 3, 0o644 << 16
+                archive.writestr(entry, files[f"{name}.tsv"].encode())
     return {"files": sorted(files), "without_predictions": dict(missing), "glue_lacks": lacking}
-
-
-def write_archive(path: Path, files: Mapping[str, str]) -> None:
-    """Write a zip whose bytes depend on names and contents only, without times and without compression."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in files.items():
-            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            entry.create_system, entry.external_attr = 3, 0o644 << 16
-            archive.writestr(entry, content.encode())

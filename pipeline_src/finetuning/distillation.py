@@ -2,9 +2,8 @@
 
 First its layers are trained on the teacher's at a constant learning rate, then its outputs with the teacher's as soft
 labels: cross-entropy at temperature 1, a mean over examples and classes. A regression learns from its labels. As in
-huawei-noah/Pretrained-Language-Model, task_distill.py, except for the output layer: it is the same as in every other
-task, so that transformers loads the folder; the original applies a ReLU to the pooled vector first. Neither has dropout
-before the output layer.
+huawei-noah/Pretrained-Language-Model, task_distill.py, except that no ReLU is applied to the pooled vector before the
+output layer, so that transformers loads the folder.
 """
 
 from __future__ import annotations
@@ -29,41 +28,35 @@ from pipeline_src.training.teacher import load_teacher
 from pipeline_src.training.trainer import LossTerm, Objective
 
 KEY = "finetune.teacher"
-FIT = "fit_dense"  # the projection's name in a folder of TinyBERT's general distillation
+FIT = "fit_dense"  # name of the projection in a folder of TinyBERT's general distillation
 
 
 def find_teacher(study: Path, task: str) -> Path:
-    """Return the folder of a task's model, of its first seed, in a study's folder ``models``."""
-    found = [
-        folder for folder in (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}") if folder.parent.name.isdecimal()
-    ]
-    if not found:
+    """Return the folder of the model of a task's first seed in a study's folder ``models``."""
+    folders = (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}")
+    by_seed = {int(folder.parent.name): folder for folder in folders if folder.parent.name.isdecimal()}
+    if not by_seed:
         raise PipelineError(
             "no teacher of this task", study / "finetuned" / task, where=KEY,
             hint="name the folder `models` of a study that fine-tuned a model on it",
         )  # fmt: skip
-    return min(found, key=lambda folder: int(folder.parent.name))
+    return by_seed[min(by_seed)]
 
 
 def load_task_teacher(
     folder: Path, head: str, outputs: int, student: BertConfig, tokenizer: Tokenizer, device: torch.device, layers: bool
 ) -> BertForTask:
-    """Load a fine-tuned model as a teacher.
-
-    Args:
-        head, outputs: of the task, as in :class:`BertForTask`.
-        layers: whether its layers are distilled too.
-    """
+    """Load a fine-tuned model as a teacher, of whose layers the student learns too if ``layers``."""
 
     def make(config: BertConfig) -> BertForTask:
         pooling = read_json(folder / "config.json", dict).get("pooling", "cls")
         return BertForTask(config, head, outputs, pooling=pooling)
 
     teacher = load_teacher(folder, make, student, tokenizer, device, KEY)
-    left = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
-    if left:
+    unused = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
+    if unused:
         raise PipelineError(
-            "a teacher with parts that are not read", min(left), where=folder,
+            "a teacher with parts that are not read", min(unused), where=folder,
             hint="fine-tune the teacher with finetune.bilstm: false and feature_layers: null",
         )  # fmt: skip
     if layers:
@@ -91,7 +84,7 @@ def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: tor
 
 
 class LayerImitation(Objective[TaskBatch]):
-    """Trains a student's embeddings and layers on a teacher's; nothing above them is trained."""
+    """Trains a student's embeddings and layers, and nothing above them, on a teacher's."""
 
     def __init__(self, student: Bert, fit: nn.Linear, teacher: Bert) -> None:
         super().__init__()
@@ -103,7 +96,6 @@ class LayerImitation(Objective[TaskBatch]):
         return difference_counts(self.student.config, self.teacher.config, work)
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
-        """Return the sums of squared differences."""
         sums = layer_differences(self.student, self.fit_dense, self.teacher, batch.ids, batch.segments, batch.layout)
         return {name: LossTerm(total) for name, total in sums.items()}
 
@@ -115,14 +107,9 @@ class SoftLabelLoss:
         self.teacher = teacher
 
     def __call__(self, outputs: Tensor, batch: TaskBatch) -> Tensor:
-        """Return the loss of outputs [B, classes], or [B, 1] of a regression."""
         if batch.labels.is_floating_point():
             return sequence_loss(outputs, batch)
         with torch.no_grad():
             target = self.teacher(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        return soft_cross_entropy(outputs, target)
-
-
-def soft_cross_entropy(outputs: Tensor, target: Tensor) -> Tensor:
-    """Return the cross-entropy of a student's logits [B, classes] under its teacher's, averaged over both axes."""
-    return -(target.float().softmax(1) * outputs.float().log_softmax(1)).mean()
+        # the original averages over the classes too
+        return -(target.float().softmax(1) * outputs.float().log_softmax(1)).mean()

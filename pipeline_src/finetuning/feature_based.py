@@ -16,7 +16,7 @@ from pipeline_src.models.bilstm import run_lstm
 
 
 class BiLSTM(nn.LSTM):
-    """Bidirectional LSTM with ``width`` outputs per token, half of them from each direction."""
+    """A bidirectional LSTM with ``width`` outputs per token, half of them from each direction."""
 
     def __init__(self, inputs: int, width: int, layers: int = 1) -> None:
         super().__init__(inputs, width // 2, layers, bidirectional=True)
@@ -36,20 +36,20 @@ class LayerMix:
     Attributes:
         layers: returns their numbers from the number of the last one; 0 are the embeddings.
         weighted: whether they are summed with learned weights that add up to 1, instead of concatenated.
-        fewest: smallest number of layers of the encoder.
+        min_layers: number of layers that the encoder must have.
     """
 
     layers: Callable[[int], Sequence[int]]
     weighted: bool = False
-    fewest: int = 1
+    min_layers: int = 1
 
 
 LAYER_MIXES = {  # rows of table 7, in its order
     "embeddings": LayerMix(lambda last: [0]),
-    "second_to_last": LayerMix(lambda last: [last - 1], fewest=2),
+    "second_to_last": LayerMix(lambda last: [last - 1], min_layers=2),
     "last": LayerMix(lambda last: [last]),
-    "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, fewest=4),
-    "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), fewest=4),
+    "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, min_layers=4),
+    "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), min_layers=4),
     "weighted_all": LayerMix(lambda last: range(1, last + 1), weighted=True),
     # ELMo's (Peters et al. 2018, section 3.2), without its factor, which the LSTM can learn
     "weighted_with_embeddings": LayerMix(lambda last: range(last + 1), weighted=True),
@@ -65,12 +65,12 @@ class FrozenLayers(nn.Module):
     def __init__(self, name: str, layers: int, hidden: int) -> None:
         super().__init__()
         mix = LAYER_MIXES[name]
-        if layers < mix.fewest:
-            fitting = ", ".join(other for other, smaller in LAYER_MIXES.items() if smaller.fewest <= layers)
-            hint = f"set feature_layers to one of {fitting}, or take a deeper encoder"
+        if layers < mix.min_layers:
+            valid = ", ".join(key for key, candidate in LAYER_MIXES.items() if candidate.min_layers <= layers)
             raise PipelineError(
-                f"feature_layers: {name} needs {mix.fewest} layers", f"the encoder has {layers}", hint=hint
-            )
+                f"feature_layers: {name} needs {mix.min_layers} layers", f"the encoder has {layers}",
+                hint=f"set feature_layers to one of {valid}, or take a deeper encoder",
+            )  # fmt: skip
         self.layers = tuple(mix.layers(layers))
         self.weights = nn.Parameter(torch.zeros(len(self.layers))) if mix.weighted else None  # equal initially
         self.lstm = BiLSTM(hidden if mix.weighted else hidden * len(self.layers), LSTM_WIDTH, LSTM_LAYERS)

@@ -1,7 +1,7 @@
 """Stage ``finetune``: train a task from an encoder for every point of a grid, keep the best run, write its predictions.
 
-Scores in ``run.json`` choose between the points of the grid; the published scores are computed by the stage
-``evaluate`` from the prediction files alone.
+Scores in ``run.json`` choose between the points of the grid; the stage ``evaluate`` computes the published scores from
+the prediction files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ from pipeline_src.finetuning.distillation import (
 )
 from pipeline_src.finetuning.heads import LOSSES, POOLED, BertForTask, Loss, choose_bi_encoder
 from pipeline_src.finetuning.hyperparameter_grid import (
-    FEWEST_STEPS,
     BaselineGrid,
     Grid,
     GridPoint,
@@ -81,12 +80,14 @@ from pipeline_src.training.trainer import (
 )
 
 PHASE = "finetune"  # folder below that of checkpoints
+WEIGHTS = ("pretrained", "random")
 EVALUATION_TOKENS = 16_384  # in one batch
+MIN_STEPS = 200  # of training on a part of the labels
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # of other tasks, or part of the identity in another form
-OTHER_RUNS = {"random_baseline", "label_counts"}  # decide which runs there are, not what one learns
+OTHER_RUNS = {"random_baseline", "label_counts"}  # decide which runs there are, not how one is trained
 MLM_TRANSFORM = "cls.predictions.transform."  # in names of parameters
 MIN_POOLER_RMS = 0.6 * INITIAL_STD  # of weights; training makes them larger, decay alone smaller, as in all-MiniLM
-FORM = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
+BASELINE_FILES = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
 
 
 def run(
@@ -102,29 +103,27 @@ def run(
 
     ``results/predictions/<task>/<seed>/predicted/`` has ``pretrained/<eval_set>.jsonl``, and
     ``pretrained/<eval_set>.test.jsonl`` if the set has a test file; with ``random_baseline`` also
-    ``random/<eval_set>.jsonl``; the same of the first set in
-    ``pretrained-<count>-labels/`` and ``random-<count>-labels/`` for each of ``label_counts``; and ``run.json`` with
-    the score of every run on the whole file and the number of truncated or dropped examples, by file. A stage that was
-    stopped resumes.
+    ``random/<eval_set>.jsonl``; the same of the first set in ``<weights>-<count>-labels/`` for each of
+    ``label_counts``; and ``run.json`` with every run on the complete training file and the number of truncated or
+    dropped examples, by file. A stage that was stopped resumes.
 
     Raises:
         Interrupted: a signal requested a stop; the training state is saved.
     """
     check_settings()
     torch.set_num_threads(machine.finetune.threads)
-    hyperparameters, encoder = finetune.recipe(task), Path(finetune.model)
-
-    config, spec = load_task_config(encoder, model, hyperparameters), load_spec(task)
+    hyperparameters, encoder, spec = finetune.recipe(task), Path(finetune.model), load_spec(task)
+    config = load_task_config(encoder, model, hyperparameters)
     bi_encoder = choose_bi_encoder(spec, finetune, config, hyperparameters.feature_layers)
     data = TaskData(spec, encoder, hyperparameters.max_length, apart=bi_encoder is not None)
     task_seed = derive_seed(seed, task, finetune_seed) >> 1
-    trainer = TaskTrainer(data.spec, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
-    identity = {  # determines the result; checkpoints are stored under its hash
+    trainer = TaskTrainer(spec, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
+    identity = {
         "seed": seed,
         "finetune_seed": finetune_seed,
         "recipe": hyperparameters.model_dump(exclude=OTHER_RUNS),
         "finetune": finetune.model_dump(exclude=OTHER_KEYS),
-        "task": data.spec.model_dump(),
+        "task": spec.model_dump(),
         "data": data.checksums(),
         "position_init": model.position_init,
         "teacher": {} if finetune.teacher == NO_TEACHER else set_teacher(trainer, data, seed),
@@ -132,40 +131,39 @@ def run(
         "code": fingerprint("pipeline_src.finetuning.finetune", f"pipeline_src.models.{model.architecture}"),
     }
 
-    eval_sets, grids = [data.eval_set(name) for name in data.spec.scores], []
+    initial_weights = WEIGHTS if hyperparameters.random_baseline else ("pretrained",)
+    label_counts = hyperparameters.label_counts if trainer.teacher is None else ()
     with catch_stop_requests() as stop_request:
-        for weights in WEIGHTS if hyperparameters.random_baseline else ("pretrained",):
-            own_identity = identity_of_weights(weights, identity)
-            grids.append(open_grid(own_identity))
-            run_grid(grids[-1], trainer, data, eval_sets, own_identity, stop_request)
-
-        parts = [
-            run_part(count, grid, trainer, data, eval_sets[:1], identity, stop_request)
-            for count in (hyperparameters.label_counts if trainer.teacher is None else ())
+        runs = TaskRuns(trainer, data, [data.eval_set(name) for name in spec.scores], identity, stop_request)
+        grids = {weights: runs.train(weights) for weights in initial_weights}
+        parts = {
+            predictions_folder(weights, count): runs.part(count, grid.best()).train(weights)
+            for count in label_counts
             if count < data.num_training_examples
-            for grid in grids
-        ]
+            for weights, grid in grids.items()
+        }
 
-    kept, best = grids[0].best_folder, trainer.model()
-    load_weights(best, kept / "model")
+    best_folder, best = grids["pretrained"].best_folder, trainer.model()
+    load_weights(best, best_folder / "model")
     best.to(trainer.distributed.device)
     with atomic_directory(task_predictions(task, finetune_seed)) as output:
-        for grid in grids:
-            shutil.copytree(grid.best_folder / "predictions", output / grid.weights)
-        for folder, part in parts:
-            shutil.copytree(part.best_folder / "predictions", output / folder)
+        for name, grid in {**grids, **parts}.items():
+            shutil.copytree(grid.best_folder / "predictions", output / name)
         for name in data.eval_sets_with_test_file():
             lines = trainer.predict(best, data.eval_set(name, test=True))
             write_lines(output / "pretrained" / f"{name}.test.jsonl", lines)
-        counts = {file: reasons for file, reasons in data.counts.items() if reasons}
-        runs = [run for grid in grids for run in grid.runs]
-        recipe = hyperparameters.model_dump()
-        summary = {"task": task, "seed": finetune_seed, "recipe": recipe, "runs": runs, "counts": counts}
+        summary = {
+            "task": task,
+            "seed": finetune_seed,
+            "recipe": hyperparameters.model_dump(),
+            "runs": [run for grid in grids.values() for run in grid.runs],
+            "counts": {file: reasons for file, reasons in data.counts.items() if reasons},
+        }
         write_json(output / "run.json", summary)
     with atomic_directory(finetuned_model(task, finetune_seed)) as output:
-        shutil.copytree(kept / "model", output, dirs_exist_ok=True)
+        shutil.copytree(best_folder / "model", output, dirs_exist_ok=True)
     CHECKS.before_finishing()
-    for grid in [*grids, *(part for _, part in parts)]:
+    for grid in (*grids.values(), *parts.values()):
         grid.finish()
 
 
@@ -184,159 +182,155 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
 
 
 def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, int]:
-    """Give a trainer its teacher for the task and, if the hyperparameters ask for it, augmented training data.
+    """Set a trainer's teacher and, if the hyperparameters ask for it, its augmented training data.
 
     Returns:
         Checksums of the teacher's files, which determine the result.
     """
-    hyperparameters, study = trainer.hyperparameters, Path(trainer.params.teacher)
+    hyperparameters, study, name = trainer.hyperparameters, Path(trainer.params.teacher), data.spec.name
     device, config = trainer.distributed.device, trainer.config
-    folder = find_teacher(study, data.spec.name)
-    layers = bool(hyperparameters.layer_epochs)
-    head, outputs = data.task.head, data.task.num_outputs
-    trainer.teacher = load_task_teacher(folder, head, outputs, config, data.tokenizer, device, layers)
-    folders = [folder]
+    folders = [find_teacher(study, name)]
+    trainer.teacher = load_task_teacher(
+        folders[0], data.task.head, data.task.num_outputs, config, data.tokenizer, device,
+        layers=bool(hyperparameters.layer_epochs),
+    )  # fmt: skip
     if copies := hyperparameters.num_augmentations:
         substitutes = load_substitutes(study, config, data.tokenizer, device)
-        augmentation_seed = derive_seed(seed, data.spec.name)
-        make = partial(augment, copies=copies, seed=augmentation_seed, words=substitutes)
-        decides = {"copies": copies, "seed": augmentation_seed, **file_checksums(study, substitutes.folders)}
-        trainer.training = data.augmented(make, decides)
-        log.info("%s: %d sequences with their texts in other words", data.spec.name, trainer.training.items)
         folders += substitutes.folders
+        augmentation_seed = derive_seed(seed, name)
+        make = partial(augment, copies=copies, seed=augmentation_seed, substitutes=substitutes)
+        key = {"copies": copies, "seed": augmentation_seed, **file_checksums(study, substitutes.folders)}
+        trainer.training = data.augmented(make, key)
+        log.info("%s: %d sequences with their texts in other words", name, trainer.training.items)
     return file_checksums(study, folders)
 
 
-def identity_of_weights(weights: str, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identity of the runs that start from ``weights``, a name in WEIGHTS.
+@dataclass(frozen=True)
+class TaskRuns:
+    """Trains a task at every point of its grid; finished runs and checkpoints of an earlier start are reused.
 
-    Random weights depend on the encoder's form only, unless the task is distilled by layers: the projection to the
-    teacher's width may come from the encoder's folder.
+    Attributes:
+        eval_sets: predicted by every run; the first one decides between the runs.
+        identity: values that determine the result.
     """
-    encoder = identity["encoder"]
-    if weights == "random" and not identity["teacher"]:
-        encoder = {name: encoder[name] for name in FORM if name in encoder}
-    return {**identity, "weights": weights, "encoder": encoder}
 
+    trainer: TaskTrainer
+    data: TaskData
+    eval_sets: Sequence[EvalSet]
+    identity: Mapping[str, Any]
+    stop_request: StopRequest
 
-def open_grid(identity: Mapping[str, Any]) -> Grid:
-    """Open the grid of one kind of initial weights, with the runs of an earlier start of the stage."""
-    weights, task, finetune_seed = identity["weights"], identity["task"]["name"], identity["finetune_seed"]
-    if "labels" in identity:  # a part's baselines do not push out those of the whole file
-        finetune_seed = f"{finetune_seed}-{identity['labels']}-labels"
-    folder = Path(task, finetune_seed, hash_values(identity))
-    if weights == "random":
-        return BaselineGrid(BASELINES / folder, weights)
-    return Grid(ROOT / PHASE / folder, weights)
+    def train(self, weights: str) -> Grid:
+        """Train every grid point from ``weights``, a name in WEIGHTS, that is not finished yet.
 
+        Raises:
+            Interrupted: a stop was requested; the run's state is saved.
+        """
+        identity = self._identity_from(weights)
+        grid, metrics = self._open_grid(identity), self.data.spec.eval_set(None).metrics
+        for point in grid_points(self.trainer.hyperparameters):
+            name = f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}"
+            name = f"{name}, batch {point.batch}"
+            checkpointer = open_checkpointer(self.trainer, {**identity, **point._asdict()}, self.stop_request, point)
+            if grid.has(point):
+                log.info("%s: trained before, kept in %s", name, grid.folder)
+                checkpointer.finish()  # if the process was killed before it could
+                continue
+            start = self._imitate_layers(weights, grid.folder / "imitated.safetensors", identity)
+            model, loss, epoch = self.trainer.train(
+                weights, point, checkpointer, start, lambda model: self._score(self._predict(model))[metrics[0]]
+            )
+            predictions = {eval_set.name: self.trainer.predict(model, eval_set) for eval_set in self.eval_sets}
+            scores = self._score(predictions[self.eval_sets[0].name])
+            log.info("%s: %s", name, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
+            save = partial(self._save, model=model, point=point, scores=scores)
+            save_best = save if weights == "pretrained" else None  # a baseline needs its predictions only
+            grid.add(point, loss, scores, metrics[0], predictions, save_best, epoch)
+            checkpointer.finish()
+        return grid
 
-def run_grid(
-    grid: Grid,
-    trainer: TaskTrainer,
-    data: TaskData,
-    eval_sets: Sequence[EvalSet],
-    identity: Mapping[str, Any],
-    stop_request: StopRequest,
-) -> None:
-    """Train every grid point that ``grid`` does not have yet, and predict ``eval_sets`` with each.
+    def part(self, count: int, best: Mapping[str, Any]) -> TaskRuns:
+        """Return the runs on ``count`` labelled examples at the grid point of the run ``best``.
 
-    Args:
-        eval_sets: the first one decides between the points.
+        Few examples are seen for more epochs, so that training has ``MIN_STEPS`` steps.
+        """
+        trainer = copy(self.trainer)
+        trainer.training = self.data.training_part(count, self.identity["finetune_seed"])
+        epochs = max(best["epochs"], -(-MIN_STEPS // trainer.steps_per_epoch(best["batch"])))
+        point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (best["batch"],)}
+        trainer.hyperparameters = self.trainer.hyperparameters.model_copy(update=point)
+        recipe = trainer.hyperparameters.model_dump(exclude=OTHER_RUNS)
+        log.info("%d labelled examples of %d", count, self.data.num_training_examples)
+        identity = {**self.identity, "labels": count, "recipe": recipe}
+        return replace(self, trainer=trainer, eval_sets=self.eval_sets[:1], identity=identity)
 
-    Raises:
-        PipelineError, Interrupted: as :func:`run`.
-    """
-    first, metrics = eval_sets[0], data.spec.eval_set(None).metrics
-    for point in grid_points(trainer.hyperparameters):
-        shown = (
-            f"{grid.weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
-        )
-        checkpointer = open_checkpointer(trainer, {**identity, **point._asdict()}, stop_request, point)
-        if grid.has(point):
-            log.info("%s: trained before, kept in %s", shown, grid.folder)
-            checkpointer.finish()  # if it was killed before it could
-            continue
-        start = imitate_layers(grid, trainer, identity, stop_request)
-        score_model = partial(main_score, trainer, data, first)
-        model, loss, epoch = trainer.train(grid.weights, point, checkpointer, start, score_model)
-        predictions = {each.name: trainer.predict(model, each) for each in eval_sets}
-        scores = data.task.score(first.name, first.examples, predictions[first.name])
-        log.info("%s: %s", shown, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
-        about = {"seed": identity["seed"], "finetune_seed": identity["finetune_seed"], **point._asdict()}
-        save = partial(save_finetuned, model=model, trainer=trainer, data=data, about=about, scores=scores)
-        save_best = save if grid.weights == "pretrained" else None  # a baseline needs its predictions only
-        grid.keep(point, loss, scores, metrics[0], predictions, save_best, epoch)
-        checkpointer.finish()
+    def _identity_from(self, weights: str) -> dict[str, Any]:
+        encoder = self.identity["encoder"]
+        # layers to imitate: the projection to the teacher's width may come from the encoder's folder
+        if weights == "random" and not self.identity["teacher"]:
+            encoder = {name: encoder[name] for name in BASELINE_FILES if name in encoder}
+        return {**self.identity, "weights": weights, "encoder": encoder}
 
+    def _open_grid(self, identity: Mapping[str, Any]) -> Grid:
+        weights, finetune_seed = identity["weights"], identity["finetune_seed"]
+        if "labels" in identity:  # a part's baselines do not push out those of the complete file
+            finetune_seed = f"{finetune_seed}-{identity['labels']}-labels"
+        folder = Path(self.data.spec.name, finetune_seed, hash_values(identity))
+        if weights == "random":
+            return BaselineGrid(BASELINES / folder, weights)
+        return Grid(ROOT / PHASE / folder, weights)
 
-def run_part(
-    count: int,
-    grid: Grid,
-    trainer: TaskTrainer,
-    data: TaskData,
-    eval_sets: Sequence[EvalSet],
-    identity: Mapping[str, Any],
-    stop_request: StopRequest,
-) -> tuple[str, Grid]:
-    """Train on ``count`` labelled examples at the best point of a grid; return the folder of its predictions, and it.
+    def _predict(self, model: BertForTask) -> list[dict[str, Any]]:
+        return self.trainer.predict(model, self.eval_sets[0])
 
-    Few examples are seen for more epochs, so that training has ``FEWEST_STEPS`` steps.
-    """
-    best = grid.best()
-    part = copy(trainer)
-    part.training = data.training_part(count, identity["finetune_seed"])
-    epochs = max(best["epochs"], -(-FEWEST_STEPS // -(-part.training.items // best["batch"])))
-    point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (best["batch"],)}
-    part.hyperparameters = trainer.hyperparameters.model_copy(update=point)
-    recipe = part.hyperparameters.model_dump(exclude=OTHER_RUNS)
-    identity = {**identity_of_weights(grid.weights, identity), "labels": count, "recipe": recipe}
-    log.info("%d labelled examples of %d", count, data.num_training_examples)
-    found = open_grid(identity)
-    run_grid(found, part, data, eval_sets, identity, stop_request)
-    return predictions_folder(grid.weights, count), found
+    def _score(self, predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
+        return self.data.task.score(self.eval_sets[0].name, self.eval_sets[0].examples, predictions)
 
+    def _imitate_layers(self, weights: str, path: Path, identity: Mapping[str, Any]) -> Path | None:
+        """Train a student's layers on its teacher's, once for all points of a grid; None if it does not imitate."""
+        if self.trainer.teacher is None or not self.trainer.hyperparameters.layer_epochs:
+            return None
+        if not path.exists():
+            checkpointer = open_checkpointer(self.trainer, {**identity, "learns": "layers"}, self.stop_request)
+            model = self.trainer.imitate(weights, checkpointer)
+            CHECKS.before_saving()
+            with atomic_file(path, "wb") as file:
+                file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
+            checkpointer.finish()
+        return path
 
-def main_score(trainer: TaskTrainer, data: TaskData, eval_set: EvalSet, model: BertForTask) -> float:
-    """Return the main score of a model on an evaluation set."""
-    spec = data.spec.scores[eval_set.name]
-    return data.task.score(eval_set.name, eval_set.examples, trainer.predict(model, eval_set))[spec.metrics[0]]
+    def _save(self, folder: Path, model: BertForTask, point: GridPoint, scores: Mapping[str, float]) -> None:
+        """Save a model and its card to an empty folder."""
+        spec, trainer, eval_set = self.data.spec, self.trainer, self.data.spec.eval_set(None)
+        # transformers has no class for two towers or the first-last average
+        without_class = trainer.bi_encoder is not None or model.first_last
+        huggingface_class = trainer.config.names.classes["encoder" if without_class else self.data.task.head]
+        training = {
+            **{key: self.identity[key] for key in ("seed", "finetune_seed")},
+            **point._asdict(),
+            "max_length": trainer.hyperparameters.max_length,
+            "frozen": trainer.hyperparameters.feature_layers,
+        }
+        results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]
+        source = read_source(self.data.folder)
+        card = finetuned_card(trainer.config, spec.name, huggingface_class, source, training, results)
+        save_model(folder, model, trainer.config, huggingface_class, self.data.encoder, card)
+        pooling = {"pooling": trainer.hyperparameters.pooling} if model.first_last else {}
+        write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(spec) | pooling)
 
 
 def open_checkpointer(
     trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
 ) -> Checkpointer:
-    """Open the checkpoints of one run; those of a grid point have its best epoch, if that is to be kept."""
+    """Open the checkpoints of one run; those of a grid point include its best epoch if that is selected."""
     phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
     if point is None or trainer.hyperparameters.select == "last":
         return Checkpointer(phase, identity, machine, trainer.distributed, stop_request)
     return Checkpointer(
         phase, identity, machine, trainer.distributed, stop_request,
-        every=trainer.steps_per_epoch(point), best_by=EpochScore.ERROR,
+        every=trainer.steps_per_epoch(point.batch), best_by=EpochScore.ERROR,
     )  # fmt: skip
-
-
-def imitate_layers(
-    grid: Grid, trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest
-) -> Path | None:
-    """Train a student's layers on its teacher's, once for all points of a grid, and return the file of its weights.
-
-    Returns None if the task is not distilled by layers.
-
-    Raises:
-        PipelineError, Interrupted: as :func:`run`.
-    """
-    if trainer.teacher is None or not trainer.hyperparameters.layer_epochs:
-        return None
-    path = grid.folder / "imitated.safetensors"
-    if not path.exists():
-        checkpointer = open_checkpointer(trainer, {**identity, "learns": "layers"}, stop_request)
-        model = trainer.imitate(grid.weights, checkpointer)
-        CHECKS.before_saving()
-        with atomic_file(path, "wb") as file:
-            file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
-        checkpointer.finish()
-    return path
 
 
 class TaskObjective(Objective[TaskBatch]):
@@ -351,13 +345,12 @@ class TaskObjective(Objective[TaskBatch]):
         return {"task": work.predictions}
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
-        """Return the sum of the losses: their mean times their number."""
         outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
+        return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}  # the loss is a mean
 
 
 class EpochScore(Callback):
-    """Scores the model after every epoch, by which the checkpointer knows the best one."""
+    """Scores the model after every epoch, for the checkpointer to keep the best one."""
 
     ERROR = "development_error"  # a column of the curve: 100 - score
 
@@ -403,14 +396,15 @@ class TaskTrainer:
         self.bi_encoder = choose_bi_encoder(spec, params, config, hyperparameters.feature_layers)
 
     def model(self) -> BertForTask:
-        """Make the task's model with random weights."""
+        """Return the task's model with random weights."""
         model = self._with_head(None)
         initialise(model, torch.Generator().manual_seed(self.seed))
         return model
 
     def pretrained(self) -> BertForTask:
-        """Make the task's model with the pretrained encoder; its head is random, and so are a pooler that it lacks or
-        that was not trained, and the blocks of ``reinit_layers``.
+        """Return the task's model with the pretrained encoder.
+
+        Its head is random, and so are a pooler that is missing or was not trained, and the blocks of ``reinit_layers``.
         """
         tensors, generator = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.seed)
         with uninitialised():  # initialising weights that are replaced would take seconds
@@ -420,25 +414,26 @@ class TaskTrainer:
             if name.startswith(MLM_TRANSFORM):
                 tensors.setdefault(POOLER + name.removeprefix(MLM_TRANSFORM), tensors[name])
         parts: tuple[str, ...] = (*ENCODER, POOLER)
-        if why := self._why_new_pooler(tensors):
+        if reason := self._why_new_pooler(tensors):
             parts = ENCODER
             initialise(bert.pooler, generator)
         fill(bert, tensors, self.encoder, parts)
-        if anew := self.hyperparameters.reinit_layers:
+        if num_layers := self.hyperparameters.reinit_layers:
             random = make_encoder(self.config)
             initialise(random, generator)
-            for block, drawn in list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))[-anew:]:
-                block.load_state_dict(drawn.state_dict())
+            blocks = list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))
+            for block, random_block in blocks[-num_layers:]:
+                block.load_state_dict(random_block.state_dict())
         model = self._with_head(bert)
-        if why and self.task.head in POOLED and self.bi_encoder is None and not model.first_last:
-            log.info("%s %s; it is trained from random weights", self.encoder, why)
+        if reason and self.task.head in POOLED and self.bi_encoder is None and not model.first_last:
+            log.info("%s %s; it is trained from random weights", self.encoder, reason)
         for name, part in model.named_children():
             if name != "bert":
                 initialise(part, generator)
         return model
 
     def _why_new_pooler(self, tensors: Mapping[str, Tensor]) -> str:
-        """Return why the pooler starts from random weights, or nothing if that of the encoder's file is used."""
+        """Return why the pooler starts from random weights, or "" if it is read from the encoder's file."""
         weights = [tensor for name, tensor in tensors.items() if name.startswith(POOLER) and tensor.ndim == 2]
         if not weights:
             return "has no pooler"
@@ -458,10 +453,13 @@ class TaskTrainer:
             model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
         return model
 
+    def _initial_model(self, weights: str) -> BertForTask:
+        return (self.model() if weights == "random" else self.pretrained()).to(self.distributed.device)
+
     def imitate(self, weights: str, checkpointer: Checkpointer | None = None) -> BertForTask:
-        """Train the layers on the teacher's at a constant learning rate; arguments as in :meth:`train`."""
+        """Train the layers on the teacher's at a constant learning rate; arguments as in ``train``."""
         assert self.teacher is not None
-        model, hyperparameters = WEIGHTS[weights](self).to(self.distributed.device), self.hyperparameters
+        model, hyperparameters = self._initial_model(weights), self.hyperparameters
         generator = torch.Generator().manual_seed(self.seed)
         fit = load_fit_dense(self.encoder, self.config, self.teacher.bert.config.hidden_size, generator)
         objective = LayerImitation(model.bert, fit, self.teacher.bert).to(self.distributed.device)
@@ -483,51 +481,51 @@ class TaskTrainer:
         Args:
             weights: initial weights of the encoder, a name in WEIGHTS.
             checkpointer: saves the run when a stop is requested or from time to time, and resumes it.
-            start: file with the weights of :meth:`imitate` to start from.
-            score_model: scores the model after each epoch, if the best one is kept; needs a checkpointer.
+            start: file with the weights that ``imitate`` trained.
+            score_model: scores the model after each epoch if the best one is selected; needs a checkpointer.
 
         Raises:
             Interrupted: a stop was requested; the run's state is saved.
         """
-        model = WEIGHTS[weights](self)
+        model = self._initial_model(weights)
         if start is not None:
             model.load_state_dict(load_file(start))
         loss = LOSSES[self.task.head] if self.teacher is None else SoftLabelLoss(self.teacher)
-        objective = TaskObjective(model.to(self.distributed.device), loss)
+        objective, steps_per_epoch = TaskObjective(model, loss), self.steps_per_epoch(point.batch)
         if self.hyperparameters.select == "last" or score_model is None or checkpointer is None:
-            rows = self._train(objective, point, True, "fine-tuning", checkpointer).state.curve
-            return model, round(rows[-1]["loss"], 5), point.epochs
-        scored = EpochScore(score_model, model, self.steps_per_epoch(point))
-        rows = self._train(objective, point, True, "fine-tuning", checkpointer, [scored]).state.curve
-        epoch = checkpointer.restore_best(objective) // self.steps_per_epoch(point)
-        return model, round(rows[epoch - 1]["loss"], 5), epoch
+            curve = self._train(objective, point, True, "fine-tuning", checkpointer).state.curve
+            return model, round(curve[-1]["loss"], 5), point.epochs
+        callback = EpochScore(score_model, model, steps_per_epoch)
+        curve = self._train(objective, point, True, "fine-tuning", checkpointer, [callback]).state.curve
+        epoch = checkpointer.restore_best(objective) // steps_per_epoch
+        return model, round(curve[epoch - 1]["loss"], 5), epoch
 
-    def steps_per_epoch(self, point: GridPoint) -> int:
+    def steps_per_epoch(self, batch_size: int) -> int:
         """Return the number of batches of the training set; the last may be smaller."""
-        return -(-self.training.items // point.batch)
+        return -(-self.training.items // batch_size)
 
     def _train(
         self,
         objective: Objective[TaskBatch],
         point: GridPoint,
         decays: bool,
-        what: str,
+        description: str,
         checkpointer: Checkpointer | None,
-        more: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] = (),
     ) -> Trainer[TaskBatch]:
         """Train the objective at a constant rate, or with linear warm-up and decay."""
-        per_epoch = self.steps_per_epoch(point)
-        steps = point.epochs * per_epoch
-        recipe = OptimizerConfig(
+        steps_per_epoch = self.steps_per_epoch(point.batch)
+        steps = point.epochs * steps_per_epoch
+        config = OptimizerConfig(
             point.learning_rate, steps, decay_steps=0, weight_decay=self.params.weight_decay,
             optimizer=self.params.optimizer,
         )  # fmt: skip
         if decays:
-            recipe = replace(recipe, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
+            config = replace(config, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
         trainer = make_trainer(
-            objective, recipe, self.distributed, name=f"{what} {self.spec.name}", last=steps, seed=self.seed,
+            objective, config, self.distributed, name=f"{description} {self.spec.name}", last=steps, seed=self.seed,
             requests=checkpointer.requests if checkpointer else None,
-            callbacks=[CurveLogger([per_epoch], steps), *more],
+            callbacks=[CurveLogger([steps_per_epoch], steps), *callbacks],
         )  # fmt: skip
         if checkpointer is not None:
             trainer.callbacks.append(checkpointer)
@@ -539,76 +537,36 @@ class TaskTrainer:
 
     @torch.no_grad()  # not inference_mode: DeBERTa keeps tensors that the next epoch's backward pass needs
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
-        """Return the prediction rows of the examples, in their order; see :meth:`Task.predict`."""
+        """Return the predictions of the examples, in their order; see ``Task.predict``."""
         model.eval()
-        features, device = eval_set.features, self.distributed.device
-        pooled, per_item = self.task.head in POOLED, features.per_item if self.task.head == "choice" else 1
-        outputs = np.empty((features.items * per_item if pooled else len(features.ids), 0), np.float32)
+        features, device, pooled = eval_set.features, self.distributed.device, self.task.head in POOLED
+        width = features.per_item if self.task.head == "choice" else self.task.num_outputs
+        outputs = np.empty((features.items if pooled else len(features.ids), width), np.float32)
         for on_host in evaluation_batches(features, EVALUATION_TOKENS):
             batch = to_device(on_host, device)
             with self.distributed.autocast():
                 logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
-            if not outputs.shape[1]:
-                outputs = np.empty((len(outputs), logits.shape[1]), np.float32)
-            positions = (
-                (batch.examples[:, None] * per_item + np.arange(per_item)).ravel()
-                if pooled
-                else features.tokens_of(batch.examples)[0]
-            )
-            outputs[positions] = logits
-        if self.task.head == "choice":
-            outputs = outputs.reshape(-1, per_item)
+            index = batch.examples if pooled else features.tokens_of(batch.examples)[0]
+            outputs[index] = logits.reshape(-1, width)
         return self.task.predict(eval_set.examples, features, outputs)
-
-
-WEIGHTS: dict[str, Callable[[TaskTrainer], BertForTask]] = {
-    "pretrained": TaskTrainer.pretrained,
-    "random": TaskTrainer.model,
-}
-
-
-def save_finetuned(
-    folder: Path,
-    model: BertForTask,
-    trainer: TaskTrainer,
-    data: TaskData,
-    about: Mapping[str, Any],
-    scores: Mapping[str, float],
-) -> None:
-    """Save a model and its card to an empty folder; ``about`` describes its training, ``scores`` its quality."""
-    score = data.spec.eval_set(None)
-    hyperparameters = trainer.hyperparameters
-    # transformers has no class for two towers or the first-last average
-    without_class = trainer.bi_encoder is not None or model.first_last
-    huggingface_class = trainer.config.names.classes["encoder" if without_class else data.task.head]
-    card = finetuned_card(
-        trainer.config,
-        data.spec.name,
-        huggingface_class,
-        read_source(data.folder),
-        {**about, "max_length": hyperparameters.max_length, "frozen": hyperparameters.feature_layers},
-        [(score.title, score.file, metric, scores[metric]) for metric in score.metrics],
-    )
-    save_model(folder, model, trainer.config, huggingface_class, data.encoder, card)
-    pooling = {"pooling": hyperparameters.pooling} if model.first_last else {}
-    write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(data.spec) | pooling)
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
     """Return the label keys of Hugging Face's config; empty if the outputs are not labels."""
-    if spec.range is not None:
-        return {"id2label": {"0": spec.name}, "label2id": {spec.name: 0}, "problem_type": "regression"}
-    if not spec.labels:
+    labels = spec.labels if spec.range is None else (spec.name,)
+    if not labels:
         return {}
     return {
-        "id2label": {str(number): label for number, label in enumerate(spec.labels)},
-        "label2id": {label: number for number, label in enumerate(spec.labels)},
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+        **({} if spec.range is None else {"problem_type": "regression"}),
     }
 
 
 def read_source(folder: Path) -> Source | None:
-    """Read the source of a task's data that its download recorded; None for data that was placed by hand."""
+    """Read the source that the download of a task's data recorded; None for data that was placed by hand."""
     if not (folder / "source.json").exists():
         return None
-    about = read_json(folder / "source.json", dict.fromkeys(("name", "description", "licence", "citation"), str))
-    return Source(about["name"], about["description"], about["licence"], about["citation"])
+    fields = ("name", "description", "licence", "citation")
+    source = read_json(folder / "source.json", dict.fromkeys(fields, str))
+    return Source(*(source[field] for field in fields))

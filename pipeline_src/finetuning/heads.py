@@ -1,7 +1,4 @@
-"""The encoder with the output layer of a task (paper, figure 4), and the losses.
-
-Separate from the pretraining heads, so that a change here makes no pretraining stale.
-"""
+"""The encoder with the output layer of a task (paper, figure 4), and the losses."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et
 
 @dataclass(frozen=True)
 class BiEncoder:
-    """Comparison of two texts' vectors u and v, which were encoded apart.
+    """Comparison of the vectors u and v of two texts that were encoded separately.
 
     Attributes:
         range: of a regression whose prediction is their cosine, from the lowest value at 0 to the highest at 1; None
@@ -38,9 +35,9 @@ class BiEncoder:
     range: tuple[float, float] | None = None
     product: bool = False
 
-    def join(self, one: Tensor, other: Tensor) -> Tensor:
+    def join(self, u: Tensor, v: Tensor) -> Tensor:
         """[B, H] and [B, H] -> [B, 3 H], or [B, 4 H] with the product."""
-        return torch.cat([one, other, (one - other).abs(), *([one * other] if self.product else [])], dim=1)
+        return torch.cat([u, v, (u - v).abs(), *([u * v] if self.product else [])], dim=1)
 
 
 def choose_bi_encoder(
@@ -48,7 +45,7 @@ def choose_bi_encoder(
 ) -> BiEncoder | None:
     """Return how the two texts of a task are compared; None if they are one sequence.
 
-    Word vectors read them apart unless an LSTM reads their tokens, or a teacher's outputs are learnt.
+    Word vectors encode them separately unless an LSTM reads their tokens, or a teacher is imitated.
     """
     if not spec.is_pair:
         return None
@@ -65,14 +62,12 @@ class BertForTask(nn.Module):
     every token for ``span`` and ``token``.
 
     Args:
-        head: ``sequence``, ``choice``, ``span`` or ``token``.
-        outputs: width of the output layer.
         bilstm: add a bidirectional LSTM between them, which lets the tokens of a left-to-right model see the tokens
             that follow (paper, section 5.1).
         frozen: a name in ``feature_based.LAYER_MIXES``: do not train the encoder, but an LSTM over its layers (paper,
             section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
         bert: an encoder; by default a new one.
-        bi_encoder: compare two sequences, each encoded apart; the head is ``sequence``.
+        bi_encoder: compare two sequences, each encoded separately; the head is ``sequence``.
         pooling: of the heads ``sequence`` and ``choice``, as ``TaskHyperparameters.pooling``.
     """
 
@@ -108,7 +103,6 @@ class BertForTask(nn.Module):
             self.add_module(self.output_layer, nn.Linear(width, outputs))
 
     def train(self, mode: bool = True) -> BertForTask:
-        """Set the training mode; a frozen encoder stays in evaluation mode."""
         super().train(mode)
         if self.frozen is not None:
             self.bert.eval()
@@ -117,8 +111,7 @@ class BertForTask(nn.Module):
     def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
         """Return the logits, [B, outputs], or [T, outputs] for spans and tokens.
 
-        ``lengths``, the tokens of each sequence on the host, avoids a synchronisation with the GPU; other arguments are
-        as in :class:`Bert`.
+        ``lengths``, the tokens of each sequence on the host, avoids a synchronisation with the GPU.
         """
         lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
         layout = PackedBatch.of(cu_seqlens, len(ids), int(lengths.max()))
@@ -128,16 +121,16 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """Outputs of pairs whose texts are consecutive sequences, [B / 2, outputs]."""
+        """[B / 2, outputs]; the texts of a pair are consecutive sequences."""
         if self.bert.config.reads_texts_apart:
             means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         else:
             means = self._first_last_means(ids, segments, layout)
-        one, other = means.view(len(means) // 2, 2, -1).unbind(1)
+        u, v = means.view(len(means) // 2, 2, -1).unbind(1)
         if bi_encoder.range is not None:
             low, high = bi_encoder.range
-            return low + (high - low) * F.cosine_similarity(one, other)[:, None]
-        return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(bi_encoder.join(one, other)))))
+            return low + (high - low) * F.cosine_similarity(u, v)[:, None]
+        return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(bi_encoder.join(u, v)))))
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Mean of each sequence's tokens, of embeddings plus last layer, [B, H]."""
@@ -148,7 +141,7 @@ class BertForTask(nn.Module):
         return torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
 
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        """Input of the output layer, [B, width] or [T, width]."""
+        """[B, width] or [T, width]."""
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
@@ -170,12 +163,7 @@ Loss = Callable[[Tensor, TaskBatch], Tensor]  # from a model's outputs to a scal
 
 
 def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy over classes, or the mean squared error of a regression (STS-B; float labels).
-
-    Args:
-        outputs: [B, classes], or [B, 1] for a regression.
-        batch: with labels int64 [B] or float32 [B].
-    """
+    """Return the cross-entropy of outputs [B, classes], or the mean squared error of a regression, [B, 1]."""
     if batch.labels.is_floating_point():
         return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
     return F.cross_entropy(outputs.float(), batch.labels)
@@ -189,9 +177,7 @@ def choice_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     """Return the mean cross-entropy of the first and the last token, each over the tokens of its sequence.
 
-    Args:
-        outputs: start and end logits, [T, 2].
-        batch: with the positions of the first and last token in their sequence as labels, int64 [B, 2].
+    Outputs are start and end logits, [T, 2]; labels the two positions in their sequence, int64 [B, 2].
     """
     layout = batch.layout
     logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)  # [B, 2, L]
@@ -199,12 +185,7 @@ def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 
 
 def token_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy over the tags, averaged over the tokens that have one.
-
-    Args:
-        outputs: [T, tags].
-        batch: with labels int64 [T]; -100 for a token without a tag, such as a word's continuation subwords.
-    """
+    """Return the cross-entropy of outputs [T, tags], averaged over the tokens whose label, int64 [T], is not -100."""
     return F.cross_entropy(outputs.float(), batch.labels)
 
 

@@ -1,4 +1,4 @@
-"""A task's hyperparameters, and its grid of runs: each is kept when it ends, so that a killed stage resumes."""
+"""A task's grid of hyperparameters; finished runs are saved, so that a killed stage resumes."""
 
 from __future__ import annotations
 
@@ -29,24 +29,22 @@ class GridPoint(NamedTuple):
 
 def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
     """Yield every point, varying the learning rate fastest; of equal scores the first point wins."""
-    epochs, batch_sizes, rates = hyperparameters.epochs, hyperparameters.batch_sizes, hyperparameters.learning_rates
-    for number, batch, rate in itertools.product(epochs, batch_sizes, rates):
-        yield GridPoint(rate, number, batch)
+    for epochs, batch, rate in itertools.product(
+        hyperparameters.epochs, hyperparameters.batch_sizes, hyperparameters.learning_rates
+    ):
+        yield GridPoint(rate, epochs, batch)
 
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by evaluation set
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
-FEWEST_STEPS = 200  # of training on a part of the labels
-KEPT_BASELINES = 8  # newest baselines of a task and seed
+MAX_BASELINES = 8  # of a task and seed; the newest are kept
 
 
 class Grid:
     """Finished runs of one task, seed and kind of initial weights, with the files of the best run.
 
     ``runs.json`` lists the runs, with checksums of the list and of the best run's files; ``run-<N>/``, N the best run's
-    index in the list, has its predictions and, if requested, its model. A run is listed with its point, initial
-    weights, last training loss, scores on the first evaluation set, and ``main``, the score that decides. A damaged
-    folder is removed with a warning.
+    index in the list, has its predictions and, if requested, its model. A damaged folder is removed with a warning.
     """
 
     def __init__(self, folder: Path, weights: str) -> None:
@@ -55,17 +53,17 @@ class Grid:
         if not (folder / "runs.json").exists():
             return
         with suppress(PipelineError):
-            found = read_json(folder / "runs.json", RUNS)
-            self.runs = found["runs"]
-            if self.runs and found["sums"] == self._checksums():
+            content = read_json(folder / "runs.json", RUNS)
+            self.runs = content["runs"]
+            if self.runs and content["sums"] == self._checksums():
                 return
-        log.warning("%s is not as it was written; its runs are trained again", folder)
+        log.warning("%s failed its checksums; its runs are trained again", folder)
         self.runs = []
         shutil.rmtree(folder)
 
     def has(self, point: GridPoint) -> bool:
         """Return whether the run of a point has finished."""
-        return any(_point(run) == point for run in self.runs)
+        return any(point._asdict().items() <= run.items() for run in self.runs)
 
     def best(self) -> dict[str, Any]:
         """Return the run with the highest main score; of equal ones the first."""
@@ -76,7 +74,7 @@ class Grid:
         """Folder of the best run's ``predictions`` and ``model``."""
         return self.folder / f"run-{self.runs.index(self.best())}"
 
-    def keep(
+    def add(
         self,
         point: GridPoint,
         loss: float,
@@ -86,13 +84,13 @@ class Grid:
         save_model: Callable[[Path], None] | None,
         epoch: int,
     ) -> None:
-        """Record a finished run, and keep its predictions and model if it is the best so far.
+        """Record a finished run, and save its predictions and model if it is the best so far.
 
         Args:
-            loss: mean training loss of the kept epoch.
+            loss: mean training loss of ``epoch``.
             main: the metric of ``scores`` that decides.
-            save_model: saves the model to an empty folder; None to keep no model.
-            epoch: whose weights the run keeps, from 1.
+            save_model: saves the model to an empty folder, if it is needed.
+            epoch: the selected epoch, from 1.
         """
         CHECKS.before_saving()
         run = {
@@ -107,7 +105,9 @@ class Grid:
         self.runs.append(run)
         if self.best() is run:
             with atomic_directory(self.best_folder) as folder:
-                write_predictions(folder / "predictions", predictions)
+                (folder / "predictions").mkdir()
+                for eval_set, lines in predictions.items():
+                    write_lines(folder / f"predictions/{eval_set}.jsonl", lines)
                 if save_model:
                     (folder / "model").mkdir()
                     save_model(folder / "model")
@@ -128,7 +128,7 @@ class Grid:
 
 
 class BaselineGrid(Grid):
-    """Runs from random weights, which are kept for the next encoder of this form: they do not depend on pretraining.
+    """Runs from random weights, which are kept for other encoders of the same config: pretraining does not affect them.
 
     A study that changes only its pretraining, as with ``dvc exp run -S mask_prob=0.2``, thus reuses its baselines.
     """
@@ -137,19 +137,8 @@ class BaselineGrid(Grid):
         """Mark this grid as the newest and remove the oldest ones of its task and seed."""
         os.utime(self.folder)
         oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-        for old in oldest_first[:-KEPT_BASELINES]:
+        for old in oldest_first[:-MAX_BASELINES]:
             shutil.rmtree(old, ignore_errors=True)
-
-
-def _point(run: Mapping[str, Any]) -> GridPoint:
-    return GridPoint(*(run[name] for name in GridPoint._fields))
-
-
-def write_predictions(folder: Path, predictions: Predictions) -> None:
-    """Write one file of JSON lines per evaluation set."""
-    folder.mkdir(exist_ok=True)
-    for eval_set, lines in predictions.items():
-        write_lines(folder / f"{eval_set}.jsonl", lines)
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""A task's data: its files as features, cached by their checksums, and batches of them."""
+"""A task's data files as cached features, and batches of them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.batches import split_balanced, split_greedy
 
-AUGMENTATION = "pipeline_src.finetuning.augmentation"  # the module whose code augments
+AUGMENTATION = "pipeline_src.finetuning.augmentation"
+POOL = 16  # number of batches whose items are sorted by length together
 
 
 @dataclass(frozen=True)
 class EvalSet:
-    """A file to predict: its evaluation set, its examples and their features."""
+    """The examples of an evaluation set's file, and their features."""
 
     name: str
     examples: Sequence[Any]
@@ -45,12 +46,9 @@ class TaskData:
     """The data files of a task, tokenised for an encoder.
 
     Args:
-        encoder: folder with the tokenizer.
-        max_length: greatest number of tokens of a sequence.
         apart: make two sequences of a pair, one for each text.
 
     Attributes:
-        task: reads, tokenises and scores.
         counts: number of dropped and truncated examples, by file and reason, of the files used so far.
     """
 
@@ -63,11 +61,9 @@ class TaskData:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The encoder's tokenizer."""
         return load_tokenizer(self.encoder)
 
     def training(self) -> Features:
-        """Return the features of the training file."""
         return self._features(self.spec.train, None, False)
 
     @cached_property
@@ -76,37 +72,34 @@ class TaskData:
 
     @property
     def num_training_examples(self) -> int:
-        """Number of examples of the training file."""
         return len(self._training_examples)
 
     def training_part(self, count: int, seed: str) -> Features:
-        """Return the features of ``count`` examples of the training file; see :func:`labelled_part`."""
+        """Return the features of ``count`` examples of the training file; see ``labelled_part``."""
         return self._make(labelled_part(self.spec.name, seed, self._training_examples, count))
 
-    def augmented(self, make: Callable[[Features], Features], decides: Mapping[str, Any]) -> Features:
-        """Return the features that ``make`` makes from those of the training file, from the cache if they are there.
+    def augmented(self, make: Callable[[Features], Features], key: Mapping[str, Any]) -> Features:
+        """Return the features that ``make`` makes from those of the training file, or those in the cache.
 
-        ``decides`` are further JSON values that determine them; the code of augmentation is part of the key too.
+        The key of the cache includes the JSON values ``key`` and the code of augmentation.
         """
-        more = {**self._decides(self.spec.train, None, False), **decides, "code": fingerprint(AUGMENTATION)}
-        return cached(self.spec.name, more, lambda dropped: make(self.training()))
+        key = {**self._key(self.spec.train, None, False), **key, "code": fingerprint(AUGMENTATION)}
+        return cached(self.spec.name, key, lambda dropped: make(self.training()))
 
     def eval_set(self, name: str, test: bool = False) -> EvalSet:
-        """Return the file of an evaluation set, or its test file."""
-        score = self.spec.scores[name]
-        file = score.test.file if test and score.test else score.file
-        dropped: Counter[str] = Counter()
+        """Load an evaluation set, or its test file."""
+        spec, dropped = self.spec.scores[name], Counter[str]()
+        file = spec.test.file if test and spec.test else spec.file
         examples = self._read(file, name, test, dropped)
         return EvalSet(name, examples, self._features(file, name, test, (examples, dropped)))
 
     def eval_sets_with_test_file(self) -> list[str]:
         """Return the evaluation sets whose test file exists."""
-        return [
-            name for name, score in self.spec.scores.items() if score.test and (self.folder / score.test.file).exists()
-        ]
+        tests = {name: eval_set.test for name, eval_set in self.spec.scores.items()}
+        return [name for name, test in tests.items() if test and (self.folder / test.file).exists()]
 
     def checksums(self) -> dict[str, str]:
-        """Return checksums, by name, of the files for training and for the choice of the best run."""
+        """Return the checksums of the labelled files, by name."""
         files = dict.fromkeys([self.spec.train, *(score.file for score in self.spec.scores.values())])
         return {file: self._checksum(file)[:16] for file in files}
 
@@ -125,8 +118,6 @@ class TaskData:
         test: bool,
         already_read: tuple[Sequence[Any], Counter[str]] | None = None,
     ) -> Features:
-        """Features from the cache, or from the file's examples and drop counts, which are read unless given."""
-
         def make(dropped: Counter[str]) -> Features:
             if already_read:
                 examples = already_read[0]
@@ -135,7 +126,7 @@ class TaskData:
                 examples = self._read(file, eval_set, test, dropped)
             return self._make(examples)
 
-        features = cached(self.spec.name, self._decides(file, eval_set, test), make)
+        features = cached(self.spec.name, self._key(file, eval_set, test), make)
         self.counts[file] = dict(features.counts)
         return features
 
@@ -145,7 +136,7 @@ class TaskData:
             return self.task.features_apart(examples, self.tokenizer, self.max_length)
         return self.task.features(examples, self.tokenizer, self.max_length)
 
-    def _decides(self, file: str, eval_set: str | None, test: bool) -> dict[str, Any]:
+    def _key(self, file: str, eval_set: str | None, test: bool) -> dict[str, Any]:
         return {
             "task": self.spec.model_dump(mode="json"),
             "eval_set": eval_set,
@@ -157,17 +148,14 @@ class TaskData:
         }
 
 
-POOL = 16  # number of batches whose items are sorted by length together
-
-
 @dataclass(frozen=True)
 class TaskBatch:
     """Tensors of a batch: ids, segments [T], cu_seqlens [B + 1] as in ``models.bert.Bert``, and labels.
 
     Attributes:
         losses: number of losses, of which the task's loss is the mean.
-        lengths: tokens of each sequence on the host, to avoid a synchronisation with the GPU, int64 [B].
-        examples: numbers of the items.
+        lengths: tokens of each sequence, on the host to avoid a synchronisation with the GPU, int64 [B].
+        examples: indices of the items.
     """
 
     ids: Tensor
@@ -181,22 +169,21 @@ class TaskBatch:
     @property
     def workload(self) -> Workload:
         """Counts of the batch; its losses count as predictions."""
-        squares = int(np.square(self.lengths).sum())
-        return Workload(len(self.lengths), len(self.ids), squares, predictions=self.losses)
+        sum_len_squared = int(np.square(self.lengths).sum())
+        return Workload(len(self.lengths), len(self.ids), sum_len_squared, predictions=self.losses)
 
     @property
     def layout(self) -> PackedBatch:
-        """Layout of the packed sequences."""
         return PackedBatch.of(self.cu_seqlens, len(self.ids), int(self.lengths.max()))
 
 
 def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
-    """Gather the sequences of ``items`` (numbers, int64) in that order, on the host."""
-    places, cu_seqlens = features.tokens_of(items)
+    """Gather the sequences of ``items`` (indices, int64) in that order, on the host."""
+    positions, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
     return TaskBatch(
-        torch.from_numpy(features.ids[places].astype(np.int64)),
-        torch.from_numpy(features.segments[places].astype(np.int64)),
+        torch.from_numpy(features.ids[positions].astype(np.int64)),
+        torch.from_numpy(features.segments[positions].astype(np.int64)),
         torch.from_numpy(cu_seqlens),
         torch.from_numpy(np.ascontiguousarray(labels)),
         features.loss_count(labels),
@@ -224,15 +211,15 @@ def training_batches(
 
 
 def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Return the items of each batch of an epoch; see :func:`training_batches`."""
-    draw = np.random.Generator(np.random.Philox(key=derive_seed(seed, epoch)))
-    order, lengths = draw.permutation(features.items), features.lengths
+    """Return the items of each batch of an epoch; see ``training_batches``."""
+    rng = np.random.Generator(np.random.Philox(key=derive_seed(seed, epoch)))
+    order, lengths = rng.permutation(features.items), features.lengths
     batches: list[np.ndarray] = []
     for first in range(0, len(order), POOL * batch):
         pool = order[first : first + POOL * batch]
         pool = pool[np.argsort(lengths[pool], kind="stable")]
-        cut = [pool[at : at + batch] for at in range(0, len(pool), batch)]
-        batches += [cut[place] for place in draw.permutation(len(cut))]
+        split = [pool[start : start + batch] for start in range(0, len(pool), batch)]
+        batches += [split[index] for index in rng.permutation(len(split))]
     return batches
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -22,12 +22,10 @@ class Labelled(HasId, Protocol):
     """An example with one label."""
 
     @property
-    def label(self) -> float | None:
-        """The class's number or the regression's value; None in a test file."""
+    def label(self) -> float | None: ...
 
     @property
-    def group(self) -> str | None:
-        """The row's value in the task's group column, if it has one."""
+    def group(self) -> str | None: ...
 
 
 L = TypeVar("L", bound=Labelled)
@@ -36,16 +34,22 @@ L = TypeVar("L", bound=Labelled)
 def gold_labels(examples: Sequence[Labelled]) -> list[float]:
     """Return the labels of a labelled file."""
     labels = [example.label for example in examples if example.label is not None]
-    assert len(labels) == len(examples)  # predictions for a test file are submitted, never scored here
+    assert len(labels) == len(examples)  # predictions for a test file are submitted, never scored
     return labels
 
 
 class LabelledTask(Task[L]):
     """A task with one label per example, and predictions that are compared with it as numbers."""
 
+    submission_header: ClassVar[str]  # a column of row numbers and one of predictions, with its separator
+
     @abstractmethod
     def label_numbers(self, examples: Sequence[L], predictions: Rows) -> Sequence[float]:
-        """Return the predicted class numbers or values, in the examples' order."""
+        """Return the predicted class indices or values, in the examples' order."""
+
+    def label_text(self, number: float) -> str:
+        """Return how a submission spells a class index or value."""
+        return str(number)
 
     def statistics(
         self, eval_set: str, examples: Sequence[L], systems: Sequence[Rows]
@@ -60,19 +64,31 @@ class LabelledTask(Task[L]):
     def group(self, example: L) -> str | None:
         return example.group
 
+    def submission(
+        self, eval_set: str, examples: Sequence[L], predictions: Rows, threshold: float | None = None
+    ) -> dict[str, str]:
+        """Return the test file's predictions as a table whose first column counts rows from 0."""
+        test = self.spec.eval_set(eval_set).test
+        if test is None:
+            return {}
+        separator = "\t" if "\t" in self.submission_header else ","
+        numbers = enumerate(self.label_numbers(examples, predictions))
+        lines = [f"{index}{separator}{self.label_text(number)}" for index, number in numbers]
+        return {test.submit: "\n".join([self.submission_header, *lines, ""])}
+
 
 class Classification(LabelledTask[TextExample]):
     """Classification or regression of one or two segments (GLUE)."""
 
     head = "sequence"
+    submission_header = "index\tprediction"  # as in nyu-mll/GLUE-baselines, src/main.py
 
     @property
     def num_outputs(self) -> int:
-        """The number of classes, or 1 for a regression."""
         return len(self.spec.labels) or 1
 
     def features(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one sequence per example, truncating the longer segment first; see :func:`pair_features`."""
+        """Make one sequence per example, truncating the longer segment first; see ``pair_features``."""
         segments = self._segments(examples, tokenizer)
         pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
         return pair_features(self.spec.name, pairs, self._labels(examples), read_templates(tokenizer), max_length)
@@ -91,10 +107,10 @@ class Classification(LabelledTask[TextExample]):
         return _label_array(examples, np.float32 if self.spec.range else np.int64)
 
     def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
-        """Make prediction rows from outputs, float [items, classes] or [items, 1].
+        """Make predictions from outputs, float [items, classes] or [items, 1].
 
-        A row has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, for classes,
-        ``outputs`` (one per class, before softmax).
+        A prediction has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, for
+        classes, ``outputs`` (logits).
         """
         self.check_outputs(outputs, (features.items, self.num_outputs))
         if self.spec.range is None:
@@ -104,6 +120,9 @@ class Classification(LabelledTask[TextExample]):
 
     def label_numbers(self, examples: Sequence[TextExample], predictions: Rows) -> list[float]:
         return [self._number(row["prediction"]) for row in self.align(examples, predictions)]
+
+    def label_text(self, number: float) -> str:
+        return f"{number:.3f}" if self.spec.range else self.spec.labels[int(number)]
 
     def _number(self, value: Any) -> float:
         if self.spec.range is None:
@@ -123,45 +142,26 @@ class Classification(LabelledTask[TextExample]):
         for example, gold, row in zip(examples, gold_labels(examples), rows, strict=True):
             value = self._number(row["prediction"])
             if self.spec.range is None:
-                right, shown = float(value == gold), (self.spec.labels[int(gold)], row["prediction"])
+                right = float(value == gold)
             else:
                 right = 1 - abs(value - gold) / (self.spec.range[1] - self.spec.range[0])
-                shown = f"{gold:.3f}", f"{value:.3f}"
-            text = "\n".join(example.texts)
-            results.append(ExampleResult(example.id, text, len(text.split()), *shown, right, _confidence(row)))
+            text, answers = "\n".join(example.texts), (self.label_text(gold), self.label_text(value))
+            results.append(ExampleResult(example.id, text, len(text.split()), *answers, right, _confidence(row)))
         return results
-
-    def submission(
-        self, eval_set: str, examples: Sequence[TextExample], predictions: Rows, threshold: float | None = None
-    ) -> dict[str, str]:
-        """Return the test file's predictions in GLUE's layout: a header, then ``index`` and ``prediction``.
-
-        Labels are written as the task spells them, scores with three digits, as in nyu-mll/GLUE-baselines
-        (``src/main.py``). Empty for a set without a test file.
-        """
-        test = self.spec.eval_set(eval_set).test
-        if test is None:
-            return {}
-        numbers = self.label_numbers(examples, predictions)
-        if self.spec.range is None:
-            return {
-                test.submit: _numbered_table("index\tprediction", "\t", [self.spec.labels[int(n)] for n in numbers])
-            }
-        return {test.submit: _numbered_table("index\tprediction", "\t", [f"{value:.3f}" for value in numbers])}
 
 
 class MultipleChoice(LabelledTask[ChoiceExample]):
     """Multiple choice: which ending follows the context (SWAG; paper, section 4.4)."""
 
     head = "choice"
+    submission_header = ",pred"  # as rowanz/swagaf writes its own predictions (csv_predict.py)
 
     @property
     def num_outputs(self) -> int:
-        """One logit per choice, from the choice's pooled vector (paper, section 4.4)."""
         return 1
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one sequence per choice, those of an example in a row: [CLS] context [SEP] ending [SEP]."""
+        """Make one sequence per choice: [CLS] context [SEP] ending [SEP]."""
         contexts = encode(tokenizer, [example.context for example in examples])
         endings = encode(tokenizer, [ending for example in examples for ending in example.endings])
         choices = len(examples[0].endings)
@@ -172,7 +172,7 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
     def predict(
         self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray
     ) -> list[dict[str, Any]]:
-        """Make rows of ``id``, ``prediction`` (a choice, from 0) and ``outputs`` from outputs, [items, choices]."""
+        """Make predictions, with ``prediction`` (a choice, from 0) and ``outputs``, from outputs [items, choices]."""
         self.check_outputs(outputs, (features.items, features.per_item))
         return _most_probable(examples, outputs, range(features.per_item))
 
@@ -186,7 +186,6 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
     def example_results(
         self, eval_set: str, examples: Sequence[ChoiceExample], predictions: Rows
     ) -> list[ExampleResult]:
-        """Describe each prediction; answers are the endings' texts, words those of context and correct ending."""
         choices = self.label_numbers(examples, predictions)
         confidence = {row["id"]: _confidence(row) for row in predictions}
         return [
@@ -202,25 +201,12 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
             for example, gold, choice in zip(examples, map(int, gold_labels(examples)), choices, strict=True)
         ]
 
-    def submission(
-        self, eval_set: str, examples: Sequence[ChoiceExample], predictions: Rows, threshold: float | None = None
-    ) -> dict[str, str]:
-        """Return the test file's predictions as CSV whose first, unnamed column counts rows from 0.
-
-        This is how rowanz/swagaf writes its own predictions (``csv_predict.py``). Empty for a set without a test file.
-        """
-        test = self.spec.eval_set(eval_set).test
-        if test is None:
-            return {}
-        return {test.submit: _numbered_table(",pred", ",", self.label_numbers(examples, predictions))}
-
 
 def _label_array(examples: Sequence[Labelled], dtype: type[np.generic] = np.int64) -> np.ndarray:
     return np.array([UNLABELLED if example.label is None else example.label for example in examples], dtype)
 
 
 def _most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequence[Any]) -> list[dict[str, Any]]:
-    """Make prediction rows from outputs, float [examples, classes]."""
     return [
         {"id": example.id, "prediction": classes[int(np.argmax(logits))], "outputs": [float(x) for x in logits]}
         for example, logits in zip(examples, outputs, strict=True)
@@ -228,13 +214,7 @@ def _most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequ
 
 
 def _confidence(row: dict[str, Any]) -> float | None:
-    """Return the probability of a row's most probable class."""
     if not row.get("outputs"):
         return None
     logits = np.asarray(row["outputs"], float)
     return float(1 / np.exp(logits - logits.max()).sum())
-
-
-def _numbered_table(header: str, separator: str, values: Sequence[Any]) -> str:
-    """A header, then the number of each row, counted from 0, and its prediction."""
-    return "".join([f"{header}\n", *(f"{index}{separator}{value}\n" for index, value in enumerate(values))])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,20 +32,34 @@ def read_examples(
         counts: filled with the number of dropped or doubtful rows, by reason.
 
     Returns:
-        :class:`TextExample`, :class:`ChoiceExample`, ``Question`` or ``TaggedSentence``, by the task's kind.
+        ``TextExample``, ``ChoiceExample``, ``Question`` or ``TaggedSentence``, by the task's kind.
     """
     path = Path(path)
     if spec.kind == "span":
         return read_questions(spec, path, test, counts)
     if spec.kind == "tagging":
         return read_sentences(spec, path, eval_set, counts)
-    return (_read_choices if spec.kind == "choice" else _read_texts)(spec, path, eval_set, test, counts)
+    layout = spec.layout(eval_set, test)
+    columns, labels = layout.columns, layout.labels
+    if spec.kind == "choice":
+        labels = tuple(str(index) for index in range(len(columns.choices)))
+    examples: list[TextExample | ChoiceExample] = []
+    for index, (line, fields) in enumerate(read_columns(spec.name, path, layout, counts)):
+        label = None if columns.label is None else _label(spec, labels, fields[columns.label], f"{path}:{line}")
+        texts = tuple(fields[column] for column in columns.texts)
+        group = fields[columns.group] or None if columns.group else None
+        if spec.kind == "classification":
+            examples.append(TextExample(str(index), texts, label, group))
+        else:  # the second text column is the beginning that each ending completes
+            endings = tuple(" ".join([*texts[1:], fields[column]]).strip() for column in columns.choices)
+            examples.append(ChoiceExample(str(index), texts[0], endings, label, group))
+    return examples
 
 
 def labelled_part(task: str, seed: object, training: Sequence[Any], count: int) -> list[Any]:
-    """Return ``count`` of a task's training examples in their order, drawn by the seed; fewer are among more."""
-    draw = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(seed))))
-    return [training[number] for number in np.sort(draw.permutation(len(training))[:count])]
+    """Sample ``count`` of a task's training examples, in their order; a smaller sample is part of a larger one."""
+    rng = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(seed))))
+    return [training[index] for index in np.sort(rng.permutation(len(training))[:count])]
 
 
 @dataclass(frozen=True)
@@ -53,10 +67,9 @@ class TextExample:
     """A row of a classification or regression file.
 
     Attributes:
-        id: the row's number, counted from 0.
+        id: the row's index.
         texts: one or two segments.
-        label: the class's number or the regression's value; None in a test file.
-        group: value of the group column, if the task has one.
+        label: the class's index or the regression's value; None in a test file.
     """
 
     id: str
@@ -70,71 +83,27 @@ class ChoiceExample:
     """A row of a multiple-choice file.
 
     Attributes:
-        context: the first segment.
         endings: the second segment of each choice.
-        label: number of the correct choice; None in a test file.
+        label: index of the correct choice; None in a test file.
     """
 
     id: str
     context: str
     endings: tuple[str, ...]
-    label: int | None
+    label: float | None
     group: str | None = None
 
 
-def _read_texts(
-    spec: TaskSpec, path: Path, eval_set: str | None, test: bool, counts: Counter[str] | None
-) -> list[TextExample]:
-    layout = spec.layout(eval_set, test)
-    columns = layout.columns
-    return [
-        TextExample(
-            id=str(index),
-            texts=tuple(fields[column] for column in columns.texts),
-            label=None
-            if columns.label is None
-            else _label(spec, layout.labels, fields[columns.label], f"{path}:{number}"),
-            group=fields[columns.group] or None if columns.group else None,
-        )
-        for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts))
-    ]
-
-
-def _read_choices(
-    spec: TaskSpec, path: Path, eval_set: str | None, test: bool, counts: Counter[str] | None
-) -> list[ChoiceExample]:
-    """The second text column is the beginning that each ending completes."""
-    layout = spec.layout(eval_set, test)
-    columns = layout.columns
-    numbers = [str(number) for number in range(len(columns.choices))]
-    examples = []
-    for index, (number, fields) in enumerate(read_columns(spec.name, path, layout, counts)):
-        label = None if columns.label is None else _label_index(fields[columns.label], numbers, f"{path}:{number}")
-        context, *beginning = (fields[column] for column in columns.texts)
-        endings = tuple(" ".join([*beginning, fields[column]]).strip() for column in columns.choices)
-        group = fields[columns.group] or None if columns.group else None
-        examples.append(ChoiceExample(str(index), context, endings, label, group))
-    return examples
-
-
 def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
-    """Return a class's number, or a regression's value."""
+    """Return a class's index, or a regression's value."""
     if spec.range is None:
-        return _label_index(text, labels, where)
-    low, high = spec.range
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not low <= value <= high:
-        hint = f"scores lie between {low:g} and {high:g}; {FETCH_AGAIN}"
-        raise PipelineError("unknown label", repr(text), where=where, hint=hint)
-    return value
-
-
-def _label_index(text: str, labels: Sequence[str], where: str) -> int:
-    """Return the number of a class from its spelling in a file."""
-    if text not in labels:
-        hint = f"labels are {', '.join(labels)}; {FETCH_AGAIN}"
-        raise PipelineError("unknown label", repr(text), where=where, hint=hint)
-    return list(labels).index(text)
+        if text in labels:
+            return labels.index(text)
+        allowed = f"labels are {', '.join(labels)}"
+    else:
+        low, high = spec.range
+        with suppress(ValueError):
+            if low <= float(text) <= high:
+                return float(text)
+        allowed = f"scores lie between {low:g} and {high:g}"
+    raise PipelineError("unknown label", repr(text), where=where, hint=f"{allowed}; {FETCH_AGAIN}")

@@ -1,7 +1,7 @@
 """Features cached on disk and memory-mapped, so that all seeds and learning rates share one tokenisation.
 
-``data/features/<task>/<key>/`` is not a stage's output: the key covers everything that determines its content, and it
-may be deleted at any time.
+``data/features/<task>/<key>/`` is not a stage's output and may be deleted at any time: the key covers everything that
+determines its content.
 """
 
 from __future__ import annotations
@@ -27,48 +27,51 @@ from pipeline_src.common.paths import FEATURES
 from pipeline_src.tasks.features import Features, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
-KEPT = 24  # newest entries of a task
+MAX_ENTRIES = 24  # of a task, besides the one in use; the newest are kept
 LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures, TokenFeatures)}
 CODE = "pipeline_src.tasks.kinds"  # the module whose code makes features
 
 
-def cached(task: str, decides: dict[str, Any], make: Callable[[Counter[str]], Features]) -> Features:
+def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Features]) -> Features:
     """Return the features of one file from the cache, or make and cache them.
 
     Args:
-        decides: JSON values that determine the features, such as checksums of the file and of the tokenizer; the code
-            of this package is part of the key too.
+        key: JSON values that determine the features, such as checksums of the file and of the tokenizer; the code of
+            this package is part of the key too.
         make: makes the features; it fills a counter with the rows dropped in reading, which is added to ``counts``.
     """
-    identity = json.dumps([decides, fingerprint(CODE)], sort_keys=True)
+    identity = json.dumps([key, fingerprint(CODE)], sort_keys=True)
     folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not _is_complete(folder):
         shutil.rmtree(folder, ignore_errors=True)
         dropped: Counter[str] = Counter()
-        write(folder, make(dropped), dropped)
-        others = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
-        for old in sorted(others, key=lambda path: path.stat().st_mtime)[: max(0, len(others) - KEPT)]:
+        _write(folder, make(dropped), dropped)
+        entries = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
+        newest_first = sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in newest_first[MAX_ENTRIES:]:
             shutil.rmtree(old, ignore_errors=True)
-    return load(folder)
+    content = read_json(folder / ABOUT)
+    layout = LAYOUTS[content.pop("layout")]
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in content.pop("sums")}
+    return layout(**arrays, **content)
 
 
-def write(folder: Path, features: Features, dropped: Counter[str]) -> None:
+def _write(folder: Path, features: Features, dropped: Counter[str]) -> None:
     """Write features to a folder atomically; of two concurrent processes, the first one wins."""
     CHECKS.before_saving()
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
-    about: dict[str, Any] = {"layout": type(features).__name__}
-    sums = {}
+    content: dict[str, Any] = {"layout": type(features).__name__, "sums": {}}
     try:
         for field in fields(features):
             value = getattr(features, field.name)
             if isinstance(value, np.ndarray):
                 np.save(partial / f"{field.name}.npy", value)
-                sums[field.name] = checksum(partial / f"{field.name}.npy")
+                content["sums"][field.name] = checksum(partial / f"{field.name}.npy")
             else:
-                about[field.name] = value
-        counts = dict(Counter(features.counts) + dropped)
-        write_json(partial / ABOUT, about | {"counts": counts, "sums": sums})
+                content[field.name] = value
+        content["counts"] = dict(Counter(features.counts) + dropped)
+        write_json(partial / ABOUT, content)
         os.rename(partial, folder)
     except OSError:
         if not folder.is_dir():  # no other process has made it
@@ -77,16 +80,7 @@ def write(folder: Path, features: Features, dropped: Counter[str]) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def load(folder: Path) -> Features:
-    """Load the features of a folder with memory-mapped arrays."""
-    about = read_json(folder / ABOUT)
-    layout = LAYOUTS[about.pop("layout")]
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("sums")}
-    return layout(**arrays, **about)
-
-
 def _is_complete(folder: Path) -> bool:
-    """Whether a folder has features whose checksums match."""
     try:
         sums = read_json(folder / ABOUT)["sums"]
         return all(checksum(folder / f"{name}.npy") == value for name, value in sums.items())

@@ -22,11 +22,11 @@ class Features:
         ids: token ids of all sequences end to end, int32 [tokens].
         segments: token type ids: 0 for the first segment with [CLS] and its [SEP], 1 for the second, int8 [tokens].
         cu_seqlens: start of each sequence, and the end of the last one, int64 [sequences + 1].
-        labels: one row per item: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for
-            the first and last token of a span, counted from the start of its sequence (0, 0: no answer).
-        example: number of the example of each item, int64 [items] (a long context makes several items).
+        labels: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for the first and last
+            token of a span, counted from the start of its sequence (0, 0: no answer).
+        example: index of the example of each item, int64 [items] (a long context makes several items).
         per_item: sequences per item, which gets one answer (1; the number of choices in SWAG).
-        counts: number of truncated sequences, answers that were not found and so on, by reason.
+        counts: number of truncated sequences, missing answers and so on, by reason.
     """
 
     ids: np.ndarray
@@ -43,26 +43,20 @@ class Features:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each item, all its sequences together, int64 [items]."""
+        """Number of tokens of each item, int64 [items]."""
         return np.diff(self.cu_seqlens[:: self.per_item])
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of the tokens of ``items`` (numbers, int64), item by item, and their boundaries.
-
-        Returns:
-            Positions in ``ids``, int64 [tokens]; the ``cu_seqlens`` of these tokens, int64 [sequences + 1].
-        """
+        """Return the positions in ``ids`` of the tokens of ``items`` (indices, int64), item by item, and cu_seqlens."""
         sequences = (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
         first, lengths = self.cu_seqlens[sequences], self.cu_seqlens[sequences + 1] - self.cu_seqlens[sequences]
-        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
-        return np.arange(cu_seqlens[-1]) + np.repeat(first - cu_seqlens[:-1], lengths), cu_seqlens
+        return ranges(first, lengths), np.concatenate([[0], np.cumsum(lengths)])
 
     def labels_of(self, items: np.ndarray) -> np.ndarray:
-        """Return the labels of ``items``, in that order."""
         return self.labels[items]
 
     def loss_count(self, labels: np.ndarray) -> int:
-        """Return the number of losses of these labels, of which the loss is the mean."""
+        """Return the number of losses whose mean is the loss of these labels."""
         return len(labels)
 
 
@@ -85,18 +79,22 @@ class TokenFeatures(Features):
     """Features with token labels: ``labels`` is int64 [tokens], ``NO_TAG`` for a token without a label.
 
     Attributes:
-        word: number of the word whose tag is predicted at the token, counted over all examples, int64 [tokens]; -1 for
-            none.
+        word: index of the word whose tag is predicted at the token, over all examples, int64 [tokens]; -1 for none.
     """
 
     word: np.ndarray
 
     def labels_of(self, items: np.ndarray) -> np.ndarray:
-        """Return the labels of the tokens of ``items``, int64 [tokens]."""
         return self.labels[self.tokens_of(items)[0]]
 
     def loss_count(self, labels: np.ndarray) -> int:
         return int(np.count_nonzero(labels != NO_TAG))
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Concatenate the ranges of ``lengths[i]`` numbers from ``starts[i]``, int64."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -128,11 +126,9 @@ def pair_features(
     """Make the features of token pairs, or of single segments if the second is None.
 
     Args:
-        task: name for the log line with the number of truncated sequences, which is in ``counts`` too.
         pairs: one per sequence; ``per_item`` consecutive ones make an item.
         labels: one per item.
-        templates: the tokenizer's templates of special tokens.
-        max_length: greatest number of tokens of a sequence, special tokens included.
+        max_length: of a sequence, with special tokens.
     """
     ids: list[int] = []
     segments: list[int] = []
@@ -140,13 +136,13 @@ def pair_features(
     truncated = 0
     for first, second in pairs:
         template = templates.single if second is None else templates.pair
-        room = max_length - template.size
-        keep_first, keep_second = truncate_pair(len(first), len(second or ()), room)
-        truncated += keep_first + keep_second < len(first) + len(second or ())
-        texts = (first[:keep_first],) if second is None else (first[:keep_first], second[:keep_second])
-        framed = template.apply(*texts)
-        ids += framed[0]
-        segments += framed[1]
+        before = len(first) + len(second or ())
+        first_length, second_length = truncate_pair(len(first), len(second or ()), max_length - template.size)
+        truncated += first_length + second_length < before
+        texts = (first[:first_length],) if second is None else (first[:first_length], second[:second_length])
+        sequence_ids, sequence_segments = template.apply(*texts)
+        ids += sequence_ids
+        segments += sequence_segments
         cu_seqlens.append(len(ids))
     if truncated:
         log.info("%s: %d of %d sequences cut to %d tokens", task, truncated, len(cu_seqlens) - 1, max_length)

@@ -1,4 +1,4 @@
-"""The kinds of task. A new kind is a subclass of :class:`Task` and one line here."""
+"""The kinds of task. A new kind is a subclass of ``Task`` and one line here."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Metrics in percent (0 to 100), their majority baselines, and the sums that the bootstrap resamples.
 
 A metric of a set depends on its examples through a few sums: of correct answers, of a confusion matrix's cells, of
-powers. :class:`BootstrapStatistics` holds the contribution of each example, for several systems on the same examples,
-and the function from sums to percent: so a score is computed, and so are those of thousands of resampled sets, at the
-cost of one matrix product. A rank correlation depends on how often each pair of values occurs, which is a sum too, of
-sparse rows. Tests compare with scikit-learn, scipy and seqeval, which take seconds to import.
+powers. ``BootstrapStatistics`` holds the contribution of each example, for several systems on the same examples, and
+the function from sums to percent, so that scores of thousands of resampled sets cost one matrix product. A rank
+correlation depends on how often each pair of values occurs, which is a sum of sparse rows. Tests compare with
+scikit-learn, scipy and seqeval, which take seconds to import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # np.ndarray, or a sparse array of scipy if rows are long and nearly empty
+Array = Any  # np.ndarray, or a sparse array of scipy
 
 
 def majority_score(metric: str, gold: Sequence[float]) -> float:
@@ -36,8 +36,8 @@ class BootstrapStatistics:
     Attributes:
         rows: contribution of each example, [examples, sums], system by system.
         value: converts sums, float [sets, sums], to percent, [sets].
-        yes_no: whether each example is right or wrong and the metric is the fraction of right ones.
-        share: whether the metric is a ratio of two sums, of what examples earned and what they could earn.
+        yes_no: whether each example is correct or wrong and the metric is the fraction of correct ones.
+        share: whether the metric is a ratio of two sums: points and possible points.
         mistakes: change of the sums if a correct example becomes wrong, for each way to be wrong, [ways, sums]; None if
             it depends on more than that.
     """
@@ -54,17 +54,16 @@ class BootstrapStatistics:
 
 
 def ratio_statistics(
-    parts: Sequence[np.ndarray], wholes: np.ndarray | None = None, yes_no: bool = False
+    points: Sequence[np.ndarray], max_points: np.ndarray | None = None, yes_no: bool = False
 ) -> BootstrapStatistics:
     """Return the statistics of accuracy, exact match, or F1 averaged over questions.
 
     Args:
-        parts: of each system, what each example earned, [examples].
-        wholes: what each example could earn, [examples]; 1 by default.
-        yes_no: see :class:`BootstrapStatistics`.
+        points: of each example, [examples], for each system.
+        max_points: of each example, [examples]; 1 by default.
     """
-    wholes = np.ones(len(parts[0])) if wholes is None else wholes
-    rows = [np.column_stack([np.asarray(part, float), wholes]) for part in parts]
+    max_points = np.ones(len(points[0])) if max_points is None else max_points
+    rows = [np.column_stack([np.asarray(system, float), max_points]) for system in points]
     return BootstrapStatistics(rows, lambda sums: 100.0 * sums[:, 0] / sums[:, 1], yes_no, share=True)
 
 
@@ -83,7 +82,7 @@ def overlap_f1_statistics(rows: list[np.ndarray]) -> BootstrapStatistics:
 def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
     positive = np.asarray(gold) == 1
     predicted_positive = [np.asarray(predicted) == 1 for predicted in systems]
-    rows = [np.column_stack([positive & each, each, positive]).astype(float) for each in predicted_positive]
+    rows = [np.column_stack([positive & system, system, positive]).astype(float) for system in predicted_positive]
     # one more false negative, or one more false positive
     return replace(overlap_f1_statistics(rows), mistakes=np.array([[-1, -1, 0], [0, 1, 0]]))
 
@@ -98,19 +97,20 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
     def value(sums: np.ndarray) -> np.ndarray:
         matrix = sums.reshape(-1, classes, classes)
-        total, gold_of, given = matrix.sum((1, 2)), matrix.sum(2), matrix.sum(1)
-        top = np.trace(matrix, axis1=1, axis2=2) * total - (gold_of * given).sum(1)
-        below = (total**2 - (gold_of**2).sum(1)) * (total**2 - (given**2).sum(1))
-        return 100.0 * np.where(below > 0, top / np.sqrt(np.where(below > 0, below, 1)), 0.0)
+        total, gold_counts, predicted_counts = matrix.sum((1, 2)), matrix.sum(2), matrix.sum(1)
+        numerator = np.trace(matrix, axis1=1, axis2=2) * total - (gold_counts * predicted_counts).sum(1)
+        squared = (total**2 - (gold_counts**2).sum(1)) * (total**2 - (predicted_counts**2).sum(1))
+        return 100.0 * np.where(squared > 0, numerator / np.sqrt(np.where(squared > 0, squared, 1)), 0.0)
 
-    one = np.eye(classes**2)
-    ways = [
-        one[gold_is * classes + given] - one[gold_is * classes + gold_is]
-        for gold_is in range(classes)
-        for given in range(classes)
-        if given != gold_is
+    one_hot = np.eye(classes**2)
+    mistakes = [
+        one_hot[label * classes + prediction] - one_hot[label * classes + label]
+        for label in range(classes)
+        for prediction in range(classes)
+        if prediction != label
     ]
-    return BootstrapStatistics([one[cell] for cell in cells], value, mistakes=np.array(ways) if ways else None)
+    rows = [one_hot[cell] for cell in cells]
+    return BootstrapStatistics(rows, value, mistakes=np.array(mistakes) if mistakes else None)
 
 
 def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
@@ -145,14 +145,14 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
     """
     from scipy.sparse import csr_array
 
-    pairs = np.array([point for predicted in systems for point in zip(gold, predicted, strict=True)], float)
-    points, place = np.unique(pairs, axis=0, return_inverse=True)
+    pairs = np.array([pair for predicted in systems for pair in zip(gold, predicted, strict=True)], float)
+    points, inverse = np.unique(pairs, axis=0, return_inverse=True)
     count = len(gold)
-    places = np.asarray(place).reshape(len(systems), count)
+    indices = np.asarray(inverse).reshape(len(systems), count)
     if len(points) <= MAX_DENSE_PAIRS:
-        rows = [np.eye(len(points))[of] for of in places]
+        rows = [np.eye(len(points))[index] for index in indices]
     else:
-        rows = [csr_array((np.ones(count), (np.arange(count), of)), shape=(count, len(points))) for of in places]
+        rows = [csr_array((np.ones(count), (np.arange(count), index)), shape=(count, len(points))) for index in indices]
     columns = [np.unique(column, return_inverse=True)[1] for column in points.T]
 
     def value(weights: np.ndarray) -> np.ndarray:
@@ -167,8 +167,7 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Centred ranks, as fractions of the set's size, of values that occur ``weights`` times, [sets, points].
 
-    Args:
-        order: number of each point's value among the sorted distinct ones, [points].
+    ``order`` is the index of each point's value among the sorted distinct ones, [points].
     """
     sort = np.argsort(order, kind="stable")
     times = np.add.reduceat(weights[:, sort], np.searchsorted(order[sort], np.arange(order.max() + 1)), axis=1)

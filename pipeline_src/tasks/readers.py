@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
+from pipeline_src.common.files import read_json, schema_error
 from pipeline_src.common.names import shown, shown_text
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.spec import Column, Layout, TaskSpec
@@ -23,51 +22,48 @@ from pipeline_src.tasks.spec import Column, Layout, TaskSpec
 FETCH_AGAIN = "fix the file, or fetch it again"
 SHORT, LONG = "rows dropped (a column is missing)", "rows with more fields than the header (kept)"
 Row = tuple[int, list[str]]  # line number, counted from 1, and fields
-Record = tuple[int, dict[Column, str]]  # line number and the wanted fields that the line has
+Record = tuple[int, dict[Column, str]]  # line number and those of the required fields that the line has
 
 
 def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
     """Yield the line number and the required fields, by column, of each row of a table.
 
     Args:
-        task: name for errors.
-        path: the file; its suffix, one of ``READERS``, determines the format.
-        layout: columns, labels and header of the table.
+        path: a file whose suffix, one of ``READERS``, determines the format.
         counts: filled with the number of dropped or doubtful rows, by reason; they are logged too.
     """
     if path.suffix not in READERS:
         hint = f"tables end in {', '.join(READERS)}"
         raise PipelineError("no reader for this kind of file", path.suffix or "no suffix", where=path, hint=hint)
-    wanted = layout.columns.wanted
+    required = layout.columns.required
     reasons: Counter[str] = Counter()
     count = 0
-    missing_first: Column | None = None
-    has: set[str] = set()  # columns of the rows that lack one
-    for number, fields in READERS[path.suffix](path, wanted, layout.header, reasons):
-        missing = [column for column in wanted if column not in fields]
-        if missing and not layout.drop_short:
-            where = f"{path}:{number}"
-            raise PipelineError("a row has no value for a column", missing[0], where=where, hint=FETCH_AGAIN)
-        if missing:
-            missing_first = missing_first or missing[0]
-            has.update(map(str, fields))
-            reasons[SHORT] += 1
-        else:
+    missing: list[Column] = []
+    available: set[str] = set()  # columns of the rows that lack one
+    for number, fields in READERS[path.suffix](path, required, layout.header, reasons):
+        if len(fields) == len(required):
             count += 1
             yield number, fields
+            continue
+        missing += [column for column in required if column not in fields]
+        if not layout.drop_short:
+            where = f"{path}:{number}"
+            raise PipelineError("a row has no value for a column", missing[0], where=where, hint=FETCH_AGAIN)
+        available.update(map(str, fields))
+        reasons[SHORT] += 1
     for reason, times in reasons.items():
         log.warning("%s: %d %s, %d rows read", path, times, reason, count)
     if counts is not None:
         counts.update(reasons)
-    if not count and reasons[SHORT] and path.suffix == ".jsonl":  # every row lacks it: the column itself is missing
-        others = ", ".join(map(shown_text, sorted(has))) or "none"
-        there = f"{path}, of whose rows none has it; of those wanted they have {others}"
-        raise PipelineError(
-            "a column is missing", missing_first, where=there, hint=f"name one that it has, or {FETCH_AGAIN}"
-        )
-    if not count:
-        what = "no rows in the file" if path.stat().st_size else "empty file"
-        raise PipelineError(what, path, where=f"task {task}", hint=FETCH_AGAIN)
+    if count:
+        return
+    if missing and path.suffix == ".jsonl":  # every row lacks a column
+        names = ", ".join(map(shown_text, sorted(available))) or "none"
+        where = f"{path}, of whose rows none has it; of the required columns they have {names}"
+        hint = f"name one that it has, or {FETCH_AGAIN}"
+        raise PipelineError("a column is missing", missing[0], where=where, hint=hint)
+    problem = "no rows in the file" if path.stat().st_size else "empty file"
+    raise PipelineError(problem, path, where=f"task {task}", hint=FETCH_AGAIN)
 
 
 def tab_separated(path: Path) -> Iterator[Row]:
@@ -88,12 +84,13 @@ def comma_separated(path: Path) -> Iterator[Row]:
                 start = reader.line_num + 1
         except csv.Error as error:
             where = f"{path}:{start}"
-            what = "a field is too long" if "field limit" in str(error) else "a quote is not closed, or stands wrongly"
-            raise PipelineError(what, error, where=where, hint=FETCH_AGAIN) from None
+            too_long = "field limit" in str(error)
+            problem = "a field is too long" if too_long else "a quote is not closed, or misplaced"
+            raise PipelineError(problem, error, where=where, hint=FETCH_AGAIN) from None
 
 
-def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
-    """Yield the fields of lines that are one JSON object each; numbers are kept as they are written."""
+def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+    """Yield the fields of lines that are one JSON object each; numbers keep their spelling."""
     for number, line in _filled_lines(path):
         where = f"{path}:{number}"
         try:
@@ -104,41 +101,41 @@ def json_lines(path: Path, wanted: Sequence[Column], header: bool, counts: Count
             raise PipelineError("a line is not JSON", error, where=where, hint=FETCH_AGAIN) from None
         if not isinstance(record, dict):
             raise PipelineError("a line is not a JSON object", line[:80], where=where, hint=FETCH_AGAIN)
-        fields: dict[Column, str] = {column: record[column] for column in wanted if column in record}
+        fields: dict[Column, str] = {column: record[column] for column in required if column in record}
         for column, value in fields.items():
             if not isinstance(value, str):
-                shown = f"{column} = {json.dumps(value)}"
-                raise PipelineError("a value is no text", shown, where=where, hint="write a text or a number")
-            refuse_surrogates(value, where)
+                field = f"{column} = {json.dumps(value)}"
+                raise PipelineError("a value is no text", field, where=where, hint="write a text or a number")
+            reject_surrogates(value, where)
         yield number, fields
 
 
-def refuse_surrogates(text: str, where: str) -> None:
-    """Refuse half of a surrogate pair (``\\ud800``), which only JSON can spell and no file can hold."""
+def reject_surrogates(text: str, where: str) -> None:
+    """Reject unpaired surrogates (``\\ud800``: valid in JSON escapes, not encodable as UTF-8)."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        what = f"{ascii(text[error.start])} in {ascii(text[:40])}"
-        raise PipelineError("half a character", what, where=where, hint=FETCH_AGAIN) from None
+        value = f"{ascii(text[error.start])} in {ascii(text[:40])}"
+        raise PipelineError("half a character", value, where=where, hint=FETCH_AGAIN) from None
 
 
 def _table(
-    rows: Callable[[Path], Iterator[Row]], path: Path, wanted: Sequence[Column], header: bool, counts: Counter[str]
+    rows: Callable[[Path], Iterator[Row]], path: Path, required: Sequence[Column], header: bool, counts: Counter[str]
 ) -> Iterator[Record]:
     table = rows(path)
-    first = next(table, None)
-    if first is None:
-        return
-    width = len(first[1])
     if header:
-        places = _places(first[1], wanted, path)
+        _, names = next(table, (0, []))
+        for column in required if names else ():
+            if column not in names:
+                where = f"{path}:1, which has {', '.join(names)}"
+                raise PipelineError("a column is missing", column, where=where, hint=FETCH_AGAIN)
+        indices = {column: names.index(str(column)) for column in required if names}
     else:
-        places = {column: int(column) - 1 for column in wanted}
-        table = itertools.chain([first], table)
+        indices = {column: int(column) - 1 for column in required}
     for number, fields in table:
-        if header and len(fields) > width:
+        if header and len(fields) > len(names):
             counts[LONG] += 1
-        yield number, {column: fields[place] for column, place in places.items() if place < len(fields)}
+        yield number, {column: fields[index] for column, index in indices.items() if index < len(fields)}
 
 
 READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterator[Record]]] = {
@@ -146,14 +143,6 @@ READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterat
     ".csv": partial(_table, comma_separated),
     ".jsonl": json_lines,
 }
-
-
-def _places(header: list[str], wanted: Sequence[Column], path: Path) -> dict[Column, int]:
-    for column in wanted:
-        if column not in header:
-            where = f"{path}:1, which has {', '.join(header)}"
-            raise PipelineError("a column is missing", column, where=where, hint=FETCH_AGAIN)
-    return {column: header.index(str(column)) for column in wanted}
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -176,26 +165,21 @@ def _readable(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         hint = "run the stage download_tasks, or `dvc pull`"
         raise PipelineError("task file not found", path, hint=hint) from None
-    except UnicodeDecodeError:
-        _refuse_encoding(path)
-
-
-def _refuse_encoding(path: Path) -> NoReturn:
-    """Name the line that is not UTF-8: the decoder itself names only a position in its buffer."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                value = line[max(0, error.start - 10) : error.end + 10]
-                hint = "save it as UTF-8, or fetch it again"
-                raise PipelineError("not UTF-8", value, where=f"{path}:{number}", hint=hint) from None
-    raise PipelineError("not UTF-8", path, hint="save it as UTF-8, or fetch it again")
+    except UnicodeDecodeError:  # names a position in the decoder's buffer only
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError as error:
+                    value = line[max(0, error.start - 10) : error.end + 10]
+                    hint = "save it as UTF-8, or fetch it again"
+                    raise PipelineError("not UTF-8", value, where=f"{path}:{number}", hint=hint) from None
+        raise
 
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence: its number counted from 0, that of its document, its words and the tag of each."""
+    """A sentence: its index and that of its document, its words and the tag of each."""
 
     id: str
     document: int
@@ -210,18 +194,18 @@ class Format:
     Attributes:
         separator: between two columns.
         document: start of a line that opens a document.
-        passed_over: start of lines without a word, by kind.
+        skipped: start of lines without a word, by kind.
     """
 
     separator: re.Pattern[str]
     document: re.Pattern[str]
-    passed_over: dict[str, re.Pattern[str]] = field(default_factory=dict)
+    skipped: dict[str, re.Pattern[str]] = field(default_factory=dict)
 
 
 FORMATS = {
     "conll": Format(re.compile("[ \t]+"), re.compile("-DOCSTART-(?![^ \t])")),
     # https://universaldependencies.org/format.html: a range such as 3-4 is a surface form of words that follow, a
-    # number such as 8.1 a word that is from_hf_config and not written
+    # number such as 8.1 a word that is implied and not written
     "conllu": Format(
         re.compile("\t"),
         re.compile(r"#\s*newdoc(?!\S)"),
@@ -241,11 +225,8 @@ def read_sentences(
 ) -> list[TaggedSentence]:
     """Read every sentence of a file in CoNLL's or CoNLL-U's format.
 
-    If the file marks no documents, each sentence is its own document.
-
-    Args:
-        eval_set: an evaluation set whose columns may differ.
-        counts: filled with the number of skipped lines and corrected tags, by reason.
+    If the file marks no documents, each sentence is its own document. ``counts`` is filled with the number of skipped
+    lines and corrected tags, by reason.
     """
     path = Path(path)
     columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
@@ -265,9 +246,9 @@ def read_sentences(
             words.append(fields[word])
             tags.append(fields[label])
         if any(name.startswith("B-") for name in spec.labels):
-            given, tags = tags, as_iob2(tags)
-            if given != tags:
-                counts[IOB1] += sum(map(str.__ne__, given, tags))
+            original, tags = tags, as_iob2(tags)
+            if original != tags:
+                counts[IOB1] += sum(map(str.__ne__, original, tags))
         for (number, _), tag in zip(lines, tags, strict=True):
             if tag not in spec.labels:
                 hint = f"labels are {', '.join(spec.labels)}; {FETCH_AGAIN}"
@@ -275,20 +256,17 @@ def read_sentences(
         examples.append(TaggedSentence(str(len(examples)), document, tuple(words), tuple(tags)))
     if not examples:
         raise PipelineError("no words in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
-    if not any(example.document for example in examples):  # not one mark
-        return [replace(example, document=number) for number, example in enumerate(examples)]
+    if not any(example.document for example in examples):
+        return [replace(example, document=index) for index, example in enumerate(examples)]
     return examples
 
 
 def as_iob2(tags: Sequence[str]) -> list[str]:
-    """Convert a sentence's tags to IOB2, where every entity begins with B-.
-
-    CoNLL-2003 was published in IOB1, where B- only separates adjacent entities of one type. There, and for conlleval in
-    any file, an I- that continues nothing begins an entity.
-    """
-    before = ["O", *tags][: len(tags)]
-    begins = [tag.startswith("I-") and last[1:] != tag[1:] for last, tag in zip(before, tags, strict=True)]
-    return [f"B{tag[1:]}" if begin else tag for begin, tag in zip(begins, tags, strict=True)]
+    """Convert a sentence's tags from IOB1, where B- only separates adjacent entities of one type, to IOB2."""
+    return [
+        f"B{tag[1:]}" if tag.startswith("I-") and previous[1:] != tag[1:] else tag
+        for previous, tag in zip(["O", *tags], tags, strict=False)
+    ]
 
 
 def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
@@ -306,11 +284,11 @@ def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tup
                 counts[NO_WORDS] += 1
             words, opened = [], False
             document += bool(is_document)
-        passed = [what for what, pattern in format.passed_over.items() if pattern.match(line)]
-        counts.update(passed)
+        skipped = [kind for kind, pattern in format.skipped.items() if pattern.match(line)]
+        counts.update(skipped)
         if line.strip(" \t") and not is_document:
             opened = True
-            if not passed:
+            if not skipped:
                 words.append((number, format.separator.split(line)))
     if words:
         yield document, words
@@ -318,14 +296,6 @@ def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tup
         counts[NO_WORDS] += 1
     if not number:
         raise PipelineError("empty file", path, hint=FETCH_AGAIN)
-
-
-JSON_TYPES: dict[Any, str] = {
-    str: "a text",
-    int: "a whole number",
-    bool: "true or false",
-    str | int: "a text or number",
-}
 
 
 @dataclass(frozen=True)
@@ -363,63 +333,57 @@ def read_questions(
         counts: filled with the number of questions with an empty question or context, and of answers that are not at
             their start in the context.
     """
+    shape: dict[str, Any] = {"id": object, "question": str}
+    if not test:
+        shape["answers"] = [{"text": str, "answer_start": object}]
+        if spec.unanswerable:
+            shape["is_impossible"] = bool
     content = read_json(path)
-    questions: list[Question] = []
-    seen: set[str] = set()
-    place = "data"
-    try:
-        for i, article in enumerate(content["data"]):
-            for j, paragraph in enumerate(article["paragraphs"]):
-                place = f"data[{i}].paragraphs[{j}]"
-                context = _typed(paragraph["context"], str)
-                for k, question in enumerate(paragraph["qas"]):
-                    place = f"data[{i}].paragraphs[{j}].qas[{k}]"
-                    questions.append(_question(spec, question, context, test))
-                    if questions[-1].id in seen:
-                        raise ValueError(f"a second question has the id {questions[-1].id!r}")
-                    seen.add(questions[-1].id)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        reason = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise PipelineError("not in SQuAD's layout", reason, where=f"{path}, {place}", hint=FETCH_AGAIN) from None
+    if problem := schema_error(content, {"data": [{"paragraphs": [{"context": str, "qas": [shape]}]}]}):
+        raise PipelineError("not in SQuAD's layout", problem, where=path, hint=FETCH_AGAIN)
+    questions: dict[str, Question] = {}
+    for i, article in enumerate(content["data"]):
+        for j, paragraph in enumerate(article["paragraphs"]):
+            for k, entry in enumerate(paragraph["qas"]):
+                where = f"{path}, data[{i}].paragraphs[{j}].qas[{k}]"
+                question = _question(entry, paragraph["context"], test)
+                for text in (question.context, question.question, *(answer.text for answer in question.answers)):
+                    reject_surrogates(text, where)
+                problem = _problem(entry, question, spec.unanswerable, test)
+                if question.id in questions:
+                    problem = f"a second question has the id {question.id!r}"
+                if problem:
+                    raise PipelineError("not in SQuAD's layout", problem, where=where, hint=FETCH_AGAIN)
+                questions[question.id] = question
     if not questions:
         raise PipelineError("no questions in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
     if counts is not None:
-        counts += _doubtful(questions)
-    return questions
+        counts += _doubtful(questions.values())
+    return list(questions.values())
 
 
-def _question(spec: TaskSpec, entry: dict[str, Any], context: str, test: bool) -> Question:
-    name, text = str(_typed(entry["id"], str | int)), _typed(entry["question"], str)
-    if test:
-        return Question(name, text, context, ())
-    answers = tuple(
-        Answer(_typed(answer["text"], str), _typed(answer["answer_start"], int)) for answer in entry["answers"]
-    )
-    void = spec.unanswerable and _typed(entry["is_impossible"], bool)
-    if void == bool(answers):
-        raise ValueError(f"question {name} has {'answers, but is_impossible' if void else 'no answer'}")
-    return Question(name, text, context, answers)
+def _question(entry: dict[str, Any], context: str, test: bool) -> Question:
+    answers = () if test else tuple(Answer(answer["text"], answer["answer_start"]) for answer in entry["answers"])
+    return Question(str(entry["id"]), entry["question"], context, answers)
 
 
-def _typed(value: Any, kind: Any) -> Any:
-    """Return the value if it has that type; true and false are not numbers."""
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{shown(value)} is not {JSON_TYPES[kind]}")
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"half a character in {shown(value)}") from None
-    return value
+def _problem(entry: dict[str, Any], question: Question, unanswerable: bool, test: bool) -> str | None:
+    if type(entry["id"]) not in (str, int):
+        return f"the id {shown(entry['id'])} is not a text or number"
+    if any(type(answer.start) is not int for answer in question.answers):
+        return f"question {question.id} has an answer_start that is not a whole number"
+    impossible = unanswerable and not test and entry["is_impossible"]
+    if not test and impossible == bool(question.answers):
+        return f"question {question.id} has {'answers, but is_impossible' if impossible else 'no answer'}"
+    return None
 
 
-def _doubtful(questions: list[Question]) -> Counter[str]:
-    return Counter(
-        {
-            "questions without words": sum(not each.question.strip() for each in questions),
-            "questions about an empty context": sum(not each.context.strip() for each in questions),
-            "answers that are not in the context where the file says": sum(
-                not is_at_start(answer, each.context) for each in questions for answer in each.answers
-            ),
-        }
-    )
+def _doubtful(questions: Iterable[Question]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for question in questions:
+        counts["questions without words"] += not question.question.strip()
+        counts["questions about an empty context"] += not question.context.strip()
+        counts["answers that are not in the context where the file says"] += sum(
+            not is_at_start(answer, question.context) for answer in question.answers
+        )
+    return counts

@@ -12,7 +12,6 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import TASK_SPECS, entry_names, read_entry
 from pipeline_src.config.schema import FileName, FilePath, Name, Section
 
-TEST_HINT = "give the evaluation set a `test` where the task is declared, in catalogue/tasks"
 Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
 METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
     "f1": "F1",
@@ -42,17 +41,16 @@ class Columns(Section):
     group: Column | None = None
 
     @property
-    def wanted(self) -> tuple[Column, ...]:
+    def required(self) -> tuple[Column, ...]:
         """Every column that is read."""
-        others = (column for column in (self.label, self.group) if column is not None)
-        return (*self.texts, *self.choices, *others)
+        columns = (*self.texts, *self.choices, self.label, self.group)
+        return tuple(column for column in columns if column is not None)
 
 
 class TestSpec(Section):
     """A file without labels, whose predictions are submitted to a leaderboard.
 
     Attributes:
-        file: its name in the task's folder.
         submit: name of its predictions in a submission.
         columns: its columns if they differ from the task's, without a label.
         header: whether its first line names the columns; by default as in the task's other tables.
@@ -71,7 +69,6 @@ class EvalSetSpec(Section):
 
     Attributes:
         title: its display name.
-        file: its name in the task's folder.
         metrics: names in ``metrics.py``, the main one first.
         columns: its columns if they differ from the task's.
         labels: its spellings of the task's labels, in their order, if they differ.
@@ -103,19 +100,15 @@ class Layout:
     drop_short: bool
 
 
-LARGEST = 1e9  # bound of a regression's values
-
-# Metrics of a classification; metrics.py has the functions.
-OF_CLASSES, OF_NUMBERS = {"accuracy", "matthews"}, {"pearson", "spearman"}
+MAX_VALUE = 1e9  # bound of a regression's values
 
 
 class TaskSpec(Section):
     """A task of ``catalogue/tasks``.
 
     Attributes:
-        name: its key there and its folder below data/tasks.
+        name: its key there, and its folder in data/tasks.
         kind: name of its class in ``kinds.KINDS``.
-        train: the training file, by default as GLUE calls it.
         scores: evaluation sets of its model, by name; hyperparameters are chosen by the first.
         columns: the columns of its tables (not for spans, whose files are JSON).
         labels: spellings of the classes; their order is the order of the model's outputs.
@@ -145,22 +138,22 @@ class TaskSpec(Section):
         if bool(self.labels) + (self.range is not None) != (self.kind in ("classification", "tagging")):
             raise ValueError("a classification needs either labels or a range; choices and spans take neither")
         if self.kind == "tagging" and self.columns is not None:
-            wanted = self.columns.wanted
-            if self.range or len(wanted) != 2 or not all(type(name) is int for name in wanted):
+            required = self.columns.required
+            if self.range or len(required) != 2 or not all(type(name) is int for name in required):
                 raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
         if (self.kind == "choice") != bool(self.columns and self.columns.choices):
             raise ValueError("choices belong to the kind `choice`, which needs them")
         if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1 or not all(self.labels):
             raise ValueError("labels are two or more, each listed once and none empty")
-        if self.range is not None and not (-LARGEST <= self.range[0] < self.range[1] <= LARGEST):
-            raise ValueError(f"a range is two numbers, the lower one first, of at most {LARGEST:g}")
+        if self.range is not None and not (-MAX_VALUE <= self.range[0] < self.range[1] <= MAX_VALUE):
+            raise ValueError(f"a range is two numbers, the lower one first, of at most {MAX_VALUE:g}")
         names = [eval_set.test.submit for eval_set in self.scores.values() if eval_set.test is not None]
         if len(set(names)) != len(names):
             raise ValueError("two evaluation sets submit under one name")
         return self
 
     @model_validator(mode="after")
-    def _columns_are_whole(self) -> TaskSpec:
+    def _columns_have_labels(self) -> TaskSpec:
         tests = [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
         for columns in (self.columns, *(eval_set.columns for eval_set in self.scores.values())):
             if columns is not None and columns.label is None:
@@ -169,18 +162,24 @@ class TaskSpec(Section):
             raise ValueError("a test file has no label column")
         if self.kind == "tagging" and tests:
             raise ValueError("words without tags are not read: a set of this kind takes no test file")
-        if self.columns is not None and not self.header and not all(type(name) is int for name in self.columns.wanted):
+        if (
+            self.columns is not None
+            and not self.header
+            and not all(type(name) is int for name in self.columns.required)
+        ):
             raise ValueError("without a header, columns are numbers counted from 1")
         return self
 
     @model_validator(mode="after")
     def _metrics_fit_the_answers(self) -> TaskSpec:
         allowed = {
-            "classification": OF_NUMBERS if self.range else OF_CLASSES | ({"f1"} if len(self.labels) == 2 else set()),
+            "classification": {"pearson", "spearman"} if self.range else {"accuracy", "matthews"},
             "choice": {"accuracy"},
             "tagging": {"accuracy", "entity_f1"},
             "span": {"em", "f1"},
         }
+        if len(self.labels) == 2:
+            allowed["classification"].add("f1")
         for name, eval_set in self.scores.items():
             if eval_set.labels is not None and len(eval_set.labels) != len(self.labels):
                 raise ValueError(f"{name}: {len(eval_set.labels)} labels, where the task has {len(self.labels)}")
@@ -209,21 +208,22 @@ class TaskSpec(Section):
         """Return the layout of the training file (no ``eval_set``), of an evaluation set, or of its test file."""
         assert self.columns is not None  # only tables have a layout
         if not test:
-            declared_set = self.eval_set(eval_set) if eval_set is not None else None
-            columns, labels = (declared_set.columns, declared_set.labels) if declared_set else (None, None)
+            declared = None if eval_set is None else self.eval_set(eval_set)
+            columns, labels = (declared.columns, declared.labels) if declared else (None, None)
             return Layout(columns or self.columns, self.header, labels or self.labels, self.short_rows == "drop")
-        declared = self.eval_set(eval_set).test
-        if declared is None:
+        test_file = self.eval_set(eval_set).test
+        if test_file is None:
             raise PipelineError(
-                "no test file is declared", eval_set or "the first set", where=self.name, hint=TEST_HINT
-            )
-        columns = declared.columns or self.columns.model_copy(update={"label": None, "group": None})
-        header = self.header if declared.header is None else declared.header
+                "no test file is declared", eval_set or "the first set", where=self.name,
+                hint="give the evaluation set a `test` where the task is declared, in catalogue/tasks",
+            )  # fmt: skip
+        columns = test_file.columns or self.columns.model_copy(update={"label": None, "group": None})
+        header = self.header if test_file.header is None else test_file.header
         return Layout(columns, header, self.labels, drop_short=False)  # a submission has every line
 
 
 def task_names() -> list[str]:
-    """Return the names of all declared tasks."""
+    """List the names of all declared tasks."""
     return entry_names(TASK_SPECS)
 
 

@@ -30,18 +30,15 @@ def accepted(gold: Sequence[str], unanswerable: bool) -> Sequence[str]:
 
 
 def exact_match(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
-    """Return 1 if the normalised prediction equals a gold answer, else 0; arguments as in :func:`overlap_f1`."""
+    """Return 1 if the normalised prediction equals a gold answer, else 0; arguments as in ``overlap_f1``."""
     return float(normalise_answer(predicted) in map(normalise_answer, accepted(gold, unanswerable)))
 
 
 def overlap_f1(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
     """Return the word F1 (with repetitions) against the gold answer that fits best, 0 to 1.
 
-    Args:
-        predicted: the predicted answer.
-        gold: accepted answers; none for an unanswerable question.
-        unanswerable: score as SQuAD 2.0 does: an answer without words is correct only if the gold answer has none
-            either. SQuAD 1.1 gives 0.
+    With ``unanswerable``, as in SQuAD 2.0, an answer without words is correct if the gold answer has none either;
+    SQuAD 1.1 gives 0. An unanswerable question has no gold answers.
     """
     words = normalise_answer(predicted).split()
     return max(
@@ -66,7 +63,7 @@ class NullThreshold:
     Attributes:
         total: sum of the scores; the evaluator reports ``100 * total / questions``.
         threshold: greatest null score difference that is answered; 0 if it is best to answer none.
-        answered: whether a question is answered, bool [questions].
+        answered: bool [questions].
     """
 
     total: float
@@ -102,12 +99,7 @@ def find_null_threshold(
 def thresholded_values(
     values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, answered: np.ndarray
 ) -> np.ndarray:
-    """Return each question's score if only some are answered; the sum is :attr:`NullThreshold.total`.
-
-    Args:
-        values, is_text, has_answer: as in :func:`find_null_threshold`.
-        answered: whether a question is answered, bool [questions].
-    """
+    """Return each question's score if only ``answered`` ones are; arguments as in ``find_null_threshold``."""
     return np.where(has_answer, values * answered, 1.0 - (is_text & answered))
 
 
@@ -120,8 +112,8 @@ class AnswerScores:
         raw: their ``f1`` and ``em``, 0 to 1, [questions] each.
         is_text: whether an answer is a non-empty text, bool [questions].
         has_answer: whether a question has one, bool [questions].
-        differences: null score differences, [questions]; zeros if every question has an answer.
-        threshold: the threshold that is best for F1; None if every question has an answer.
+        differences: null score differences, [questions]; zeros for SQuAD 1.1.
+        threshold: the threshold that is best for F1; None for SQuAD 1.1.
     """
 
     texts: Sequence[str]

@@ -24,7 +24,7 @@ from pipeline_src.tasks.task import ExampleResult, Rows, Task
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-CONTEXT = 4  # a document's later windows begin with up to a fourth of earlier sentences
+MAX_CONTEXT = 1 / 4  # of a window, for earlier sentences of its document
 
 Tags = Sequence[Sequence[str]]  # of each sentence
 
@@ -54,7 +54,10 @@ def _entity_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatisti
     true = [entities(tags) for tags in gold]
     predicted = [[entities(tags) for tags in sentences] for sentences in systems]
     return overlap_f1_statistics(
-        [np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, each, strict=True)], float) for each in predicted]
+        [
+            np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, system, strict=True)], float)
+            for system in predicted
+        ]
     )
 
 
@@ -71,21 +74,56 @@ class Tagging(Task[TaggedSentence]):
 
     @property
     def num_outputs(self) -> int:
-        """One logit per tag."""
         return len(self.spec.labels)
 
-    def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one item per window of a document; see :func:`window_features`."""
-        return window_features(self.spec.name, self.spec.labels, examples, tokenizer, max_length)
+    def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> TokenFeatures:
+        """Make windows of at most ``max_length`` tokens: [CLS] earlier sentences, without tags; sentences [SEP].
+
+        Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of
+        one document. Every word's tag is predicted once, at its first token: a word without tokens is read as [UNK], a
+        word longer than a window is truncated, and a sentence longer than a window is split between words.
+        """
+        template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
+        unknown = kind.id_of(tokenizer, kind.unk)
+        room = max_length - template.size
+        counts: Counter[str] = Counter()
+        parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
+        ids: list[int] = []
+        word: list[int] = []
+        cu_seqlens, first_examples = [0], []
+        for _, document in groupby(parts, lambda part: examples[part.example].document):
+            for context, tagged in _windows(list(document), room):
+                inner = [token for part in (*context, *tagged) for tokens in part.words for token in tokens]
+                ids += template.apply(inner)[0]
+                word += [-1] * (len(template.special_ids[0]) + sum(part.tokens for part in context))
+                for part in tagged:
+                    for number, tokens in enumerate(part.words, start=part.first):
+                        word += [number] + [-1] * (len(tokens) - 1)
+                word += [-1] * len(template.special_ids[1])
+                cu_seqlens.append(len(ids))
+                first_examples.append(tagged[0].example)
+        for reason, count in sorted((+counts).items()):
+            log.info("%s: %d %s", self.spec.name, count, reason)
+        word_index = np.array(word, np.int64)
+        tags = np.array([self.spec.labels.index(tag) for example in examples for tag in example.tags], np.int64)
+        return TokenFeatures(
+            ids=np.array(ids, np.int32),
+            segments=np.zeros(len(ids), np.int8),
+            cu_seqlens=np.array(cu_seqlens, np.int64),
+            labels=np.where(word_index >= 0, tags[word_index], NO_TAG),
+            example=np.array(first_examples, np.int64),
+            counts=dict(sorted((+counts).items())),
+            word=word_index,
+        )
 
     def predict(
         self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
     ) -> list[dict[str, Any]]:
-        """Make prediction rows from outputs, float [tokens, tags].
+        """Make predictions from outputs, float [tokens, tags].
 
-        A row has ``id``, ``prediction`` (a tag for every word) and ``confidence`` (mean probability of those tags).
+        ``prediction`` has a tag for every word, ``confidence`` is the mean probability of those tags.
         """
-        assert isinstance(features, TokenFeatures)  # made by features() above
+        assert isinstance(features, TokenFeatures)
         self.check_outputs(outputs, (len(features.ids), self.num_outputs))
         tagged = features.word >= 0
         logits = outputs[tagged][np.argsort(features.word[tagged])].astype(float)  # [words, tags], in the words' order
@@ -93,8 +131,8 @@ class Tagging(Task[TaggedSentence]):
         probability = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
         ends = np.cumsum([len(example.words) for example in examples])[:-1]
         return [
-            {"id": example.id, "prediction": [self.spec.labels[tag] for tag in tags], "confidence": float(sure.mean())}
-            for example, tags, sure in zip(examples, np.split(best, ends), np.split(probability, ends), strict=True)
+            {"id": example.id, "prediction": [self.spec.labels[tag] for tag in tags], "confidence": float(probs.mean())}
+            for example, tags, probs in zip(examples, np.split(best, ends), np.split(probability, ends), strict=True)
         ]
 
     def _tags(self, examples: Sequence[TaggedSentence], predictions: Rows) -> list[list[str]]:
@@ -115,7 +153,6 @@ class Tagging(Task[TaggedSentence]):
         return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
 
     def group(self, example: TaggedSentence) -> int:
-        """Return the number of the sentence's document."""
         return example.document
 
     def majority_baseline(self, eval_set: str, examples: Sequence[TaggedSentence]) -> dict[str, float]:
@@ -127,7 +164,6 @@ class Tagging(Task[TaggedSentence]):
     def example_results(
         self, eval_set: str, examples: Sequence[TaggedSentence], predictions: Rows
     ) -> list[ExampleResult]:
-        """Describe each sentence; ``right`` is the fraction of words with the correct tag."""
         confidence = {row["id"]: row.get("confidence") for row in predictions}
         return [
             ExampleResult(
@@ -148,8 +184,8 @@ class SentencePart:
     """A sentence, or a part of one that is longer than a window.
 
     Attributes:
-        example: number of the sentence.
-        first: number of its first word, counted over all sentences.
+        example: index of the sentence.
+        first: index of its first word among those of all sentences.
         words: token ids of each word, at least one.
     """
 
@@ -162,62 +198,18 @@ class SentencePart:
         return sum(map(len, self.words))
 
 
-def window_features(
-    task: str, labels: Sequence[str], examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int
-) -> TokenFeatures:
-    """Make windows of at most ``max_length`` tokens: [CLS] earlier sentences, without tags; sentences with tags [SEP].
-
-    Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of one
-    document. The tag is predicted at a word's first token, exactly once for every word: a word without tokens is read
-    as [UNK], a word longer than a window is truncated, and a sentence longer than a window is split between words.
-    """
-    template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
-    unknown = kind.id_of(tokenizer, kind.unk)
-    room = max_length - template.size
-    counts: Counter[str] = Counter()
-    parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
-    ids: list[int] = []
-    word: list[int] = []
-    cu_seqlens, owners = [0], []
-    for _, document in groupby(parts, lambda part: examples[part.example].document):
-        for context, tagged in _windows(list(document), room):
-            inner = [token for part in (*context, *tagged) for tokens in part.words for token in tokens]
-            ids += template.apply(inner)[0]
-            word += [-1] * (len(template.special_ids[0]) + sum(part.tokens for part in context))
-            for part in tagged:
-                for number, tokens in enumerate(part.words, start=part.first):
-                    word += [number] + [-1] * (len(tokens) - 1)
-            word += [-1] * len(template.special_ids[1])
-            cu_seqlens.append(len(ids))
-            owners.append(tagged[0].example)
-    for reason, count in sorted((+counts).items()):
-        log.info("%s: %d %s", task, count, reason)
-    of_word = np.array(word, np.int64)
-    numbers = {label: number for number, label in enumerate(labels)}
-    tags = np.array([numbers[tag] for example in examples for tag in example.tags], np.int64)
-    return TokenFeatures(
-        ids=np.array(ids, np.int32),
-        segments=np.zeros(len(ids), np.int8),
-        cu_seqlens=np.array(cu_seqlens, np.int64),
-        labels=np.where(of_word >= 0, tags[of_word], NO_TAG),
-        example=np.array(owners, np.int64),
-        counts=dict(sorted((+counts).items())),
-        word=of_word,
-    )
-
-
 def _word_tokens(
     examples: Sequence[TaggedSentence], tokenizer: Tokenizer, unknown: int, room: int, counts: Counter[str]
 ) -> dict[str, list[int]]:
-    """Token ids of every distinct word, 1 to ``room`` each."""
-    times = Counter(word for example in examples for word in example.words)
+    """Return the token ids of every distinct word, 1 to ``room`` each."""
+    frequencies = Counter(word for example in examples for word in example.words)
     ids = {}
-    for word, tokens in zip(times, encode(tokenizer, list(times)), strict=True):
+    for word, tokens in zip(frequencies, encode(tokenizer, list(frequencies)), strict=True):
         if not tokens:
-            counts["words without a token, read as [UNK]"] += times[word]
+            counts["words without a token, read as [UNK]"] += frequencies[word]
             tokens = [unknown]
         if len(tokens) > room:
-            counts["words longer than a window, cut"] += times[word]
+            counts["words longer than a window, cut"] += frequencies[word]
         ids[word] = tokens[:room]
     return ids
 
@@ -230,17 +222,17 @@ def _sentence_parts(
     for number, example in enumerate(examples):
         words: list[list[int]] = []
         size = 0
-        cut = False
+        is_split = False
         for word in example.words:
             if size + len(tokens[word]) > room:
                 yield SentencePart(number, first, words)
                 first += len(words)
-                words, size, cut = [], 0, True
+                words, size, is_split = [], 0, True
             words.append(tokens[word])
             size += len(tokens[word])
         yield SentencePart(number, first, words)
         first += len(words)
-        counts["sentences longer than a window, cut between words"] += cut
+        counts["sentences longer than a window, cut between words"] += is_split
 
 
 def _windows(
@@ -249,14 +241,15 @@ def _windows(
     """Yield the context parts and the tagged parts of each window of a document."""
     first = 0
     while first < len(parts):
-        begin, left = first, room
-        most = min(room // CONTEXT, room - parts[first].tokens)  # the first tagged part has precedence over context
-        while begin and room - left + parts[begin - 1].tokens <= most:
+        begin, size = first, 0
+        # the first tagged part has precedence over context
+        max_context = min(int(room * MAX_CONTEXT), room - parts[first].tokens)
+        while begin and size + parts[begin - 1].tokens <= max_context:
             begin -= 1
-            left -= parts[begin].tokens
+            size += parts[begin].tokens
         last = first
-        while last < len(parts) and parts[last].tokens <= left:
-            left -= parts[last].tokens
+        while last < len(parts) and size + parts[last].tokens <= room:
+            size += parts[last].tokens
             last += 1
         yield parts[begin:first], parts[first:last]
         first = last

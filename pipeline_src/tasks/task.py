@@ -1,4 +1,4 @@
-"""The interface of a task, and the checks on model outputs and prediction rows that all kinds of task share."""
+"""The interface of a task, and the checks on model outputs and predictions that all kinds of task share."""
 
 from __future__ import annotations
 
@@ -18,28 +18,25 @@ from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import BootstrapStatistics
 from pipeline_src.tasks.spec import TaskSpec
 
-Rows = Sequence[dict[str, Any]]  # predictions as lines of JSON: at least `id` and `prediction`
+Rows = Sequence[dict[str, Any]]  # predictions: at least `id` and `prediction`
 
 
 class HasId(Protocol):
-    """An example of any kind."""
+    """An example of any kind; predictions refer to it by its id."""
 
     @property
-    def id(self) -> str:
-        """The name by which a prediction row refers to it."""
+    def id(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class ExampleResult:
-    """The prediction for one example in readable form, the same for every kind of task.
+    """The prediction for one example in readable form.
 
     Attributes:
         words: number of words in the text, split at white space.
-        gold: the correct answer, as people spell it.
-        predicted: the model's answer.
         right: 0 to 1: 1 or 0 for classes, word F1 for spans, fraction of correct tags for tagging, 1 - |difference| /
             range for regressions.
-        confidence: the model's probability of its answer, 0 to 1, or None if it gives none.
+        confidence: the model's probability of its answer, or None if it gives none.
     """
 
     id: str
@@ -57,8 +54,7 @@ E = TypeVar("E", bound=HasId)
 class Task(ABC, Generic[E]):
     """How the files of a task are read, turned into model inputs, predicted and scored.
 
-    Methods that compare predictions with examples raise :class:`PipelineError` if the two do not belong together or a
-    prediction is not a possible answer.
+    Predictions that do not belong to the examples, or are not a possible answer, are rejected.
 
     Attributes:
         head: output layer of the task's models: ``sequence``, ``choice``, ``span`` or ``token``.
@@ -71,13 +67,11 @@ class Task(ABC, Generic[E]):
 
     @property
     @abstractmethod
-    def num_outputs(self) -> int:
-        """Width of the output layer."""
+    def num_outputs(self) -> int: ...
 
     def read(
         self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
     ) -> list[E]:
-        """Read the examples of a data file; see :func:`~pipeline_src.tasks.examples.read_examples`."""
         return read_examples(self.spec, path, eval_set, test, counts)
 
     @abstractmethod
@@ -86,17 +80,18 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
-        """Turn model outputs into JSON-serialisable rows, one per example, with at least ``id`` and ``prediction``."""
+        """Turn model outputs into JSON-serialisable predictions, one per example."""
 
     def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
         """Compute the metrics of an evaluation set in percent; the result may hold further figures."""
-        return {metric: each.score() for metric, each in self.statistics(eval_set, examples, [predictions]).items()}
+        statistics = self.statistics(eval_set, examples, [predictions])
+        return {metric: metric_statistics.score() for metric, metric_statistics in statistics.items()}
 
     @abstractmethod
     def statistics(
         self, eval_set: str, examples: Sequence[E], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
-        """Compute each example's contribution to each metric, for the prediction rows of several systems."""
+        """Compute each example's contribution to each metric, for the predictions of several systems."""
 
     @abstractmethod
     def majority_baseline(self, eval_set: str, examples: Sequence[E]) -> dict[str, float]:
@@ -116,29 +111,22 @@ class Task(ABC, Generic[E]):
         """Return the files that a leaderboard accepts, content by name; empty if there are none.
 
         Args:
-            eval_set: the evaluation set.
             examples: examples of its test file, or of its labelled file if it has no test file.
-            predictions: rows for these examples.
             threshold: greatest null score difference that is answered (questions that may have no answer).
         """
         return {}
 
     def check_outputs(self, outputs: np.ndarray, shape: tuple[int, ...]) -> None:
-        """Check the shape of a model's outputs, and that they are finite.
-
-        Raises:
-            ValueError: the shape is wrong, which is a programming error.
-        """
-        if outputs.shape != shape:
-            raise ValueError(f"{self.spec.name}: outputs are {outputs.shape}, not {shape}")
+        assert outputs.shape == shape, f"{self.spec.name}: outputs are {outputs.shape}, not {shape}"
         if not np.isfinite(outputs).all():
             row = int(np.argwhere(~np.isfinite(outputs))[0][0])
-            hint = "lower the learning rate and train again"
-            where = f"task {self.spec.name}"
-            raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
+            raise PipelineError(
+                "the model's output is not a number", f"row {row}", where=f"task {self.spec.name}",
+                hint="lower the learning rate and train again",
+            )  # fmt: skip
 
     def align(self, examples: Sequence[E], predictions: Rows) -> list[dict[str, Any]]:
-        """Return the prediction row of each example, in the examples' order."""
+        """Return the prediction of each example, in the examples' order."""
         where = f"task {self.spec.name}"
         hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
         by_id: dict[str, dict[str, Any]] = {}
@@ -149,15 +137,15 @@ class Task(ABC, Generic[E]):
                 raise PipelineError("two predictions for one example", row["id"], where=where, hint=hint)
             by_id[row["id"]] = row
         ids = {example.id for example in examples}
-        for problem, extra in (
+        for problem, unmatched in (
             ("no prediction for an example", ids - by_id.keys()),
             ("a prediction for no example", by_id.keys() - ids),
         ):
-            if extra:
-                raise PipelineError(problem, f"{min(extra)} and {len(extra) - 1} more", where=where, hint=hint)
+            if unmatched:
+                value = f"{min(unmatched)} and {len(unmatched) - 1} more"
+                raise PipelineError(problem, value, where=where, hint=hint)
         return [by_id[example.id] for example in examples]
 
     def not_a_prediction(self, value: Any, allowed: str) -> PipelineError:
-        """Build the error for a value that this task's model cannot have predicted."""
         hint = f"{allowed}; make the predictions again"
         return PipelineError("not a prediction", repr(value), where=f"task {self.spec.name}", hint=hint)

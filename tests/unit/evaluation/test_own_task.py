@@ -120,19 +120,3 @@ def test_custom_task_from_catalogue_entry_to_score_table(
     table = text_table(TERMINAL, score_rows(scores))
     assert "| Reviews " in table and "Reviews (synthetic)" not in table
     assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
-
-
-@pytest.mark.parametrize("tasks", [("rte", "reviews"), ("rte",)], ids="-".join)
-def test_download_tasks_decontaminate_writes_texts_of_fetched_tasks(
-    project: Path, catalogue: Path, tasks: tuple[str, ...]
-):
-    folder = add_to_catalogue(catalogue, project, "tsv")
-    (folder / "train.tsv").write_text("text\tverdict\nonly trained on\tgood\n")
-    (folder / "dev.tsv").write_text(tsv(True), encoding="utf-8")
-    (folder / "test.tsv").write_text("text\na bad film\nonly in the test\n")
-    corpus = corpus_of(decontaminate="remove")
-    download_tasks.run(
-        seed=1, task_source="synthetic", tasks=tasks, corpus=corpus, interpretation=InterpretationParams()
-    )
-    texts = list(read_texts(project / "data/evaluation_texts"))
-    assert texts == ([("reviews", text) for text in [*TEXTS, "only in the test"]] if "reviews" in tasks else [])

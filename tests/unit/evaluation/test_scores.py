@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.evaluation.scores import WORST, by_length, confusion, worst
+from pipeline_src.evaluation.scores import NUM_WORST, by_length, confusion, worst
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.task import ExampleResult
 
@@ -46,22 +46,15 @@ def test_by_length_every_example_is_in_one_class(results: list[tuple[int, bool]]
         assert members["from"] <= members["to"] < following["from"]
     right = sum(members["right"] * members["examples"] for members in classes)
     assert right == pytest.approx(sum(right for _, right in results))
-
-
-def test_by_length_classes_have_equal_size():
     classes = by_length([result(words=words, right=float(words < 20)) for words in range(100)])
-    bounds = [(members["from"], members["to"], members["examples"]) for members in classes]
-    assert bounds == [(start, start + 19, 20) for start in (0, 20, 40, 60, 80)]
-    assert [members["right"] for members in classes] == [1.0, 0.0, 0.0, 0.0, 0.0]
+    bounds = [(members["from"], members["to"], members["examples"], members["right"]) for members in classes]
+    assert bounds == [(start, start + 19, 20, float(start == 0)) for start in (0, 20, 40, 60, 80)]
 
 
 def test_worst_most_confident_errors_come_first():
     results = [result(id=str(n), right=float(n % 2), confidence=n / 100) for n in range(60)]
     errors = worst(results)
-    assert len(errors) == WORST == 20
+    assert len(errors) == NUM_WORST == 20
     assert [error["id"] for error in errors][:3] == ["58", "56", "54"]
-
-
-def test_worst_without_confidence_lowest_score_comes_first():
     results = [result(id=name, right=right) for name, right in (("a", 0.9), ("b", 0.1), ("c", 1.0), ("d", 0.1))]
     assert [error["id"] for error in worst(results)] == ["b", "d", "a"]

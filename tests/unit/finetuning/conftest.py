@@ -1,5 +1,6 @@
-"""What tests of fine-tuning start from: small task sets, and an encoder that knows their words."""
+"""Small task sets, and an encoder with a vocabulary of their words."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,3 +36,11 @@ def make_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return root
 
     return make
+
+
+@pytest.fixture
+def study(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the module's ``inputs`` as working directory."""
+    folder = shutil.copytree(inputs, tmp_path / "study")
+    monkeypatch.chdir(folder)
+    return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from safetensors.torch import save_file
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.finetuning import augmentation
 from pipeline_src.finetuning.augmentation import (
-    CANDIDATES,
+    NUM_CANDIDATES,
     STOP_WORDS,
     VECTORS,
     Substitutes,
@@ -70,37 +69,37 @@ def rows(features: Features) -> list[tuple[int, tuple[int, ...], tuple[int, ...]
 
 def test_find_words_skips_stop_words_digits_and_punctuation(words):
     features = features_of(words)
-    found = find_words(features, words.tokenizer)
+    result = find_words(features, words.tokenizer)
     spelt = [
         "".join(words.tokenizer.id_to_token(int(i)).removeprefix("##") for i in features.ids[first : first + pieces])
-        for first, pieces in zip(found.first, found.subwords, strict=True)
+        for first, pieces in zip(result.first, result.subwords, strict=True)
     ]
     assert spelt == "ba de fi goqs ku la mi ru baqs deqs fi go ku la mi ru".split()
-    assert found.text.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert result.text.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
     assert {"the", "of", "herself"} <= STOP_WORDS
 
 
 @pytest.mark.parametrize("positions", [40, 13])  # of 13 the text cannot stand beside itself
 def test_find_candidates_single_token_word_equals_mlm_predictions(words, positions, monkeypatch):
-    words = replace(words, masked=random_model(len(PIECES), positions))
+    words = replace(words, mlm=random_model(len(PIECES), positions))
     features = features_of(words, [(text, other) for text, other in TEXTS if len(other) < 12])
-    found, tokenizer = find_words(features, words.tokenizer), words.tokenizer
-    candidates, counts = find_candidates(features, found, words)
+    result, tokenizer = find_words(features, words.tokenizer), words.tokenizer
+    candidates, counts = find_candidates(features, result, words)
     allowed = torch.tensor([entry.isalpha() for entry in PIECES])
-    for number in np.flatnonzero(found.subwords == 1):
-        start, length, first = (int(getattr(found, name)[number]) for name in ("start", "length", "first"))
+    for number in np.flatnonzero(result.subwords == 1):
+        start, length, first = (int(getattr(result, name)[number]) for name in ("start", "length", "first"))
         text = features.ids[start : start + length].tolist()
         masked = [*text[: first - start], tokenizer.token_to_id("[MASK]"), *text[first - start + 1 :]]
         ids = [2, *masked, 3, *text, 3] if 2 * length + 3 <= positions else [2, *masked, 3]
         segments = [0] * (length + 2) + [1] * (len(ids) - length - 2)
-        scores, _ = words.masked(
+        scores, _ = words.mlm(
             torch.tensor(ids), torch.tensor(segments), torch.tensor([0, len(ids)]), torch.tensor([1 + first - start])
         )
-        expected = scores[0].masked_fill(~allowed, -torch.inf).sort(descending=True).indices[:CANDIDATES]
-        assert counts[number] == CANDIDATES and candidates[number].tolist() == expected.tolist()
+        expected = scores[0].masked_fill(~allowed, -torch.inf).sort(descending=True).indices[:NUM_CANDIDATES]
+        assert counts[number] == NUM_CANDIDATES and candidates[number].tolist() == expected.tolist()
     monkeypatch.setattr(augmentation, "BATCH_TOKENS", 24)
     monkeypatch.setattr(augmentation, "BATCH_WORDS", 1)
-    assert np.array_equal(find_candidates(features, found, words)[0], candidates)
+    assert np.array_equal(find_candidates(features, result, words)[0], candidates)
 
 
 def test_find_candidates_word_of_several_subwords_equals_nearest_vectors(words):
@@ -108,18 +107,18 @@ def test_find_candidates_word_of_several_subwords_equals_nearest_vectors(words):
     vectors[[PIECES.index("la"), PIECES.index("mi")]] = 0  # which the text did not hold
     words = replace(words, vectors=vectors)
     features = features_of(words)
-    found = find_words(features, words.tokenizer)
-    candidates, counts = find_candidates(features, found, words)
-    for number in np.flatnonzero(found.subwords > 1):
-        own = features.ids[found.first[number] : found.first[number] + found.subwords[number]]
+    result = find_words(features, words.tokenizer)
+    candidates, counts = find_candidates(features, result, words)
+    for number in np.flatnonzero(result.subwords > 1):
+        own = features.ids[result.first[number] : result.first[number] + result.subwords[number]]
         mean = sum(vectors[int(piece)] for piece in own) / len(own)
         near = sorted(
             (entry for entry in range(len(PIECES)) if PIECES[entry].isalpha() and vectors[entry].any()),
             key=lambda entry: -float(vectors[entry] @ mean),
         )
-        assert counts[number] == CANDIDATES and candidates[number].tolist() == near[:CANDIDATES]
+        assert counts[number] == NUM_CANDIDATES and candidates[number].tolist() == near[:NUM_CANDIDATES]
     words.vectors[:] = 0
-    assert not find_candidates(features, found, words)[1][found.subwords > 1].any()
+    assert not find_candidates(features, result, words)[1][result.subwords > 1].any()
 
 
 def test_augment_changes_one_text_and_only_replaceable_words(words):
@@ -177,34 +176,23 @@ def test_augment_byte_bpe_and_unigram_keep_special_tokens_and_punctuation(kind):
         assert ids.count(pieces.index(".")) == own.count(pieces.index("."))
 
 
-def save_study(folder: Path, words: Substitutes, **config) -> None:
-    """The folder ``models`` of a teacher's study."""
-    entries = len(PIECES)
-    vocabulary, pretrained = folder / "v", folder / "pretrained/phase2"
-    for made in (vocabulary, pretrained, folder / "word_vectors"):
-        made.mkdir(parents=True)
-    wordpiece.save_tokenizer(vocabulary, PIECES, lowercase=True)
-    model = random_model(entries, **config)
-    save_model(pretrained, model, model.bert.config, "BertForMaskedLM", vocabulary)
-    save_file({VECTORS: 3 * words.vectors}, folder / "word_vectors/model.safetensors")
-
-
 def test_load_substitutes_incomplete_study_is_rejected(words, tmp_path):
     device, student = torch.device("cpu"), BertConfig(len(PIECES), 8, 1, 2, 16, 32)
 
-    def load(name: str) -> Substitutes:
-        return load_substitutes(tmp_path / name, student, words.tokenizer, device)
+    def load() -> Substitutes:
+        return load_substitutes(tmp_path, student, words.tokenizer, device)
 
-    save_study(tmp_path / "whole", words)
-    torch.testing.assert_close(load("whole").vectors, words.vectors)
-    save_file({VECTORS: words.vectors[1:].clone()}, tmp_path / "whole/word_vectors/model.safetensors")
-    with pytest.raises(PipelineError, match=f"word vectors of another vocabulary: {len(PIECES) - 1} entries"):
-        load("whole")
-    (tmp_path / "whole/word_vectors/model.safetensors").unlink()
-    with pytest.raises(PipelineError, match="(?s)no word vectors here.*dvc repro train_word_vectors"):
-        load("whole")
-    save_study(tmp_path / "causal", words, is_decoder=True)
-    with pytest.raises(PipelineError, match="(?s)reads from left to right.*masked words"):
-        load("causal")
     with pytest.raises(PipelineError, match="(?s)no teacher here.*pretrained/phase2"):
-        load("nowhere")
+        load()
+    vocabulary, pretrained, vectors = tmp_path / "v", tmp_path / "pretrained/phase2", tmp_path / "word_vectors"
+    for folder in (vocabulary, pretrained, vectors):
+        folder.mkdir(parents=True)
+    wordpiece.save_tokenizer(vocabulary, PIECES, lowercase=True)
+    save_model(pretrained, words.mlm, words.mlm.bert.config, "BertForMaskedLM", vocabulary)
+    with pytest.raises(PipelineError, match="(?s)no word vectors here.*dvc repro train_word_vectors"):
+        load()
+    save_file({VECTORS: words.vectors[1:].clone()}, vectors / "model.safetensors")
+    with pytest.raises(PipelineError, match=f"word vectors of another vocabulary: {len(PIECES) - 1} entries"):
+        load()
+    save_file({VECTORS: 3 * words.vectors}, vectors / "model.safetensors")
+    torch.testing.assert_close(load().vectors, words.vectors)

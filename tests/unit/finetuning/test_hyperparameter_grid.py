@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common.files import read_json
-from pipeline_src.finetuning.hyperparameter_grid import KEPT_BASELINES, BaselineGrid, Grid, GridPoint
+from pipeline_src.finetuning.hyperparameter_grid import MAX_BASELINES, BaselineGrid, Grid, GridPoint
 
 POINTS = [GridPoint(rate, 1, 32) for rate in (0.1, 0.2, 0.3)]
 
@@ -16,7 +16,7 @@ def keep(grid: Grid, point: GridPoint, score: float, model: bool = True) -> None
         (folder / "weights").write_text(str(score), encoding="utf-8")
 
     rows = {"cola": [{"prediction": score}]}
-    grid.keep(point, 0.5, {"mcc": score}, "mcc", rows, save if model else None, epoch=1)
+    grid.add(point, 0.5, {"mcc": score}, "mcc", rows, save if model else None, epoch=1)
 
 
 def test_grid_keeps_best_run_only_and_is_reopened(tmp_path):
@@ -55,10 +55,10 @@ def stop(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("damage", ["predictions", "list", "lost", "empty", "number"])
+@pytest.mark.parametrize("damage", ["predictions", "lost", "empty", "number"])
 def test_grid_damaged_file_is_trained_again(tmp_path, caplog, damage):
     keep(Grid(tmp_path / "grid", "random"), POINTS[0], 1.0)
-    in_list = damage in ("list", "empty", "number")
+    in_list = damage in ("empty", "number")
     file = tmp_path / "grid" / ("runs.json" if in_list else "run-0/predictions/cola.jsonl")
     if damage == "lost":
         file.unlink()
@@ -74,7 +74,7 @@ def test_grid_damaged_file_is_trained_again(tmp_path, caplog, damage):
 
 
 def test_baseline_grid_finish_removes_oldest(tmp_path):
-    folders = [tmp_path / str(number) for number in range(KEPT_BASELINES + 2)]
+    folders = [tmp_path / str(number) for number in range(MAX_BASELINES + 2)]
     for age, folder in enumerate(folders):
         keep(BaselineGrid(folder, "random"), POINTS[0], 1.0, model=False)
         os.utime(folder, (age, age))

@@ -9,7 +9,7 @@ import pytest
 from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.model import ModelParams
 from pipeline_src.evaluation.bag_of_words import predict
-from pipeline_src.evaluation.label_curve import label_curve
+from pipeline_src.evaluation.evaluate import label_curve
 from pipeline_src.evaluation.scores import score_task
 from pipeline_src.finetuning.finetune import run
 from pipeline_src.finetuning.task_data import TaskData
@@ -24,7 +24,7 @@ RECIPE = TaskHyperparameters(
 
 
 @pytest.fixture(scope="module")
-def study(make_study) -> Path:
+def inputs(make_study) -> Path:
     return make_study(("sst2", "pos"), layers=1)
 
 
@@ -34,41 +34,32 @@ def finetuned(task: str) -> Path:
     return Path(f"results/predictions/{task}/3/predicted")
 
 
-def test_label_curve_has_point_for_every_count_and_for_whole_file(study, monkeypatch):
-    monkeypatch.chdir(study)
+def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     folder, spec = finetuned("sst2"), load_spec("sst2")
     parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
     assert {path.name for path in folder.iterdir()} == {"pretrained", "random", "run.json", *parts}
     assert {path.name for path in Path("data/baselines/sst2").iterdir()} == {"3", "3-40-labels", "3-400-labels"}
-    points = label_curve(spec, (3,), COUNTS)
+    scores = score_task(spec, (3,), bag_of_words=True)
+    points = label_curve(scores, COUNTS)
     assert [point["examples"] for point in points] == [40, 400, 1200]
     assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)
-    scored = score_task(spec, (3,), bag_of_words=True).table()[0]
+    scored = scores.table()[0]
     systems = points[-1]["systems"]
     assert systems["pretrained"] == {"score": scored["mean"], "interval": scored["interval"]}
-    assert all(found["score"] == scored["baselines"][name]["score"] for name, found in list(systems.items())[1:])
-    assert points[0]["systems"]["bag_of_words"]["score"] < systems["bag_of_words"]["score"]
-
-
-def test_label_curve_bag_of_words_uses_examples_of_encoder(study, monkeypatch):
-    monkeypatch.chdir(study)
-    finetuned("sst2")
-    spec = load_spec("sst2")
+    assert all(result["score"] == scored["baselines"][name]["score"] for name, result in list(systems.items())[1:])
     task = make_task(spec)
     training, dev = (task.read(f"data/tasks/sst2/{name}.tsv", row) for name, row in (("train", None), ("dev", "sst2")))
-    part = labelled_part("sst2", 3, training, 40)
-    expected = task.score("sst2", dev, predict(spec, part, dev))["accuracy"]
-    assert label_curve(spec, (3,), (40,))[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
+    expected = task.score("sst2", dev, predict(spec, labelled_part("sst2", 3, training, 40), dev))["accuracy"]
+    assert points[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("task", ["sst2", "pos"])
-def test_training_part_has_features_of_its_examples(study, monkeypatch, task):
-    monkeypatch.chdir(study)
+def test_training_part_has_features_of_its_examples(study, task):
     data = TaskData(load_spec(task), Path("models/pretrained/phase2"), 32)
     part = labelled_part(task, "1", data.task.read(data.folder / data.spec.train), 25)
-    expected, found = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
+    expected, result = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
     assert len(part) == 25 and data.num_training_examples > 500
-    assert found.ids.tolist() == expected.ids.tolist() and found.labels.tolist() == expected.labels.tolist()
+    assert result.ids.tolist() == expected.ids.tolist() and result.labels.tolist() == expected.labels.tolist()
 
 
 def test_labelled_part_smaller_is_subset_and_other_seed_differs():

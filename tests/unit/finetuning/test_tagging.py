@@ -31,7 +31,7 @@ def write_entities(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(make_study) -> Path:
+def inputs(make_study) -> Path:
     """A random encoder of two layers and both tagging tasks."""
     return make_study(("pos",), layers=2, change=write_entities)
 
@@ -41,8 +41,7 @@ def params(**recipe) -> FinetuneParams:
     return FinetuneParams(defaults=TaskHyperparameters(**recipe))
 
 
-def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study, monkeypatch):
-    monkeypatch.chdir(study)
+def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study):
     run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", finetune_seed="1")
     task = make_task(load_spec("ner"))
     (best,) = read_json("results/predictions/ner/1/predicted/run.json")["runs"]
@@ -50,10 +49,10 @@ def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study, monkeypat
         examples = task.read(study / "data/tasks/ner" / eval_set.file, row)
         file = Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl")
         lines = file.read_text(encoding="utf-8").splitlines()
-        found = task.score(row, examples, [json.loads(line) for line in lines])
-        assert found["entity_f1"] > 40
+        result = task.score(row, examples, [json.loads(line) for line in lines])
+        assert result["entity_f1"] > 40
         if row == "ner":
-            assert found == pytest.approx(best["dev"])
+            assert result == pytest.approx(best["dev"])
     transformers = pytest.importorskip("transformers")
     _, info = transformers.BertForTokenClassification.from_pretrained(
         "models/finetuned/ner/1/kept-model", num_labels=9, output_loading_info=True
@@ -61,8 +60,7 @@ def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study, monkeypat
     assert not info["missing_keys"]
 
 
-def test_finetune_pos_frozen_encoder_is_saved_unchanged(study, monkeypatch):
-    monkeypatch.chdir(study)
+def test_finetune_pos_frozen_encoder_is_saved_unchanged(study):
     run(
         seed=1,
         model=MODEL,

@@ -59,8 +59,8 @@ class Study:
     def examples(self, row: str, seeds: tuple[int, ...] = (1,)) -> list[Any]:
         """The examples of an evaluation set, of several seeds together, renumbered so that each has its own id."""
         file = self.spec.scores[row].file
-        found = [e for seed in seeds for e in self.task.read(self.folder / str(seed) / file, row)]
-        return [replace(example, id=str(number)) for number, example in enumerate(found)]
+        result = [e for seed in seeds for e in self.task.read(self.folder / str(seed) / file, row)]
+        return [replace(example, id=str(number)) for number, example in enumerate(result)]
 
     def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
         """Predictions for each named list of examples after training from random weights."""
@@ -68,7 +68,7 @@ class Study:
         self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, *_ = self.trainer.train("random", next(grid_points(recipe)))
         files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
-        return {file.row: self.trainer.predict(self.model, file) for file in files}
+        return {file.name: self.trainer.predict(self.model, file) for file in files}
 
     def main_score(self, row: str, examples: list[Any], predictions: list[dict[str, Any]]) -> tuple[float, float]:
         """Main metric and the majority baseline, in percent."""
@@ -96,8 +96,8 @@ def test_task_trainer_learns_synthetic_rule_and_needs_both_segments(study):
             ]
             dropped = [replace(example, texts=(example.texts[0], "")) for example in examples]
             for changed in (swapped, dropped):
-                found = study.trainer.predict(study.model, EvalSet(row, changed, study.features(changed)))
-                without, _ = study.main_score(row, changed, found)
+                result = study.trainer.predict(study.model, EvalSet(row, changed, study.features(changed)))
+                without, _ = study.main_score(row, changed, result)
                 assert without <= baseline + (score - baseline) / 2, f"{row}: {score:.1f} falls to {without:.1f} only"
 
 

@@ -52,13 +52,13 @@ def spelt(features: TokenFeatures, tokenizer: Tokenizer) -> list[str]:
     tokens = np.array([tokenizer.id_to_token(number) for number in range(tokenizer.get_vocab_size())])[features.ids]
     cu_seqlens = np.flatnonzero(features.word >= 0)
     ends = np.append(cu_seqlens[1:], len(tokens))
-    found = {}
+    result = {}
     for start, end in zip(cu_seqlens, ends, strict=True):
         window_end = features.cu_seqlens[np.searchsorted(features.cu_seqlens, start, side="right")] - 1  # its [SEP]
         pieces = tokens[start : min(end, window_end)]
-        found[int(features.word[start])] = "".join(piece.removeprefix("##") for piece in pieces)
-    assert sorted(found) == list(range(len(cu_seqlens)))
-    return [found[number] for number in sorted(found)]
+        result[int(features.word[start])] = "".join(piece.removeprefix("##") for piece in pieces)
+    assert sorted(result) == list(range(len(cu_seqlens)))
+    return [result[number] for number in sorted(result)]
 
 
 def check_round_trip(examples: list[TaggedSentence], task: Tagging, length: int) -> None:
@@ -67,8 +67,8 @@ def check_round_trip(examples: list[TaggedSentence], task: Tagging, length: int)
     assert np.diff(features.cu_seqlens).max() <= length
     words = [word for example in examples for word in example.words]
     tags = [tag for example in examples for tag in example.tags]
-    found = spelt(features, tokenizer)
-    other = [(word, spelling) for word, spelling in zip(words, found, strict=True) if word != spelling]
+    result = spelt(features, tokenizer)
+    other = [(word, spelling) for word, spelling in zip(words, result, strict=True) if word != spelling]
     assert all("[UNK]" in spelling for _, spelling in other), other[:5]
     assert len(other) < 0.001 * len(words)
     order = np.argsort(features.word[features.word >= 0])

@@ -10,37 +10,29 @@ from pipeline_src.evaluation.submissions import GLUE
 from pipeline_src.tasks.spec import TaskSpec, load_spec, task_names
 
 
-def test_load_spec_titles_of_eval_sets_are_unique():
-    rows = [row for task in task_names() for row in load_spec(task).scores]
-    assert sorted(rows) == sorted([*task_names(), "mnli_mm", "ax", "ner_test"])
-    assert len({row.title for task in task_names() for row in load_spec(task).scores.values()}) == len(rows)
-
-
-def test_load_spec_submission_files_are_unique_and_complete():
-    rows = [row for task in task_names() for row in load_spec(task).scores.values()]
-    names = [row.test.submit for row in rows if row.test]
-    assert len(set(names)) == len(names)
-    assert {f"{name}.tsv" for name in GLUE} <= set(names)
-    assert all(row.test.file != row.file for row in rows if row.test)
+def test_load_spec_titles_and_submission_files_are_unique():
+    eval_sets = {name: eval_set for task in task_names() for name, eval_set in load_spec(task).scores.items()}
+    assert sorted(eval_sets) == sorted([*task_names(), "mnli_mm", "ax", "ner_test"])
+    assert len({eval_set.title for eval_set in eval_sets.values()}) == len(eval_sets)
+    tests = [
+        (eval_set.test.submit, eval_set.test.file, eval_set.file) for eval_set in eval_sets.values() if eval_set.test
+    ]
+    names = [name for name, *_ in tests]
+    assert len(set(names)) == len(names) and {f"{name}.tsv" for name in GLUE} <= set(names)
+    assert all(test_file != file for _, test_file, file in tests)
 
 
 def test_task_spec_layout_of_test_file():
     cola, mnli = load_spec("cola"), load_spec("mnli")
-    assert (cola.layout().header, cola.layout().columns.wanted) == (False, (4, 2))
-    assert (cola.layout("cola", test=True).header, cola.layout("cola", test=True).columns.wanted) == (
+    assert (cola.layout().header, cola.layout().columns.required) == (False, (4, 2))
+    assert (cola.layout("cola", test=True).header, cola.layout("cola", test=True).columns.required) == (
         True,
         ("sentence",),
     )
-    assert mnli.layout("ax").columns.wanted == ("Premise", "Hypothesis", "Label")
-    assert mnli.layout("ax", test=True).columns.wanted == ("sentence1", "sentence2")
+    assert mnli.layout("ax").columns.required == ("Premise", "Hypothesis", "Label")
+    assert mnli.layout("ax", test=True).columns.required == ("sentence1", "sentence2")
+    assert mnli.eval_set("ax").metrics == ("matthews",) and mnli.eval_set(None) == mnli.scores["mnli"]
     assert load_spec("qqp").layout().drop_short and not load_spec("qqp").layout("qqp", test=True).drop_short
-
-
-def test_task_spec_diagnostics_have_own_columns():
-    spec = load_spec("mnli")
-    assert spec.eval_set("ax").columns.texts == ("Premise", "Hypothesis")
-    assert spec.eval_set("ax").metrics == ("matthews",)
-    assert spec.eval_set(None) == spec.scores["mnli"]
 
 
 def test_load_spec_unknown_task_or_eval_set_is_rejected():

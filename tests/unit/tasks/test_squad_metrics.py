@@ -38,9 +38,9 @@ def test_overlap_f1_and_exact_match_answer_without_words():
 def find_threshold(values, has_answer, differences, says=None):
     values, has_answer = np.array(values, float), np.array(has_answer, bool)
     says = np.ones(len(values), bool) if says is None else np.array(says, bool)
-    found = find_null_threshold(values, says, has_answer, np.array(differences, float))
-    assert thresholded_values(values, says, has_answer, found.answered).sum() == pytest.approx(found.total)
-    return found.total, found.threshold, found.answered.tolist()
+    result = find_null_threshold(values, says, has_answer, np.array(differences, float))
+    assert thresholded_values(values, says, has_answer, result.answered).sum() == pytest.approx(result.total)
+    return result.total, result.threshold, result.answered.tolist()
 
 
 def test_find_null_threshold_maximises_total():
