@@ -35,7 +35,7 @@ from pipeline_src.corpus.documents import (
     read_slice,
     slice_shards,
 )
-from pipeline_src.corpus.dropped import DroppedSample, Row
+from pipeline_src.corpus.dropped import DroppedSample, Record
 from pipeline_src.corpus.evaluation_texts import EvaluationRuns, read_texts
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
@@ -149,7 +149,7 @@ def encode_slice(
     validation: float,
     runs: EvaluationRuns,
     segmented: bool,
-) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Row]]:
+) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Record]]:
     """Return a slice's documents by split, a digest of the tokens of each, the drops by reason, and a few of these.
 
     The value of one that is dropped because of ``runs`` is the index of the evaluation text.
@@ -185,7 +185,7 @@ def encode_slice(
     of_splits = {split: documents.encoded() for split, documents in collected.items()}
     if segmented and segment is None:
         of_splits = {split: each._replace(continues=words.continues[each.ids]) for split, each in of_splits.items()}
-    return of_splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
+    return of_splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.records()
 
 
 @lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice

@@ -38,7 +38,7 @@ def study(tmp_path, monkeypatch):
         more = {"unknown_templates": [["odd", 3], ["a", 1]]} if part != "books" else {}
         shards = [write_shard(folder / "x.jsonl", documents)]
         write_manifest(folder, shards, {"redirect": 2}, dropped_lines={"list": 7}, **more)
-    vocabulary = VocabularyParams(vocab_size=100, alphabet=30)
+    vocabulary = VocabularyParams(vocab_size=100, limit_alphabet=30)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
     tokens.run(seed=1, corpus=CORPUS)
     build_examples.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=64, phase2=128), dupe_factor=2))

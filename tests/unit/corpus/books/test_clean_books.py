@@ -262,7 +262,7 @@ def test_clean_books_parquet_missing_or_repeated_column_is_rejected(books: Path)
 
 
 def test_clean_books_near_duplicates_are_dropped(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "SHARD", 20_000)
+    monkeypatch.setattr(stage, "SHARD_CHARACTERS", 20_000)
     words = {name: [f"{name}{n * 7919 % 1009}" for n in range(3000)] for name in "abc"}
     for name in "abc":
         (books / f"{name}.txt").write_text(" ".join(words[name]) + ".")
