@@ -18,15 +18,15 @@ from pipeline_src.common.files import read_json_lines
 from pipeline_src.corpus.contamination import Words
 
 FILE = "texts.jsonl"
-ROW = {"task": str, "text": str}
+RECORD = {"task": str, "text": str}
 
 
 def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
     """Write pairs of task and text; return their number."""
-    rows = [json.dumps({"task": task, "text": text}, ensure_ascii=False) + "\n" for task, text in texts]
+    lines = [json.dumps({"task": task, "text": text}, ensure_ascii=False) + "\n" for task, text in texts]
     with open(folder / FILE, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(rows)
-    return len(rows)
+        file.writelines(lines)
+    return len(lines)
 
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
@@ -34,8 +34,8 @@ def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
     path, hint = folder / FILE, "run the stage download_tasks again"
     if not path.exists():
         raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
-    for row in read_json_lines(path, ROW, "not a text of an evaluation set", hint):
-        yield row["task"], row["text"]
+    for record in read_json_lines(path, RECORD, "not a text of an evaluation set", hint):
+        yield record["task"], record["text"]
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,13 @@ class EvaluationRuns:
 
     @classmethod
     def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
-        """Return the runs of texts; for the arguments see :meth:`Words.runs`."""
+        """Return the runs of texts; for the arguments see ``Words.runs``."""
         runs, texts = words.runs(ids, starts)
         hashes, first = np.unique(runs, return_index=True)
         return cls(hashes, texts[first])
 
     def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
-        """Return the index of an evaluation text that has the first run of a document that any has, or None.
-
-        Args:
-            words: those of the texts.
-            ids: the document's, [tokens].
-        """
+        """Return the index of the evaluation text with the document's first shared run, or None."""
         if not len(self.hashes):
             return None
         runs, _ = words.runs(ids, np.zeros(1, np.int64))

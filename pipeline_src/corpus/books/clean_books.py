@@ -116,8 +116,6 @@ def run(source: str, params: FilesParams) -> None:
 
 
 class _BookFilter:
-    """Selects the books to keep, in order, and counts the others."""
-
     def __init__(self, source: str, params: FilesParams) -> None:
         self._source = source
         self.dropped: Counter[str] = Counter()  # files, and documents that a filter refuses, by reason

@@ -82,7 +82,7 @@ BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-3
 # Candidates by script: if most letters are ASCII, only Latin ones.
 WESTERN = ["cp1252", "mac_roman", "cp850", "cp437"]
 LATIN = [*WESTERN, "cp1250", "iso8859_2", "cp852", "mac_latin2"]
-OTHER = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
+NON_LATIN = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
          "cp949"]  # fmt: skip
 MAX_WESTERN = 0.01  # non-ASCII letters per ASCII letter in a Western language
 MISREAD_TOLERANCE = 0.02  # above the fraction of misread characters of the best encoding
@@ -178,7 +178,6 @@ def name_of(encoding: str) -> str:
 
 
 def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
-    """Detect an encoding other than UTF-8 from the non-ASCII words."""
     text = data.decode("utf-8", "surrogateescape")
     wrong = len(_UNDECODABLE.findall(text))
     if (right := len(_NON_ASCII.findall(text)) - wrong) > wrong:
@@ -190,7 +189,7 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     foreign, letters = len(_FOREIGN.findall(data)), len(_ASCII_LETTER.findall(data))
     latin = foreign <= MAX_FOREIGN * letters
     sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE_BYTES]
-    candidates = LATIN if latin else OTHER
+    candidates = LATIN if latin else NON_LATIN
     if (named := _declared_by_file(data)) in candidates:
         candidates = [named]
     plausible = _plausible(sample, candidates)
@@ -236,7 +235,6 @@ def _is_western(data: bytes, encoding: str, letters: int) -> bool:
 
 
 def _most_like_a_language(sample: bytes, names: list[str], latin: bool) -> str | None:
-    """Return the candidate whose text is most like a language, judged by charset-normalizer."""
     matches = from_bytes(
         sample, steps=1, chunk_size=len(sample), threshold=MAX_CHAOS, cp_isolation=names,
         preemptive_behaviour=False, enable_fallback=False,

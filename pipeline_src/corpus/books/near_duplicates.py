@@ -77,8 +77,7 @@ class Copies:
     """Index of the books seen so far; needs about 8 kB of memory a book and 4 bytes a word in a temporary file.
 
     Args:
-        threshold: Jaccard similarity of shingles (0 to 1) from which two books are near-duplicates; None finds only
-            exact duplicates.
+        threshold: minimum Jaccard similarity of near-duplicates, 0 to 1; None finds only exact duplicates.
     """
 
     def __init__(self, threshold: float | None) -> None:
@@ -127,8 +126,8 @@ class _NearCopies:
 
 def bands(threshold: float) -> tuple[int, int]:
     """Return the fewest bands, and their rows, that find a pair at the threshold with probability ``RECALL``."""
-    for rows in range(PERMUTATIONS // 2, 0, -1):
-        count = PERMUTATIONS // rows
-        if 1 - (1 - threshold**rows) ** count >= RECALL:
-            return count, rows
+    for num_rows in range(PERMUTATIONS // 2, 0, -1):
+        num_bands = PERMUTATIONS // num_rows
+        if 1 - (1 - threshold**num_rows) ** num_bands >= RECALL:
+            return num_bands, num_rows
     return PERMUTATIONS, 1

@@ -32,7 +32,7 @@ MAX_SENTENCES_PER_LINE = 1.5  # of a list; a paragraph has two or more
 MAX_BOOK_BYTES = 256 << 20  # the longest novels have a tenth of it
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
     """One row; ``title`` and ``id`` are from the first of ``TITLES`` and ``IDS`` that it has, or ''."""
 
     number: int  # from 0
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     id: str
 
 
-def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
+def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
     """Yield the rows of a file in order."""
     for number, (where, record) in enumerate(ROW_READERS[suffix](path, text_column)):
         if text_column not in record:
@@ -52,7 +52,9 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
                 "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
                 hint="leave such rows out, or name another column as text_column of the source in params.yaml",
             )  # fmt: skip
-        row = Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
+        row = TextRow(
+            number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS)
+        )
         try:
             f"{row.text}{row.title}{row.id}".encode()
         except UnicodeEncodeError as error:
@@ -233,11 +235,7 @@ def read_books(
     text_column: str,
     encodings: Counter[str],
 ) -> Iterator[RawDocument]:
-    """Yield the documents of every file, in order.
-
-    Args:
-        encodings: counts the encodings of streamed text files.
-    """
+    """Yield the documents of every file, in order; ``encodings`` counts those of streamed text files."""
     for path in paths:
         if suffix_of(path) in ROW_READERS:
             yield from _rows(source, path, text_column, sentences_per_document)
@@ -287,7 +285,7 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
 def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
     """Yield a document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
     rows = read_rows(path, suffix_of(path), text_column)
-    start: deque[Row] = deque()
+    start: deque[TextRow] = deque()
     for row in islice(rows, 2 * MIN_LIST_LINES + 1):
         start.append(row)
         if "\n" in row.text or len(row.text) > MAX_SENTENCE_LENGTH:

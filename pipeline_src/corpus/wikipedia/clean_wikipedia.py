@@ -264,7 +264,6 @@ def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
 
 
 def _collect(ranges: list[Range], folder: Path) -> list[RangeResult]:
-    """Return every range's result, checked against its shard; raise the first error among them."""
     results = []
     for span in ranges:
         path, shard = folder / span.result, folder / span.shard

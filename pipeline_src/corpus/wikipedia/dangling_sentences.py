@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from pipeline_src.corpus.wikipedia.markers import FULL_STOPS, split_exactly
 
-FACT = 8  # words of a sentence that says something without its end
-SMALL = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
+MIN_WORDS = 8  # words of a sentence that says something without its end
+MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
 STOPS = FULL_STOPS | {":"}  # a text without any of these is one sentence
 UNENDED = frozenset(",;:–—-/([&+=")  # after these a sentence continues
 
@@ -49,20 +49,20 @@ _UNFINISHED = {language: frozenset(words.split()) for language, words in UNFINIS
 
 def says_something(sentence: str) -> bool:
     """Return whether a sentence without its end is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
-    said = _ELIDED.sub("' ", sentence).split()
-    return len(said) >= FACT and 3 * sum(word[:1].isupper() for word in said) <= 2 * len(said)
+    words = _ELIDED.sub("' ", sentence).split()
+    return len(words) >= MIN_WORDS and 3 * sum(word[:1].isupper() for word in words) <= 2 * len(words)
 
 
 @lru_cache(64)  # called for a paragraph, and again for what follows it
 def lacks_only_its_stop(text: str, language: str) -> bool:
     """Return whether the last sentence of a text without punctuation at its end is complete, judged by its words."""
     unfinished = _UNFINISHED.get(language.partition("-")[0])
-    if unfinished is None or text[-1:] in UNENDED or text.count(" ") < SMALL:
+    if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:
         return False
     if text[text.rfind(" ") + 1 :].lower().rpartition("'")[2] in unfinished:
         return False
     sentence = split_exactly(text, language)[-1] if any(stop in text for stop in STOPS) else text
-    said = sentence.split()
-    small, capitals = sum(word[0].islower() for word in said), sum(word[0].isupper() for word in said)
-    long = len(said) >= FACT or says_something(sentence)
-    return long and sentence[:1].isupper() and small >= SMALL and 2 * capitals <= len(said)
+    words = sentence.split()
+    small, capitals = sum(word[0].islower() for word in words), sum(word[0].isupper() for word in words)
+    long = len(words) >= MIN_WORDS or says_something(sentence)
+    return long and sentence[:1].isupper() and small >= MIN_LOWERCASE_WORDS and 2 * capitals <= len(words)

@@ -9,11 +9,11 @@ from unicodedata import category
 
 from pipeline_src.corpus.wikipedia.dangling_sentences import lacks_only_its_stop, says_something
 from pipeline_src.corpus.wikipedia.markers import (
-    BARE,
     BOX,
     BREAK,
     CLOSERS,
     FORMULA,
+    FORMULA_PUNCTUATION,
     FULL_STOPS,
     GONE,
     NAMES,
@@ -24,14 +24,14 @@ from pipeline_src.corpus.wikipedia.markers import (
     without_gone,
 )
 
-SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
-SURE = 120  # characters from which a line counts as prose even without a full stop
+MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
+MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
-ROUNDS = 4  # of repairs: each may reveal another hole
+MAX_REPAIRS = 4  # of repairs: each may reveal another hole
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
 COMPLETE = FULL_STOPS | frozenset(CLOSERS)
-ANNOUNCED = COMPLETE | frozenset(":")
+INTRODUCTION_ENDS = COMPLETE | frozenset(":")
 SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
@@ -64,7 +64,7 @@ def repair(paragraph: str, language: str = "en") -> str:
     """Close the holes of removed markup and remove what still looks like markup, until nothing changes."""
     if "  " in paragraph:
         paragraph = _SPACES.sub(" ", paragraph)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_REPAIRS):
         before = paragraph
         paragraph = without_markup(close_holes(paragraph, language)).strip()
         if paragraph == before:
@@ -112,7 +112,7 @@ def join_formulas(text: str) -> str:
         if formula and blanks < 2 and _leads_up(out[-1][0], before) and (not joined or before[-1] in ",;"):
             out[-1].append(formula[1].strip() + formula[2])
             joined, indented = joined + 1, ":" in line[: formula.start(1)]
-        elif joined and blanks < 2 and _goes_on(line) and before[-1:] not in FULL_STOPS:
+        elif joined and blanks < 2 and _continues(line) and before[-1:] not in FULL_STOPS:
             out[-1].append(line)
             joined = 0
         else:
@@ -129,12 +129,11 @@ def join_formulas(text: str) -> str:
 
 
 def _leads_up(start: str, end: str) -> bool:
-    """Return whether a line with this start and end is text whose last sentence continues."""
     start = start.lstrip(GONE)
     return start[:1] not in NOT_PROSE and start[:1] != " " and end[-1:] not in COMPLETE and end != ""
 
 
-def _goes_on(line: str) -> bool:
+def _continues(line: str) -> bool:
     return line[:1] != " " and line.lstrip(GONE + FORMULA)[:1].islower()
 
 
@@ -152,7 +151,7 @@ def paragraphs(
     def finish(block: list[str], broken_off: bool) -> str:
         return _finish(block, broken_off, dropped, language, count)
 
-    kept: list[str] = []
+    prose: list[str] = []
     block: list[str] = []
     broken_off = False  # a list, table or formula came last
     leading = ""  # the last paragraph kept, if it may introduce what follows and nothing has followed
@@ -165,15 +164,19 @@ def paragraphs(
             block.append(line)
             continue
         if block:
-            if kind in INTERRUPTIONS and block[-1][-1] not in ANNOUNCED and not _is_whole_before(line, block, language):
+            if (
+                kind in INTERRUPTIONS
+                and block[-1][-1] not in INTRODUCTION_ENDS
+                and not _is_whole_before(line, block, language)
+            ):
                 block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
             paragraph = finish(block, broken_off)
             if paragraph:
-                kept.append(paragraph)
+                prose.append(paragraph)
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
                 broken_off = False
             else:
-                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped, language)
+                _drop_lead_in(prose, leading if leading.endswith(":") else "", dropped, language)
                 leading = ""
                 broken_off = block[-1][-1] not in FULL_STOPS | {";"}
             block = []
@@ -181,9 +184,9 @@ def paragraphs(
             continue
         dropped[kind] += 1
         broken_off = kind != "heading"
-        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped, language)
+        _drop_lead_in(prose, leading if leading.endswith(":") or broken_off else "", dropped, language)
         leading = ""
-    return kept
+    return prose
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -220,10 +223,10 @@ def _finish(
     paragraph, sentences = drop_broken(PLACEHOLDER * rest_of_sentence + paragraph, language, count)
     if sentences:
         dropped["gap"] += sentences
-    return paragraph if len(paragraph) >= SHORTEST else ""
+    return paragraph if len(paragraph) >= MIN_LENGTH else ""
 
 
-def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
+def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:
     """Drop the last sentence of the last paragraph (``leading``) if it only introduces what is left out.
 
     It stays if it ends in a colon and says something by itself, or lacks only its full stop (dangling_sentences.py).
@@ -236,42 +239,40 @@ def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language
         stays = lacks_only_its_stop(leading, language)
     if stays:
         return
-    kept.pop()
+    prose.pop()
     before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
-    if len(before) >= SHORTEST:
-        kept.append(before)
+    if len(before) >= MIN_LENGTH:
+        prose.append(before)
     dropped["lead-in"] += 1
 
 
 def _is_whole_before(line: str, block: list[str], language: str) -> bool:
-    """Return whether the last sentence of ``block`` is complete without ``line``, a list or table right below it."""
     if PLACEHOLDER in line:
         return False  # a formula may be part of it
     return lacks_only_its_stop(" ".join(block), language)
 
 
 def _kind(raw: str, line: str) -> str | None:
-    if raw[0] == " " and len(line) < SURE:
+    if raw[0] == " " and len(line) < MIN_UNENDED_LENGTH:
         return "preformatted"  # a line that begins with a space is shown as typed: code, verse
-    if PLACEHOLDER in line and not (bare := NAMES.sub("", line)).strip(BARE):
-        return "formula" if bare == line else "template"
+    if PLACEHOLDER in line and not (unnamed := NAMES.sub("", line)).strip(FORMULA_PUNCTUATION):
+        return "formula" if unnamed == line else "template"
     return NOT_PROSE.get(line[0])
 
 
 def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     if paragraph[:1].isdigit() and _MOVES.match(paragraph):
         return False
-    if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _has_words(paragraph)):
+    if len(paragraph) < MIN_LENGTH or (len(paragraph) < MIN_UNENDED_LENGTH and not _has_words(paragraph)):
         return False
-    if len(paragraph) < SURE:
-        whole = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+    if len(paragraph) < MIN_UNENDED_LENGTH:
+        is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
     else:
-        whole = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
-    return whole or lacks_only_its_stop(paragraph, language)
+        is_ended = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= MIN_UNENDED_LENGTH for line in lines)
+    return is_ended or lacks_only_its_stop(paragraph, language)
 
 
 def _has_words(text: str) -> bool:
-    """Return whether a text has a word of four letters, or is mostly letters and vowel signs of other scripts."""
     if _WORD.search(text):
         return True
     return 2 * sum(not character.isascii() and category(character)[0] in "LM" for character in text) > len(text)
@@ -279,7 +280,7 @@ def _has_words(text: str) -> bool:
 
 def is_paragraph(line: str, language: str = "en") -> bool:
     """Return whether a repaired paragraph is still prose."""
-    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
+    return len(line) >= MIN_LENGTH and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
 def without_markup(text: str) -> str:

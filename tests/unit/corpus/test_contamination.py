@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus import contamination
-from pipeline_src.corpus.contamination import RUN, Words, end_to_end, measure_overlap
+from pipeline_src.corpus.contamination import RUN_WORDS, Words, end_to_end, measure_overlap
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
 
 VOCAB_SIZE = 1000
@@ -46,8 +46,8 @@ def measure(corpus, texts: list[list[int]], **more):
 
 def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):
     start = word_starts(text(4, 200))
-    copied = text(4, 200)[start[30] : start[30 + RUN]]
-    almost = text(4, 200)[start[30] : start[30 + RUN - 1]]  # twelve words of it
+    copied = text(4, 200)[start[30] : start[30 + RUN_WORDS]]
+    almost = text(4, 200)[start[30] : start[30 + RUN_WORDS - 1]]  # twelve words of it
     strangers = [text(seed, 50) for seed in range(100, 110)]
     found = measure(corpus, [copied, almost + text(99, 30), *strangers])
     assert (found["texts"], found["found"]) == (12, 1)
@@ -73,7 +73,7 @@ def test_measure_overlap_run_across_two_texts_is_not_counted(corpus):
 def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
     texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
     whole = measure(corpus, texts)
-    monkeypatch.setattr(contamination, "BLOCK", 500)
+    monkeypatch.setattr(contamination, "BLOCK_TOKENS", 500)
     assert measure(corpus, texts, workers=2) == whole == measure(corpus, texts, workers=1)
     assert whole["found"] == 2
 
@@ -88,7 +88,7 @@ def test_measure_overlap_equals_search_in_sets_of_words(corpus):
                 words.append(tuple(word))
                 word = []
             word.append(number)
-        return {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
+        return {tuple(words[i : i + RUN_WORDS]) for i in range(len(words) - RUN_WORDS + 1)}
 
     known = set().union(*(runs(text(seed, 200)) for seed in range(20)))
     mixed = [text(seed, 30) + text(seed + 500, 30) for seed in range(10)]

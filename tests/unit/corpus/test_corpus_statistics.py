@@ -8,7 +8,7 @@ from pipeline_src.common.files import write_json
 from pipeline_src.common.fingerprint import imported_files
 from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.corpus import corpus_statistics as module
-from pipeline_src.corpus.corpus_statistics import MOST, corpus_statistics, describe, sample_passages
+from pipeline_src.corpus.corpus_statistics import MAX_PASSAGE_WORDS, corpus_statistics, describe, sample_passages
 from pipeline_src.corpus.documents import Document, in_validation_split, write_manifest, write_shard
 from pipeline_src.examples import build_examples
 from pipeline_src.examples import tokenize_corpus as tokens
@@ -122,12 +122,12 @@ def test_sample_passages_are_lines_from_every_source(tmp_path):
     assert len(passages) == 5 and {passage["part"] for passage in passages} == {"books", "wikipedia"}
     for passage in passages:
         assert passage["text"].removesuffix(" …") in texts[passage["id"]]
-        assert len(passage["text"].removesuffix(" …").split()) == passage["words"] <= MOST
+        assert len(passage["text"].removesuffix(" …").split()) == passage["words"] <= MAX_PASSAGE_WORDS
     assert sample_passages(folders, 1) == passages
     assert sample_passages(folders, 2) != passages
 
 
 def test_passage_long_line_is_truncated():
     long = module._passage(Document("a", "", "\n".join(["word " * 300] * 3)))
-    assert long["words"] == MOST and long["text"].endswith(" …")
+    assert long["words"] == MAX_PASSAGE_WORDS and long["text"].endswith(" …")
     assert module._passage(Document("b", "", "Two lines.\nOf text.")) == {"text": "Two lines. Of text.", "words": 4}

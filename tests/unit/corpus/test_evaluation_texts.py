@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.corpus.contamination import RUN, Words, end_to_end
+from pipeline_src.corpus.contamination import RUN_WORDS, Words, end_to_end
 from pipeline_src.corpus.evaluation_texts import FILE, EvaluationRuns, read_texts, write_texts
 
 VOCAB_SIZE = 12
@@ -32,7 +32,7 @@ def words_of(ids: list[int]) -> list[tuple[int, ...]]:
 
 def runs_of(ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
     words = words_of(ids)
-    return [tuple(words[start : start + RUN]) for start in range(len(words) - RUN + 1)]
+    return [tuple(words[start : start + RUN_WORDS]) for start in range(len(words) - RUN_WORDS + 1)]
 
 
 @given(st.lists(IDS, max_size=4), IDS, st.integers(0, 60), st.integers(0, 60))

@@ -144,7 +144,7 @@ def test_read_pages_data_after_the_end_is_rejected(tmp_path: Path, more: str, pa
 
 
 def test_read_pages_unclosed_page_is_rejected_at_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline_src.corpus.wikipedia.dump.LONGEST_PAGE", 1 << 20)
+    monkeypatch.setattr("pipeline_src.corpus.wikipedia.dump.MAX_PAGE_BYTES", 1 << 20)
     path = tmp_path / "dump"
     path.write_bytes(bz2.compress((HEAD + page(1)[:-30] + "a" * (16 << 20)).encode()))
     with pytest.raises(PipelineError, match="a page of more than 1,048,576 bytes"):
@@ -351,7 +351,7 @@ def test_read_pages_corrupt_stream_without_damage_record_is_rejected(tmp_path: P
 
 
 def test_read_pages_long_stream_is_streamed_and_checked(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(dump, "LONGEST_HELD", 1 << 20)
+    monkeypatch.setattr(dump, "MAX_HELD_BYTES", 1 << 20)
     path = tmp_path / "dump.bz2"
     pages = "".join(short_page(n, f"{n} " * 1000) for n in range(4000))  # 19 MB of XML in one stream
     packed = compress_pieces([HEAD, pages, short_page(9999) + TAIL])
