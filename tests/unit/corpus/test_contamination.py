@@ -49,9 +49,9 @@ def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):
     copied = text(4, 200)[start[30] : start[30 + RUN_WORDS]]
     almost = text(4, 200)[start[30] : start[30 + RUN_WORDS - 1]]  # twelve words of it
     strangers = [text(seed, 50) for seed in range(100, 110)]
-    found = measure(corpus, [copied, almost + text(99, 30), *strangers])
-    assert (found["texts"], found["found"]) == (12, 1)
-    assert found["share"] == round(1 / 12, 4) and 0 < found["share_of_runs"] < 0.01
+    result = measure(corpus, [copied, almost + text(99, 30), *strangers])
+    assert (result["texts"], result["found"]) == (12, 1)
+    assert result["share"] == round(1 / 12, 4) and 0 < result["share_of_runs"] < 0.01
 
 
 def test_measure_overlap_punctuation_is_ignored(corpus):
@@ -63,11 +63,10 @@ def test_measure_overlap_punctuation_is_ignored(corpus):
 
 
 def test_measure_overlap_run_across_two_texts_is_not_counted(corpus):
-    """Two halves of a run in two texts are no run."""
     start = word_starts(text(3, 200))
     halves = [text(3, 200)[start[10] : start[17]], text(3, 200)[start[17] : start[24]]]
-    found = measure(corpus, halves)
-    assert found == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
+    result = measure(corpus, halves)
+    assert result == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
 
 
 def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
@@ -79,8 +78,6 @@ def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
 
 
 def test_measure_overlap_equals_search_in_sets_of_words(corpus):
-    """Against sets of word tuples, built the slow way."""
-
     def runs(ids):
         words, word = [], []
         for number in [*(n for n in ids if n >= 20), 20]:
@@ -92,7 +89,7 @@ def test_measure_overlap_equals_search_in_sets_of_words(corpus):
 
     known = set().union(*(runs(text(seed, 200)) for seed in range(20)))
     mixed = [text(seed, 30) + text(seed + 500, 30) for seed in range(10)]
-    found = measure(corpus, mixed)
+    result = measure(corpus, mixed)
     shared = sum(len(runs(ids) & known) for ids in mixed)
     total = sum(len(runs(ids)) for ids in mixed)
-    assert (found["runs"], found["share_of_runs"]) == (total, round(shared / total, 4))
+    assert (result["runs"], result["share_of_runs"]) == (total, round(shared / total, 4))

@@ -63,14 +63,14 @@ def study(tmp_path, monkeypatch):
 
 
 def test_corpus_statistics_counts_every_stage(study):
-    found = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))
-    part = found["parts"]["wikipedia"]
+    result = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))
+    part = result["parts"]["wikipedia"]
     assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
     assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
-    assert found["unknown_templates"] == [["odd", 3], ["a", 1]]
+    assert result["unknown_templates"] == [["odd", 3], ["a", 1]]
     assert part["train"]["sentences"] == 6 * part["train"]["documents"]
-    assert found["vocabulary"]["entries"] > 90
-    short = found["examples"]["phase1"]
+    assert result["vocabulary"]["entries"] > 90
+    short = result["examples"]["phase1"]
     assert short["pairs"] == "nsp" and short["length"] == 64
     assert short["train"]["examples"] == len(np.load("data/examples/phase1/train.npy"))
     assert 0.3 < short["train"]["random_next"] < 0.8 and 0.3 < short["train"]["fill"] <= 1
@@ -83,19 +83,16 @@ def test_corpus_statistics_overlap_finds_passages_of_tasks(study):
     assert overlap["validation documents"]["found"] == 0  # no sentence_of stands in two documents
     assert (overlap["squad1/dev-v1.1.json"]["texts"], overlap["squad1/dev-v1.1.json"]["found"]) == (2, 1)
     assert overlap["qnli/dev.tsv"]["share"] == 1.0
-
-
-def test_corpus_statistics_tasks_without_passages_have_no_overlap(study):
     assert list(corpus_statistics(CORPUS.sources, ("cola",))["overlap"]) == ["validation documents"]
 
 
 def test_describe_counts_tokens_lengths_and_random_pairs():
-    rows = np.zeros(4, SAMPLE_INDEX)
-    rows["a_length"], rows["b_length"], rows["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
-    found = describe(rows, 128, 3)
-    assert (found["examples"], found["tokens"], found["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
-    assert found["fill"] == round(178 / 512, 4)
-    classes = dict(zip(found["lengths"]["up_to"], found["lengths"]["examples"], strict=True))
+    index = np.zeros(4, SAMPLE_INDEX)
+    index["a_length"], index["b_length"], index["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
+    result = describe(index, 128, 3)
+    assert (result["examples"], result["tokens"], result["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
+    assert result["fill"] == round(178 / 512, 4)
+    classes = dict(zip(result["lengths"]["up_to"], result["lengths"]["examples"], strict=True))
     assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1
 
 
