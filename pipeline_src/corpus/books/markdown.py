@@ -46,8 +46,11 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
                 headings.append(len(paragraphs))
             continue
         lines = [line.strip() for line in block.split("\n")]
-        spoken = [line for line in lines if not _names_speaker(line, is_play, dropped)]
-        paragraph = _plain(" ".join(_without_asides(spoken, dropped) if is_play else spoken))
+        if is_play:
+            spoken = [line for line in lines if not _SPEAKER.fullmatch(line)]
+            dropped["speaker"] += len(lines) - len(spoken)
+            lines = _without_asides(spoken, dropped)
+        paragraph = _plain(" ".join(lines))
         if any(letter.isalpha() for letter in paragraph):
             paragraphs.append(paragraph)
     return paragraphs
@@ -72,13 +75,6 @@ def _why_not_prose(block: str, is_play: bool) -> str | None:
     if is_play and _DIRECTION.fullmatch(block):
         return "stage direction"
     return None
-
-
-def _names_speaker(line: str, is_play: bool, dropped: Counter[str]) -> bool:
-    if not (is_play and _SPEAKER.fullmatch(line)):
-        return False
-    dropped["speaker"] += 1
-    return True
 
 
 def _without_asides(lines: list[str], dropped: Counter[str]) -> list[str]:

@@ -210,7 +210,8 @@ def _without_frame(text: str, dropped: Counter[str]) -> str:
 def _split_block(block: str) -> list[list[str]]:
     """Split a block without blank lines into paragraphs: one, unless lines are long or first lines are indented."""
     lines = [line for line in block.split("\n") if line.strip()]
-    unwrapped = max(map(len, lines), default=0) > MAX_WRAPPED_LENGTH and _mostly_sentences(lines)
+    num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)  # wrapped lines rarely end like sentences
+    unwrapped = max(map(len, lines), default=0) > MAX_WRAPPED_LENGTH and 2 * num_ended >= len(lines)
     indented = [line[0] in " \t" for line in lines]
     if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
         return [lines] if lines else []
@@ -222,11 +223,6 @@ def _split_block(block: str) -> list[list[str]]:
         paragraphs[-1].append(line)
         previous = line.strip()
     return paragraphs
-
-
-def _mostly_sentences(lines: list[str]) -> bool:
-    """Return whether at least half of the lines end like sentences, which wrapped lines rarely do."""
-    return 2 * sum(line.rstrip()[-1] in SENTENCE_END for line in lines) >= len(lines)
 
 
 def _continues(line: str, following: str) -> bool:

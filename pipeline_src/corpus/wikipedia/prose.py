@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from unicodedata import category
 
-from pipeline_src.corpus.wikipedia.dangling_sentences import lacks_only_its_stop, says_something
 from pipeline_src.corpus.wikipedia.markers import (
     BOX,
     BREAK,
@@ -58,6 +58,39 @@ _COMMENT = re.compile(r"<!-[<!-]*+")
 _ARROW = re.compile("(?<= )--++>(?= )")
 _COMMENT_END = re.compile("(?<!-)--++>")
 _REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
+
+MIN_WORDS = 8  # words of a sentence that says something without its end
+MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
+UNENDED = frozenset(",;:–—-/([&+=")  # after these a sentence continues
+
+# words that hardly end a sentence: articles, prepositions, conjunctions, verbs that need an object
+UNFINISHED = {
+    "de": """der die das den dem des ein eine einen einem einer eines kein keine und oder aber sondern denn dass ob wenn
+        weil als wie sowie bis von vom zu zum zur in im bei beim auf aus für gegen ohne um durch über unter nach vor
+        mit zwischen ist sind war waren wird werden sei seien gilt lautet lauten folgt folgende folgenden dann also
+        bzw nämlich""",
+    "en": """the a an and or but nor that which who whose whom if when where while because than then as of to in on at
+        by for from with without into onto between under over about through within against via per is are was were be
+        been being has have had having does do say says become becomes get gets follows yields gives include includes
+        including included either both such namely thus hence so also let its their his her this these those
+        following""",
+    "es": """el la los las lo un una unos unas y e o u pero que quien cual cuales cuyo cuya si cuando donde como porque
+        aunque de del a al en con por para sin sobre entre hasta desde según es son era eran fue fueron está están
+        sea sean ha han tiene tienen se resulta vale sigue siguiente siguientes entonces tal su sus este esta estos
+        estas""",
+    "fr": """le la les un une des du de d et ou mais ni que qui dont où si quand lorsque comme car à au aux en dans sur
+        sous par pour avec sans entre vers chez est sont était étaient soit soient sera a ont avait on se vaut
+        devient donne suit suivant suivante suivants suivantes alors ainsi donc tel telle tels telles son sa ses leur
+        leurs ce cet cette ces""",
+    "it": """il lo la i gli le un uno una e ed o od oppure ma né che chi cui se quando dove come perché poiché di a ad
+        da in con su per tra fra del dello della dei degli delle al allo alla ai agli alle dal dallo dalla dai dagli
+        dalle nel nello nella nei negli nelle sul sullo sulla sui sugli sulle col coi è sono era erano fu furono sia
+        siano sarà ha hanno aveva si vale valgono risulta risultano diventa diventano segue seguono seguente seguenti
+        allora ovvero cioè quindi dunque tale tali quale quali anche suo sua suoi sue loro questo questa questi
+        queste""",
+}
+_ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")  # between two words: dell'uomo
+_UNFINISHED = {language: frozenset(words.split()) for language, words in UNFINISHED.items()}
 
 
 def repair(paragraph: str, language: str = "en") -> str:
@@ -143,9 +176,9 @@ def paragraphs(
     """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
 
     As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only introduces a list,
-    table or formula (``They are:``) is dropped with it, unless it lacks only its full stop (dangling_sentences.py), as
-    are the rest of a sentence after one (``where x is the mass.``) and every sentence with a placeholder. ``count`` is
-    called with the text dropped for a placeholder.
+    table or formula (``They are:``) is dropped with it, unless it lacks only its full stop, as are the rest of a
+    sentence after one (``where x is the mass.``) and every sentence with a placeholder. ``count`` is called with the
+    text dropped for a placeholder.
     """
 
     def finish(block: list[str], broken_off: bool) -> str:
@@ -167,7 +200,7 @@ def paragraphs(
             if (
                 kind in INTERRUPTIONS
                 and block[-1][-1] not in INTRODUCTION_ENDS
-                and not _is_whole_before(line, block, language)
+                and (PLACEHOLDER in line or not lacks_only_its_stop(" ".join(block), language))
             ):
                 block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
             paragraph = finish(block, broken_off)
@@ -229,7 +262,7 @@ def _finish(
 def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:
     """Drop the last sentence of the last paragraph (``leading``) if it only introduces what is left out.
 
-    It stays if it ends in a colon and says something by itself, or lacks only its full stop (dangling_sentences.py).
+    It stays if it ends in a colon and says something by itself, or lacks only its full stop.
     """
     if not leading:
         return
@@ -244,12 +277,6 @@ def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], languag
     if len(before) >= MIN_LENGTH:
         prose.append(before)
     dropped["lead-in"] += 1
-
-
-def _is_whole_before(line: str, block: list[str], language: str) -> bool:
-    if PLACEHOLDER in line:
-        return False  # a formula may be part of it
-    return lacks_only_its_stop(" ".join(block), language)
 
 
 def _kind(raw: str, line: str) -> str | None:
@@ -300,3 +327,27 @@ def without_markup(text: str) -> str:
     if "''" in text:
         text = _APOSTROPHES.sub("'", text)
     return text
+
+
+def says_something(sentence: str) -> bool:
+    """Return whether a sentence without its end is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
+    words = _ELIDED.sub("' ", sentence).split()
+    return len(words) >= MIN_WORDS and 3 * sum(word[:1].isupper() for word in words) <= 2 * len(words)
+
+
+@lru_cache(64)  # called for a paragraph, and again for what follows it
+def lacks_only_its_stop(text: str, language: str) -> bool:
+    """Return whether the last sentence of a text without punctuation at its end is complete.
+
+    It is unless its last word is one of ``UNFINISHED``; never in a language without such words.
+    """
+    unfinished = _UNFINISHED.get(language.partition("-")[0])
+    if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:
+        return False
+    if text[text.rfind(" ") + 1 :].lower().rpartition("'")[2] in unfinished:
+        return False
+    sentence = split_exactly(text, language)[-1] if any(stop in text for stop in (*FULL_STOPS, ":")) else text
+    words = sentence.split()
+    small, capitals = sum(word[0].islower() for word in words), sum(word[0].isupper() for word in words)
+    long = len(words) >= MIN_WORDS or says_something(sentence)
+    return long and sentence[:1].isupper() and small >= MIN_LOWERCASE_WORDS and 2 * capitals <= len(words)

@@ -120,7 +120,9 @@ def convert(arguments: Arguments) -> str | None:
         text_with_unit += _with_unit(second, smaller, [second], short=short, joined=joined)
     if named.get("adj") == "mid":
         text_with_unit += next((word for word in plain[position + 1 :] if word.startswith("-")), "")
-    return _american(text_with_unit) if named.get("sp") == "us" else text_with_unit
+    if named.get("sp") == "us":
+        return text_with_unit.replace("metre", "meter").replace("litre", "liter").replace("tonnes", "metric tons")
+    return text_with_unit
 
 
 def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, short: bool, joined: bool) -> str:
@@ -131,10 +133,6 @@ def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, sho
         return f"{text}-{singular.replace(' ', '-')}"
     is_singular = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
     return f"{text} {singular if is_singular else plural}"
-
-
-def _american(text: str) -> str:
-    return text.replace("metre", "meter").replace("litre", "liter").replace("tonnes", "metric tons")
 
 
 def fraction(arguments: Arguments) -> str | None:
