@@ -1,26 +1,33 @@
 """Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
 
 Works on blocks of token ids: a word is the hash of its subwords, a run the hash of its words. Punctuation does not
-count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops whole
-training documents, where Brown et al. cut out the passage.
+count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops the training
+documents, where Brown et al. cut out the passage. For that, ``download_tasks`` writes the texts of the evaluation sets;
+otherwise their file is empty, so that another list of tasks makes no token stale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.common.counter_rng import bits, derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json_lines
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.progress import Progress
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.tokenizer.load import kind_of
 
+FILE = "texts.jsonl"
+RECORD = {"task": str, "text": str}
 RUN_WORDS = 13  # words
 BLOCK_TOKENS = 1 << 22  # tokens hashed at once
 FILTER_BITS = 24  # bits of a hash that exclude most other runs
@@ -141,3 +148,49 @@ def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.asarray([len(ids) for ids in texts], np.int64)
     flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
     return flat, np.cumsum(lengths) - lengths
+
+
+def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
+    """Write pairs of task and text; return their number."""
+    lines = [json.dumps({"task": task, "text": text}, ensure_ascii=False) + "\n" for task, text in texts]
+    with open(folder / FILE, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+    return len(lines)
+
+
+def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield pairs of task and text."""
+    path, hint = folder / FILE, "run the stage download_tasks again"
+    if not path.exists():
+        raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
+    for record in read_json_lines(path, RECORD, "not a text of an evaluation set", hint):
+        yield record["task"], record["text"]
+
+
+@dataclass(frozen=True)
+class EvaluationRuns:
+    """The runs of evaluation texts.
+
+    Attributes:
+        hashes: ascending and unique, uint64 [runs].
+        texts: index of a text of each, int64 [runs].
+    """
+
+    hashes: np.ndarray
+    texts: np.ndarray
+
+    @classmethod
+    def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
+        """Return the runs of texts; for the arguments see ``Words.runs``."""
+        runs, texts = words.runs(ids, starts)
+        hashes, first = np.unique(runs, return_index=True)
+        return cls(hashes, texts[first])
+
+    def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
+        """Return the index of the evaluation text with the document's first shared run, or None."""
+        if not len(self.hashes):
+            return None
+        runs, _ = words.runs(ids, np.zeros(1, np.int64))
+        index = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
+        shared = index[self.hashes[index] == runs]
+        return int(self.texts[shared[0]]) if len(shared) else None

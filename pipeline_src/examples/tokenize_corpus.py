@@ -24,7 +24,7 @@ from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import CorpusParams
-from pipeline_src.corpus.contamination import Words, end_to_end
+from pipeline_src.corpus.contamination import EvaluationRuns, Words, end_to_end, read_texts
 from pipeline_src.corpus.documents import (
     ShardSlice,
     corpus_folders,
@@ -36,7 +36,6 @@ from pipeline_src.corpus.documents import (
     slice_shards,
 )
 from pipeline_src.corpus.dropped import DroppedSample, Record
-from pipeline_src.corpus.evaluation_texts import EvaluationRuns, read_texts
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type

@@ -43,20 +43,20 @@ class HyphenResolver:
 
     def belongs(self, before: str, after: str) -> bool:
         """Return whether the hyphen at the end of ``before`` is part of the word that continues in ``after``."""
-        left, right = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
-        if left is None or right is None:
+        prefix, suffix = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
+        if prefix is None or suffix is None:
             return True
-        if (known := self._known_form(left[1].lower(), right[0].lower())) is not None:
+        if (known := self._known_form(prefix[1].lower(), suffix[0].lower())) is not None:
             return known
-        if right[0][0].isupper() or self._mostly_belong:
+        if suffix[0][0].isupper() or self._mostly_belong:
             return True
         return all(
-            self._counts[part] >= MIN_PART_COUNT for part in (left[1].lower().rpartition("-")[2], right[0].lower())
+            self._counts[part] >= MIN_PART_COUNT for part in (prefix[1].lower().rpartition("-")[2], suffix[0].lower())
         )
 
-    def _known_form(self, left: str, right: str) -> bool | None:
+    def _known_form(self, prefix: str, suffix: str) -> bool | None:
         """Return whether the book prefers the hyphenated form; None if it has neither form, or both equally often."""
-        joined, hyphenated = self._counts[left + right], self._counts[f"{left}-{right}"]
+        joined, hyphenated = self._counts[prefix + suffix], self._counts[f"{prefix}-{suffix}"]
         return None if joined == hyphenated else hyphenated > joined
 
     @cached_property
@@ -65,7 +65,7 @@ class HyphenResolver:
 
     @cached_property
     def _mostly_belong(self) -> bool:
-        forms = [self._known_form(left.lower(), right.lower()) for left, right in _BROKEN.findall(self._text)]
+        forms = [self._known_form(prefix.lower(), suffix.lower()) for prefix, suffix in _BROKEN.findall(self._text)]
         known = [form for form in forms if form is not None]
         return 2 * sum(known) >= len(known)
 
