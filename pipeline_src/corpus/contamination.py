@@ -48,7 +48,7 @@ class Words:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Words:
-        """Return the words of a tokenizer."""
+        """Return how a tokenizer's subwords make up words."""
         kind, written = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
         for subword, number in tokenizer.get_vocab().items():
             written[number] = any(character.isalnum() for character in kind.spelt(subword))
@@ -169,19 +169,14 @@ def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class EvaluationRuns:
-    """The runs of evaluation texts.
-
-    Attributes:
-        hashes: ascending and unique, uint64 [runs].
-        texts: index of a text of each, int64 [runs].
-    """
+    """The runs of evaluation texts: sorted unique hashes, uint64 [runs], and the index of a text of each, int64."""
 
     hashes: np.ndarray
     texts: np.ndarray
 
     @classmethod
     def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
-        """Return the runs of texts; for the arguments see ``Words.runs``."""
+        """Return the runs of texts, given as to ``Words.runs``."""
         runs, texts = words.runs(ids, starts)
         hashes, first = np.unique(runs, return_index=True)
         return cls(hashes, texts[first])

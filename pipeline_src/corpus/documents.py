@@ -36,7 +36,6 @@ class Document:
     Attributes:
         id: unique over all corpora and stable from run to run (``enwiki:12``, ``books:hamlet``).
         text: prose; one paragraph per line, no blank lines.
-        revision: revision of the article, if the source has revisions.
     """
 
     id: str
@@ -46,7 +45,6 @@ class Document:
 
     @cached_property
     def words(self) -> int:
-        """Number of words of the text, separated by white space."""
         return len(self.text.split())
 
 

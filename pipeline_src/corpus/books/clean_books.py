@@ -41,15 +41,8 @@ class Cleaned:
 
     Attributes:
         document: id, title and prose; of a dropped one, the start of the text that explains why.
-        dropped_blocks: number of removed blocks by reason.
-        encoding: of its file, if the document is a file.
-        num_sentences: see ``RawDocument``.
         headings: number of paragraphs before each heading of a book, ascending; None for other text.
-        digest: of its words.
-        shingles: of its words, if near-duplicates are searched.
-        reason: why it is dropped, or ''.
-        value: the value that broke the rule ``reason``.
-        limit: the rule's threshold.
+        reason: why it is dropped, or '', with the value that broke the rule and the rule's threshold.
         refused: index in ``documents()`` -> the filter's rule that this document breaks.
     """
 
@@ -165,7 +158,7 @@ class _BookFilter:
 
 
 def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
-    """Clean one document; an undecodable file is dropped or an error, by ``undecodable`` of its source."""
+    """Clean one document; an undecodable file is dropped or an error, as ``params.undecodable`` says."""
     blocks: Counter[str] = Counter()
     encoding = None
     headings: list[int] | None = None

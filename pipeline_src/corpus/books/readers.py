@@ -169,18 +169,13 @@ def blank_lines_separate(text: str) -> bool:
 
 @dataclass(frozen=True)
 class RawDocument:
-    """A document before cleaning.
-
-    Attributes:
-        text: None if it is the entire file.
-        num_sentences: number of lines if each is one sentence, 0 for a book.
-    """
+    """A document before cleaning."""
 
     id: str
     title: str
     path: Path
-    text: str | None = None
-    num_sentences: int = 0
+    text: str | None = None  # None: the entire file
+    num_sentences: int = 0  # number of lines if each is one sentence; 0 for a book
 
 
 def find_books(folder: Path) -> list[Path]:

@@ -40,11 +40,10 @@ FETCH_AGAIN = "delete it and run the download stage again"
 
 @dataclass(frozen=True)
 class DumpBlock:
-    """A piece of a dump.
+    """Decompressed bytes of a dump; an empty block announces a stream before it is decoded.
 
     Attributes:
         stream: byte offset of its bz2 stream; 0 in a file of another compression.
-        data: decompressed bytes; an empty block announces a stream before it is decoded.
         problem: instead of data, the reason why the stream is lost.
     """
 
@@ -203,12 +202,7 @@ def read_head(path: Path) -> str:
 
 @dataclass
 class Damage:
-    """Losses by corrupt streams.
-
-    Attributes:
-        streams: byte offset in the file and problem of each.
-        cut_pages: pages that begin in a good stream and run into a corrupt one.
-    """
+    """Corrupt streams (byte offset, problem), and the number of pages that run from a good stream into one."""
 
     streams: list[tuple[int, str]] = field(default_factory=list)
     cut_pages: int = 0

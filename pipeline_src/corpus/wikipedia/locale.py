@@ -21,12 +21,10 @@ class Locale:
 
     Attributes:
         group: text between thousands.
-        decimal: decimal sign.
-        grouped_from: fewest digits of a number whose thousands are separated.
+        grouped_from: minimum digits of a number whose thousands are separated.
         months: names of the months in a date with a day; empty if unknown.
         months_alone: their names without a day.
         between: text after the day and before the year.
-        first_day: how the first day of a month is written.
     """
 
     language: str

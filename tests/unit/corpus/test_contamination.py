@@ -93,11 +93,9 @@ def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
     assert whole["found"] == 2
 
 
-NUM_SUBSMALL_WORDS = 12
-SMALL_WORDS = Words(
-    np.arange(NUM_SUBSMALL_WORDS) >= 8, np.arange(NUM_SUBSMALL_WORDS) >= 2
-)  # two marks, six words, four continuations
-IDS = st.lists(st.integers(0, NUM_SUBSMALL_WORDS - 1), max_size=60)
+NUM_IDS = 12
+IDS_WORDS = Words(np.arange(NUM_IDS) >= 8, np.arange(NUM_IDS) >= 2)  # two marks, six words, four continuations
+IDS = st.lists(st.integers(0, NUM_IDS - 1), max_size=60)
 
 
 def words_of(ids: list[int]) -> list[tuple[int, ...]]:
@@ -121,9 +119,7 @@ def test_shared_text_equals_search_in_tuples_of_words(
     texts: list[list[int]], document: list[int], start: int, length: int
 ) -> None:
     texts = [*texts, [3, *document[start : start + length]]]  # so that many do
-    shared = EvaluationRuns.of(SMALL_WORDS, *end_to_end(texts)).shared_text(
-        SMALL_WORDS, np.asarray(document, np.uint16)
-    )
+    shared = EvaluationRuns.of(IDS_WORDS, *end_to_end(texts)).shared_text(IDS_WORDS, np.asarray(document, np.uint16))
     known = {run: number for number, text in reversed(list(enumerate(texts))) for run in runs_of(text)}
     assert shared == next((known[run] for run in runs_of(document) if run in known), None)
 
