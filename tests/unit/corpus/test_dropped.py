@@ -104,5 +104,5 @@ def test_drop_documents_same_documents_within_limit_for_any_shards(tmp_path: Pat
     else:
         smallest = min(number + 2 for number in range(12) if f"d:{number}" not in ids)
         assert max_words - smallest < num_words <= max_words
-    single = write_shards(folder, (tuple(range(12)),))
-    assert read_ids(folder, drop_documents(folder, single, max_words, sample)[0]) == ids
+    reversed_shard = write_shards(folder, (tuple(range(11, -1, -1)),))
+    assert read_ids(folder, drop_documents(folder, reversed_shard, max_words, sample)[0]) == ids[::-1]
