@@ -1,29 +1,36 @@
 """Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
 
 Works on blocks of token ids: a word is the hash of its subwords, a run the hash of its words. Punctuation does not
-count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops whole
-training documents, where Brown et al. cut out the passage.
+count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops the training
+documents, where Brown et al. cut out the passage. For that, ``download_tasks`` writes the texts of the evaluation sets;
+otherwise their file is empty, so that another list of tasks makes no token stale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.common.counter_rng import bits, derive_seed
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json_lines
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.progress import Progress
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.tokenizer.load import kind_of
 
-RUN = 13  # words
-BLOCK = 1 << 22  # tokens hashed at once
-FILTER = 24  # bits of a hash that exclude most other runs
+FILE = "texts.jsonl"
+RECORD = {"task": str, "text": str}
+RUN_WORDS = 13  # words
+BLOCK_TOKENS = 1 << 22  # tokens hashed at once
+FILTER_BITS = 24  # bits of a hash that exclude most other runs
 _SUBWORD, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
 
 
@@ -41,7 +48,7 @@ class Words:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Words:
-        """Return the words of a tokenizer."""
+        """Return how a tokenizer's subwords make up words."""
         kind, written = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
         for subword, number in tokenizer.get_vocab().items():
             written[number] = any(character.isalnum() for character in kind.spelt(subword))
@@ -69,14 +76,14 @@ class Words:
         with np.errstate(over="ignore"):
             words = np.add.reduceat(bits(_SUBWORD, subwords, within), first)
         text = np.searchsorted(starts, positions[first], side="right") - 1
-        count = len(words) - RUN + 1
+        count = len(words) - RUN_WORDS + 1
         if count <= 0:
             return none
         runs = np.zeros(count, np.uint64)
         with np.errstate(over="ignore"):
-            for offset, factor in enumerate(bits(_WORD, np.arange(RUN), 0) | np.uint64(1)):
+            for offset, factor in enumerate(bits(_WORD, np.arange(RUN_WORDS), 0) | np.uint64(1)):
                 runs += words[offset : offset + count] * factor
-        inside = text[:count] == text[RUN - 1 :]
+        inside = text[:count] == text[RUN_WORDS - 1 :]
         return runs[inside], text[:count][inside]
 
 
@@ -86,58 +93,99 @@ def measure_overlap(
     """Measure how much of each set of texts occurs in ``store``.
 
     Args:
-        texts: by name, ids and starts; see :meth:`Words.runs`.
+        texts: by name, ids and starts; see ``Words.runs``.
 
     Returns:
         By name: ``texts``, the number long enough for a run; ``found``, the number of them with a run that occurs;
         ``share``, their ratio; ``runs`` and ``share_of_runs``, the same by runs of 13 words.
     """
     of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
-    wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
-    shared = np.zeros(len(wanted), bool)
+    sorted_runs = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
+    shared = np.zeros(len(sorted_runs), bool)
     blocks = list(_blocks(store))
-    if len(wanted):
-        search = partial(_search, store, words, wanted)
+    if len(sorted_runs):
+        search = partial(_search, store, words, sorted_runs)
         with Progress("looking for shared passages", len(store.ids), "token") as progress:
-            for (start, stop), found in zip(
+            for (start, stop), indices in zip(
                 blocks, map_in_order(search, blocks, 1 if len(blocks) == 1 else workers), strict=True
             ):
-                shared[found] = True
+                shared[indices] = True
                 progress.advance(stop - start)
     figures = {}
     for name, (runs, text) in of_texts.items():
-        hit = shared[np.searchsorted(wanted, runs)]
-        long_enough, with_hit = len(np.unique(text)), len(np.unique(text[hit]))
+        is_shared = shared[np.searchsorted(sorted_runs, runs)]
+        num_texts, num_shared = len(np.unique(text)), len(np.unique(text[is_shared]))
         figures[name] = {
-            "texts": long_enough,
-            "found": with_hit,
-            "share": round(with_hit / long_enough, 4) if long_enough else None,
+            "texts": num_texts,
+            "found": num_shared,
+            "share": round(num_shared / num_texts, 4) if num_texts else None,
             "runs": len(runs),
-            "share_of_runs": round(float(hit.mean()), 4) if len(runs) else None,
+            "share_of_runs": round(float(is_shared.mean()), 4) if len(runs) else None,
         }
     return figures
 
 
 def _blocks(store: TokenStore) -> Iterator[tuple[int, int]]:
-    """Yield ranges of tokens of full documents, about ``BLOCK`` each."""
+    """Yield ranges of tokens of full documents, about ``BLOCK_TOKENS`` each."""
     starts = store.sentences[store.documents]
-    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK), len(store.ids)]))
+    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK_TOKENS), len(store.ids)]))
     yield from zip(starts[edges].tolist(), starts[edges[1:]].tolist(), strict=False)
 
 
-def _search(store: TokenStore, words: Words, wanted: np.ndarray, block: tuple[int, int]) -> np.ndarray:
-    """Return the indices of the ``wanted`` (sorted) runs that occur in a block of the store, int64."""
-    shift = np.uint64(64 - FILTER)
-    known = np.zeros(1 << FILTER, bool)
-    known[wanted >> shift] = True
+def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """Return the indices of the runs that occur in a block of the store, int64."""
+    shift = np.uint64(64 - FILTER_BITS)
+    may_occur = np.zeros(1 << FILTER_BITS, bool)
+    may_occur[sorted_runs >> shift] = True
     runs, _ = words.runs(store.ids[slice(*block)], np.zeros(1, np.int64))
-    runs = runs[known[runs >> shift]]
-    index = np.minimum(np.searchsorted(wanted, runs), len(wanted) - 1)
-    return np.unique(index[wanted[index] == runs])
+    runs = runs[may_occur[runs >> shift]]
+    index = np.minimum(np.searchsorted(sorted_runs, runs), len(sorted_runs) - 1)
+    return np.unique(index[sorted_runs[index] == runs])
 
 
 def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return lists of ids as the arguments of :meth:`Words.runs`."""
+    """Concatenate lists of ids; return the ids and the start of each list, int64."""
     lengths = np.asarray([len(ids) for ids in texts], np.int64)
     flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
     return flat, np.cumsum(lengths) - lengths
+
+
+def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
+    """Write pairs of task and text; return their number."""
+    lines = [json.dumps({"task": task, "text": text}, ensure_ascii=False) + "\n" for task, text in texts]
+    with open(folder / FILE, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+    return len(lines)
+
+
+def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield pairs of task and text."""
+    path, hint = folder / FILE, "run the stage download_tasks again"
+    if not path.exists():
+        raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
+    for record in read_json_lines(path, RECORD, "not a text of an evaluation set", hint):
+        yield record["task"], record["text"]
+
+
+@dataclass(frozen=True)
+class EvaluationRuns:
+    """The runs of evaluation texts: sorted unique hashes, uint64 [runs], and the index of a text of each, int64."""
+
+    hashes: np.ndarray
+    texts: np.ndarray
+
+    @classmethod
+    def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
+        """Return the runs of texts, given as to ``Words.runs``."""
+        runs, texts = words.runs(ids, starts)
+        hashes, first = np.unique(runs, return_index=True)
+        return cls(hashes, texts[first])
+
+    def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
+        """Return the index of the evaluation text with the document's first shared run, or None."""
+        if not len(self.hashes):
+            return None
+        runs, _ = words.runs(ids, np.zeros(1, np.int64))
+        index = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
+        shared = index[self.hashes[index] == runs]
+        return int(self.texts[shared[0]]) if len(shared) else None

@@ -36,12 +36,12 @@ from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 
-PASSAGES = 5
-MOST_UNKNOWN = 10  # templates whose words would bring most sentences back
-FEWEST, MOST = 40, 90  # words of a passage, if a document has as many
+NUM_PASSAGES = 5
+MAX_UNKNOWN_TEMPLATES = 10  # templates whose words would bring most sentences back
+MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
 PHASES = ("phase1", "phase2")
-BINS = 16  # of the histogram of lengths
-ROWS = 1 << 20  # of a sample index, read together
+NUM_BINS = 16  # of the histogram of lengths
+BLOCK_EXAMPLES = 1 << 20  # of a sample index, read together
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
@@ -52,17 +52,11 @@ def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
 
 
 def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
-    """Return cleaned passages, one source after the other, sampled by the seed.
-
-    Only the documents shown are read.
-
-    Returns:
-        ``part``, ``id``, ``title``, ``text`` and ``words`` of each.
-    """
+    """Return cleaned passages (part, id, title, text, words) sampled by the seed, one source after the other."""
     passages: dict[str, dict[str, Any]] = {}
     shards = {name: [part for part in slice_shards(folder) if part.bytes] for name, folder in folders.items()}
     filled = [name for name in folders if shards[name]]
-    for turn in range(PASSAGES if filled else 0):
+    for turn in range(NUM_PASSAGES if filled else 0):
         name = filled[turn % len(filled)]
         document = _document_at(shards[name], derive_seed(seed, "passage", turn))
         passages.setdefault(
@@ -83,14 +77,16 @@ def _document_at(slices: list[ShardSlice], draw: int) -> Document:
 
 
 def _passage(document: Document) -> dict[str, Any]:
-    """Return the first lines from the middle of the document, cut at the longest length of a passage."""
     lines = document.text.split("\n")
     words: list[str] = []
-    for line in lines[len(lines) // 2 :] if document.words > 2 * MOST else lines:
+    for line in lines[len(lines) // 2 :] if document.words > 2 * MAX_PASSAGE_WORDS else lines:
         words += line.split()
-        if len(words) >= FEWEST:
+        if len(words) >= MIN_PASSAGE_WORDS:
             break
-    return {"text": " ".join(words[:MOST]) + (" …" if len(words) > MOST else ""), "words": min(len(words), MOST)}
+    return {
+        "text": " ".join(words[:MAX_PASSAGE_WORDS]) + (" …" if len(words) > MAX_PASSAGE_WORDS else ""),
+        "words": min(len(words), MAX_PASSAGE_WORDS),
+    }
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
@@ -103,7 +99,7 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     for folder in folders.values():
         unknown.update(dict(read_manifest(folder, {}).get("unknown_templates", [])))
     return {
-        "unknown_templates": [list(item) for item in unknown.most_common(MOST_UNKNOWN)],
+        "unknown_templates": [list(item) for item in unknown.most_common(MAX_UNKNOWN_TEMPLATES)],
         "parts": {name: _part(folder, name, tokens) for name, folder in folders.items()},
         "vocabulary": read_json(VOCABULARY / "manifest.json", dict),
         "few_validation_documents": few_validation_documents(tokens["parts"]),
@@ -114,7 +110,6 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
 
 
 def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
-    """Return a source's documents, words, bytes, drops by reason; sentences and tokens of each split."""
     manifest = read_manifest(folder, COUNTS)
     part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
     part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
@@ -141,14 +136,14 @@ def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[st
         ``examples``; ``tokens``; ``fill``, mean length / longest length; ``random_next``, the fraction of pairs with
         label 1; and ``lengths``, the number of ``examples`` in each of 16 equal bins of length, and their ends.
     """
-    edges = np.linspace(0, length, BINS + 1)
+    edges = np.linspace(0, length, NUM_BINS + 1)
     tokens = random = 0
-    histogram = np.zeros(BINS, np.int64)
-    for start in range(0, len(sample_index), ROWS):
-        rows = sample_index[start : start + ROWS]
-        lengths = rows["a_length"].astype(np.int64) + rows["b_length"] + num_special
+    histogram = np.zeros(NUM_BINS, np.int64)
+    for start in range(0, len(sample_index), BLOCK_EXAMPLES):
+        block = sample_index[start : start + BLOCK_EXAMPLES]
+        lengths = block["a_length"].astype(np.int64) + block["b_length"] + num_special
         tokens += int(lengths.sum())
-        random += int(rows["is_random"].sum())
+        random += int(block["is_random"].sum())
         histogram += np.histogram(lengths, edges)[0]
     return {
         "examples": len(sample_index),

@@ -1,70 +1,128 @@
-"""Documents that a stage dropped: a few for each reason, to be read, in ``dropped.jsonl`` of its output folder."""
+"""Documents that a stage drops: removal from written shards, and a sample of each reason in ``dropped.jsonl``."""
 
 from __future__ import annotations
 
 import json
 from bisect import insort
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json_lines
-from pipeline_src.corpus.documents import HINT, Document
+from pipeline_src.corpus.documents import HINT, Document, ShardSlice, read_slice, write_shard
 
 FILE = "dropped.jsonl"
-KEPT = 20  # documents of each reason
-CHARACTERS = 2_000  # from the start of each text
-ROW = dict.fromkeys(("reason", "id", "title", "text"), str)
-Row = dict[str, Any]
+SAMPLE_SIZE = 20  # documents of each reason
+MAX_CHARACTERS = 2_000  # from the start of each text
+RECORD = dict.fromkeys(("reason", "id", "title", "text"), str)
+Record = dict[str, Any]
 
 
 class DroppedSample:
-    """The first ``KEPT`` documents of each reason, in an order keyed by their ids.
+    """The first ``SAMPLE_SIZE`` documents of each reason, in an order keyed by their ids.
 
-    The order depends neither on that of the documents nor on the number of workers.
+    The sample depends neither on the order of the documents nor on the number of workers.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[tuple[bytes, str, Row]]] = {}
+        self._by_reason: dict[str, list[tuple[bytes, str, Record]]] = {}
 
     def add(self, reason: str, document: Document, value: object = None, limit: float | None = None) -> None:
         """Add a document.
 
         Args:
-            document: the text may be any that explains the reason, such as the source of a page.
-            value: what broke the rule, if the reason alone does not say it; something that JSON can hold.
-            limit: the threshold that it broke.
+            document: its text may be any that explains the reason, such as the source of a page.
+            value: the value that broke the rule (serializable as JSON), unless the reason implies it.
+            limit: the rule's threshold.
         """
         key = blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        first = self._rows.setdefault(reason, [])
-        if len(first) == KEPT and (key, document.id) >= first[-1][:2]:
+        sample = self._by_reason.setdefault(reason, [])
+        if len(sample) == SAMPLE_SIZE and (key, document.id) >= sample[-1][:2]:
             return
-        row = {"reason": reason, "id": document.id, "title": document.title, "value": value, "limit": limit}
-        row = {name: entry for name, entry in row.items() if entry is not None}
-        insort(first, (key, document.id, row | {"text": document.text[:CHARACTERS]}), key=lambda each: each[:2])
-        del first[KEPT:]
+        record = {"reason": reason, "id": document.id, "title": document.title, "value": value, "limit": limit}
+        record = {name: field for name, field in record.items() if field is not None}
+        record["text"] = document.text[:MAX_CHARACTERS]
+        insort(sample, (key, document.id, record), key=lambda item: item[:2])
+        del sample[SAMPLE_SIZE:]
 
-    def merge(self, rows: Iterable[Row]) -> None:
-        """Add the :meth:`rows` of another sample."""
-        for row in rows:
-            document = Document(row["id"], row["title"], row["text"])
-            self.add(row["reason"], document, row.get("value"), row.get("limit"))
+    def merge(self, records: Iterable[Record]) -> None:
+        """Add the records of another sample."""
+        for record in records:
+            document = Document(record["id"], record["title"], record["text"])
+            self.add(record["reason"], document, record.get("value"), record.get("limit"))
 
-    def rows(self) -> list[Row]:
-        """Return the documents kept, by reason and in the keyed order."""
-        return [row for reason in sorted(self._rows) for _, _, row in self._rows[reason]]
+    def records(self) -> list[Record]:
+        """Return the sampled documents, by reason and in the keyed order."""
+        return [record for reason in sorted(self._by_reason) for _, _, record in self._by_reason[reason]]
 
     def write(self, folder: Path) -> None:
         """Write ``dropped.jsonl``, empty if nothing was dropped."""
         with open(folder / FILE, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in self.records())
 
 
-def read_dropped(folder: Path) -> list[Row]:
-    """Read the file that :meth:`DroppedSample.write` wrote."""
+def read_dropped(folder: Path) -> list[Record]:
+    """Read ``dropped.jsonl``."""
     path = folder / FILE
     if not path.exists():
         raise PipelineError("no record of dropped documents", path, hint=HINT)
-    return list(read_json_lines(path, ROW, "not a dropped document", HINT))
+    return list(read_json_lines(path, RECORD, "not a dropped document", HINT))
+
+
+def drop_documents(
+    folder: Path,
+    shards: list[dict[str, Any]],
+    max_words: int | None,
+    sample: DroppedSample,
+    repeated: Mapping[str, Set[int]] = MappingProxyType({}),
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Drop repeated documents and those beyond ``max_words``; a shard that loses any is rewritten, once.
+
+    Documents are taken in an order keyed by their ids as long as they fit, so that the remaining ones are as varied
+    as all. Memory grows by a few bytes a document, never by its text.
+
+    Args:
+        shards: entries of the manifest.
+        repeated: name of a shard -> positions of its repeated documents.
+
+    Returns:
+        The shards' new entries, and the number of documents dropped by reason.
+    """
+
+    def read(shard: dict[str, Any]) -> Iterator[tuple[bool, Document]]:
+        positions = repeated.get(shard["name"], ())
+        for position, document in enumerate(read_slice(ShardSlice(folder / shard["name"], 0, shard["bytes"]))):
+            yield position in positions, document
+
+    dropped = Counter(repeated=sum(map(len, repeated.values())))
+    selected: set[bytes] | None = None  # None: every document
+    if max_words is not None and sum(shard["words"] for shard in shards) > max_words:
+        keys = [(_key(document), document.words) for shard in shards for again, document in read(shard) if not again]
+        selected = set()
+        for key, num_words in sorted(keys):
+            if num_words <= max_words:
+                max_words -= num_words
+                selected.add(key)
+        dropped["beyond_max_words"] = len(keys) - len(selected)
+
+    def remaining(shard: dict[str, Any]) -> Iterator[Document]:
+        for again, document in read(shard):
+            if again:
+                sample.add("repeated", document)
+            elif selected is None or _key(document) in selected:
+                yield document
+
+    return [
+        write_shard(folder / shard["name"], remaining(shard))
+        if selected is not None or shard["name"] in repeated
+        else shard
+        for shard in shards
+    ], dropped
+
+
+def _key(document: Document) -> bytes:
+    return blake2b(document.id.encode()).digest()

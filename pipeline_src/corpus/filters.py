@@ -21,7 +21,7 @@ from pipeline_src.corpus.language import probability_of
 from pipeline_src.corpus.sentences import split_sentences
 
 # Unicode's Sentence_Terminal, as code points
-_ENDS = """
+_TERMINAL_RANGES = """
 21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6
 17D9-17DA 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049 2E2E 2E3C
 2E53-2E54 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE52 FE56-FE57 FF01
@@ -29,7 +29,7 @@ FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141
 11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944 11946 11A42-11A43
 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16E98 1BC9F 1DA88
 """
-_RANGES = ([int(code, 16) for code in codes.split("-")] for codes in _ENDS.split())
+_RANGES = ([int(code, 16) for code in codes.split("-")] for codes in _TERMINAL_RANGES.split())
 SENTENCE_ENDS = frozenset(chr(code) for ends in _RANGES for code in range(ends[0], ends[-1] + 1))
 # A word of these alone is a symbol: punctuation of several scripts, control characters.
 SYMBOLS = "".join(
@@ -41,9 +41,9 @@ SYMBOLS = "".join(
     )
 )
 ELLIPSES = ("...", "…")
-SHORT_LINE = 30  # characters (FineWeb)
+MAX_SHORT_LINE = 30  # characters (FineWeb)
 LINE_ENDS = (".", "?", "!", '"', "'")  # of the lines that C4 keeps
-LINE_WORDS, WORD_CHARS = 3, 1000  # fewest words of such a line, most characters of its words
+MIN_LINE_WORDS, MAX_WORD_LENGTH = 3, 1000  # fewest words of such a line, most characters of its words
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _BLANK_LINES, _LINE_BREAKS = re.compile(r"\n{2,}"), re.compile(r"\n+")
@@ -53,13 +53,7 @@ Measure = tuple[str, float]  # name of a rule, and the text's value
 
 
 class Refusal(NamedTuple):
-    """The rule that a text breaks.
-
-    Attributes:
-        rule: ``GROUP.KEY`` in ``filters`` of params.yaml.
-        value: the text's.
-        limit: the threshold.
-    """
+    """The rule that a text breaks: ``GROUP.KEY`` in ``filters`` of params.yaml, the text's value, the threshold."""
 
     rule: str
     value: float
@@ -94,54 +88,54 @@ def refusal(
 
 
 def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[Measure]:
-    """Yield the measures of :class:`GopherQuality`."""
+    """Yield the measures of ``GopherQuality``."""
     words = split()
     lengths = [len(word) for word in words if word.strip(SYMBOLS)]
     yield "min_words", len(lengths)
     yield "max_words", len(lengths)
-    yield "min_mean_word_length", _share(sum(lengths), len(lengths))
-    yield "max_mean_word_length", _share(sum(lengths), len(lengths))
-    yield "max_hashes_per_word", _share(text.count("#"), len(words))
-    yield "max_ellipses_per_word", _share(sum(map(text.count, ELLIPSES)), len(words))
+    yield "min_mean_word_length", _ratio(sum(lengths), len(lengths))
+    yield "max_mean_word_length", _ratio(sum(lengths), len(lengths))
+    yield "max_hashes_per_word", _ratio(text.count("#"), len(words))
+    yield "max_ellipses_per_word", _ratio(sum(map(text.count, ELLIPSES)), len(words))
     lines = text.splitlines()
-    yield "max_bullet_lines", _share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
-    yield "max_ellipsis_lines", _share(sum(line.rstrip().endswith(ELLIPSES) for line in lines), len(lines))
+    yield "max_bullet_lines", _ratio(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
+    yield "max_ellipsis_lines", _ratio(sum(line.rstrip().endswith(ELLIPSES) for line in lines), len(lines))
     with_letter = sum(word.isalpha() or any(map(str.isalpha, word)) for word in words)
-    yield "min_alphabetic_words", _share(with_letter, len(words))
+    yield "min_alphabetic_words", _ratio(with_letter, len(words))
     yield "min_stop_words", len(set(limits.stop_words).intersection(words))
 
 
 def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iterator[Measure]:
-    """Yield the measures of :class:`GopherRepetition`."""
+    """Yield the measures of ``GopherRepetition``."""
     for name, units in (("paragraph", _BLANK_LINES.split(text.strip())), ("line", _LINE_BREAKS.split(text))):
         repeated, chars = _repeated(units)
-        yield f"max_duplicate_{name}s", _share(repeated, len(units))
-        yield f"max_duplicate_{name}_chars", _share(chars, len(text))
+        yield f"max_duplicate_{name}s", _ratio(repeated, len(units))
+        yield f"max_duplicate_{name}_chars", _ratio(chars, len(text))
     words = split()
     spaced = " ".join(words)
     starts = [0, *accumulate(len(word) + 1 for word in words)]
     for n in (2, 3, 4):
         grams = [spaced[start : end - 1] for start, end in zip(starts, starts[n:], strict=False)]
-        top, times = Counter(grams).most_common(1)[0] if grams else ("", 0)
-        yield f"max_top_{n}_gram", _share(len(top) * times, len(text))
+        gram, count = Counter(grams).most_common(1)[0] if grams else ("", 0)
+        yield f"max_top_{n}_gram", _ratio(len(gram) * count, len(text))
     joined = "".join(words)
     starts = [0, *accumulate(map(len, words))]
     none_repeated = False
     for n in range(5, 11):
         grams = [] if none_repeated else [joined[start:end] for start, end in zip(starts, starts[n:], strict=False)]
         none_repeated = len(set(grams)) == len(grams)  # nor is any longer run
-        yield f"max_duplicate_{n}_grams", 0 if none_repeated else _share(_repeated_chars(grams, n), len(text))
+        yield f"max_duplicate_{n}_grams", 0 if none_repeated else _ratio(_repeated_chars(grams, n), len(text))
 
 
 def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator[Measure]:
-    """Yield the measures of :class:`C4`, line by line."""
+    """Yield the measures of ``C4``, line by line."""
     sentences = 0
     for line in map(str.strip, text.splitlines()):
         words = line.split()
-        if len(line) > WORD_CHARS and any(len(word) > WORD_CHARS for word in words):
+        if len(line) > MAX_WORD_LENGTH and any(len(word) > MAX_WORD_LENGTH for word in words):
             continue
         line = _CITATION.sub("", line)
-        if not line.endswith(LINE_ENDS) or line.endswith("...") or len(words) < LINE_WORDS:
+        if not line.endswith(LINE_ENDS) or line.endswith("...") or len(words) < MIN_LINE_WORDS:
             continue
         lower = line.lower()
         yield "max_lorem_ipsum", lower.count("lorem ipsum")
@@ -156,13 +150,13 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
 
 
 def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
-    """Yield the measures of :class:`FineWeb`."""
+    """Yield the measures of ``FineWeb``."""
     lines = [line for line in text.split("\n") if line.strip()]
-    yield "min_punctuated_lines", _share(sum([line[-1] in SENTENCE_ENDS for line in lines]), len(lines))
-    yield "max_short_lines", _share(sum([len(line) <= SHORT_LINE for line in lines]), len(lines))
+    yield "min_punctuated_lines", _ratio(sum([line[-1] in SENTENCE_ENDS for line in lines]), len(lines))
+    yield "max_short_lines", _ratio(sum([len(line) <= MAX_SHORT_LINE for line in lines]), len(lines))
     newlines = text.count("\n")
-    yield "max_duplicate_line_chars", _share(_repeated(lines)[1], len(text) - newlines)
-    yield "max_newlines_per_word", _share(newlines, len(split()))
+    yield "max_duplicate_line_chars", _ratio(_repeated(lines)[1], len(text) - newlines)
+    yield "max_newlines_per_word", _ratio(newlines, len(split()))
 
 
 BY_WORDS: dict[str, Callable[[str, Words, Any], Iterator[Measure]]] = {
@@ -172,12 +166,11 @@ BY_WORDS: dict[str, Callable[[str, Words, Any], Iterator[Measure]]] = {
 }
 
 
-def _share(part: float, whole: int) -> float:
-    return part / whole if whole else 0.0
+def _ratio(part: float, total: int) -> float:
+    return part / total if total else 0.0
 
 
 def _repeated(units: Sequence[str]) -> tuple[int, int]:
-    """Return the number of units that occur before, and their characters."""
     if len(set(units)) == len(units):
         return 0, 0
     times = Counter(units)
@@ -187,13 +180,13 @@ def _repeated(units: Sequence[str]) -> tuple[int, int]:
 def _repeated_chars(grams: Sequence[str], n: int) -> int:
     """Return the characters in runs of ``n`` words that occur before; a repeated run is skipped as a whole."""
     seen: set[str] = set()
-    chars = place = 0
-    while place < len(grams):
-        gram = grams[place]
+    chars = position = 0
+    while position < len(grams):
+        gram = grams[position]
         if gram in seen:
             chars += len(gram)
-            place += n
+            position += n
         else:
             seen.add(gram)
-            place += 1
+            position += 1
     return chars

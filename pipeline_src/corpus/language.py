@@ -48,7 +48,7 @@ def check_language(
     """Check that the filter ``language`` of a source can be applied, if it is on.
 
     Args:
-        language: see :func:`split_sentences`; None if it is not known before the source's files are.
+        language: see ``split_sentences``; None if it is not known before the source's files are.
     """
     if filters.language is None:
         return

@@ -31,7 +31,7 @@ _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They l
 _BEFORE_NUMBER = re.compile(r"(?:^|[ (])(?:approx|[Aa]rt|[Cc]h|[Ff]ig|[Nn]o|[Vv]ol)\.\Z")
 _OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
-LONGEST = 8_000  # characters that sentencex sees at once: unclosed quotes take quadratic time
+MAX_SEGMENT_LENGTH = 8_000  # characters that sentencex sees at once: unclosed quotes take quadratic time
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
@@ -51,17 +51,17 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
         if sentence := paragraph[start:end].strip():
             sentences.append(sentence)
         start = end
-    if rest := paragraph[start:].strip():
-        sentences.append(rest)
+    if last := paragraph[start:].strip():
+        sentences.append(last)
     return sentences
 
 
 def _english_ends(paragraph: str) -> Iterator[int]:
     start = position = 0
-    for piece, whole in _pieces(_mask(paragraph)):
+    for piece, is_end in _pieces(_mask(paragraph)):
         end = position + len(piece.rstrip())
         position += len(piece)
-        if not whole:
+        if not is_end:
             continue
         while end < position and not paragraph[end].isspace():  # closing quotes that were masked
             end += 1
@@ -77,14 +77,14 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     A long text is processed in stretches; each begins with the last piece of the one before, which may continue in it.
     """
     start = 0
-    while len(text) - start > LONGEST:
-        stretch = text[start : start + LONGEST]
+    while len(text) - start > MAX_SEGMENT_LENGTH:
+        stretch = text[start : start + MAX_SEGMENT_LENGTH]
         pieces = list(segment("en", stretch))
-        whole = pieces[:-1]
-        if not whole:
+        complete = pieces[:-1]
+        if not complete:
             yield stretch, False
-        yield from ((piece, True) for piece in whole)
-        start += sum(map(len, whole)) or LONGEST
+        yield from ((piece, True) for piece in complete)
+        start += sum(map(len, complete)) or MAX_SEGMENT_LENGTH
     for piece in segment("en", text[start:] if start else text):
         yield piece, True
 
@@ -96,7 +96,6 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    """Return whether the sentence that begins at ``start`` can end at ``end``, judged by what follows."""
     following = text[end : end + 12].lstrip(_OPENERS)[:1]
     if following in _NEVER_FIRST:
         return False
@@ -148,10 +147,10 @@ _CONTINUING = _NEVER_FIRST.union("/&%=+،؛，、；：」』）】》〉", [""]
 _FIRST_WORD = re.compile(r"\w|\Z")
 _LAST = re.compile(r"[^\s.'’-]*\Z")  # dell'art, Max-Planck-Str
 _ROMAN = re.compile(r"[ivxlcdm]+")
-_LONG_WORD = 8  # letters, more than any abbreviation has
+_MAX_ABBREVIATION = 8  # letters, more than any abbreviation has
 _LOOK_BACK = 24  # characters before a point, for the longest abbreviations
-_SHORT = 5  # characters of a part of an abbreviation, with its point
-_IN_BRACKETS = 300  # characters within which a bracket is closed
+_MAX_ABBREVIATION_PART = 5  # characters of a part of an abbreviation, with its point
+_MAX_BRACKETS = 300  # characters within which a bracket is closed
 
 
 def _ends(text: str, rules: Rules) -> Iterator[int]:
@@ -181,19 +180,19 @@ def _is_small(word: str) -> bool:
 
 def _in_brackets(text: str, start: int, mark: re.Match[str]) -> bool:
     """Return whether a bracket that opened within the sentence is open before a mark, and closed later."""
-    opened = text.rfind("(", max(start, mark.start() - _IN_BRACKETS), mark.start())
+    opened = text.rfind("(", max(start, mark.start() - _MAX_BRACKETS), mark.start())
     if opened < 0 or text.find(")", opened, mark.start()) >= 0:
         return False
-    return text.find(")", mark.start(), mark.end() + _IN_BRACKETS) >= 0
+    return text.find(")", mark.start(), mark.end() + _MAX_BRACKETS) >= 0
 
 
 def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: Rules) -> bool:
     """Return whether a sentence ends at a point before a word without a small first letter, and the mark after that."""
-    if text[point - _LONG_WORD : point].isalpha() or not text[point - 1].isalnum():
+    if text[point - _MAX_ABBREVIATION : point].isalpha() or not text[point - 1].isalnum():
         return True
     words = text[max(start, point - _LOOK_BACK) : point].split()
     written = words.pop()
-    while words and words[-1][-1] == "." and len(words[-1]) <= _SHORT:  # z. B., apr. J.-C.
+    while words and words[-1][-1] == "." and len(words[-1]) <= _MAX_ABBREVIATION_PART:  # z. B., apr. J.-C.
         written = f"{words.pop()} {written}"
     written = written.lstrip(_OPENING)
     parts = written.replace(" ", "").replace("-", "").lower().split(".")

@@ -14,7 +14,7 @@ from pipeline_src.common.progress import log
 from pipeline_src.common.yaml_files import TASK_SOURCES, TASK_SPECS
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.interpretation import InterpretationParams
-from pipeline_src.corpus.evaluation_texts import write_texts
+from pipeline_src.corpus.contamination import write_texts
 from pipeline_src.download import from_corpus
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.fetch import Obtained, describe, obtain, place

@@ -24,7 +24,7 @@ from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import CorpusParams
-from pipeline_src.corpus.contamination import Words, end_to_end
+from pipeline_src.corpus.contamination import EvaluationRuns, Words, end_to_end, read_texts
 from pipeline_src.corpus.documents import (
     ShardSlice,
     corpus_folders,
@@ -35,8 +35,7 @@ from pipeline_src.corpus.documents import (
     read_slice,
     slice_shards,
 )
-from pipeline_src.corpus.dropped import DroppedSample, Row
-from pipeline_src.corpus.evaluation_texts import EvaluationRuns, read_texts
+from pipeline_src.corpus.dropped import DroppedSample, Record
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
@@ -145,7 +144,7 @@ def encode_slice(
     validation: float,
     runs: EvaluationRuns,
     segmented: bool,
-) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Row]]:
+) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Record]]:
     """Return a slice's documents by split, digests of their tokens, the drops by reason, and a few dropped documents.
 
     If a document is dropped because of ``runs``, its value is the index of the evaluation text.
@@ -179,7 +178,7 @@ def encode_slice(
     splits = {split: documents.encoded() for split, documents in collected.items()}
     if segmented and segment is None:
         splits = {split: part._replace(continues=words.continues[part.ids]) for split, part in splits.items()}
-    return splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.rows()
+    return splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.records()
 
 
 @lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice

@@ -13,7 +13,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import TEXT, TOKENS
 from pipeline_src.config.study import load_study
 from pipeline_src.corpus.documents import corpus_folders
-from pipeline_src.corpus.dropped import KEPT, Row, read_dropped
+from pipeline_src.corpus.dropped import SAMPLE_SIZE, Record, read_dropped
 
 SHORT = 300  # characters of a text, unless one reason is asked for
 WIDTH = 100
@@ -31,14 +31,16 @@ class Drops(NamedTuple):
 
     label: str
     counts: dict[str, int]
-    rows: list[Row]
+    rows: list[Record]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
     parser.add_argument("--reason", help="show texts of this reason alone, each with its first 2,000 characters")
     parser.add_argument(
-        "--limit", type=int, help=f"texts of each reason and source (default 1; with --reason {KEPT}, which is all)"
+        "--limit",
+        type=int,
+        help=f"texts of each reason and source (default 1; with --reason {SAMPLE_SIZE}, which is all)",
     )
 
 
@@ -57,7 +59,7 @@ def main(arguments: argparse.Namespace) -> None:
     print("\n".join(counts_table(found)))
     for label in missing:
         print(f"{label}: not made yet")
-    limit = arguments.limit if arguments.limit is not None else 1 if wanted is None else KEPT
+    limit = arguments.limit if arguments.limit is not None else 1 if wanted is None else SAMPLE_SIZE
     for drops in found:
         for reason in [wanted] if wanted else sorted(drops.counts):
             rows = [row for row in drops.rows if row["reason"] == reason]
@@ -80,7 +82,7 @@ def counts_table(found: Sequence[Drops]) -> list[str]:
     return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in cells]
 
 
-def described(label: str, row: Row, characters: int | None) -> str:
+def described(label: str, row: Record, characters: int | None) -> str:
     """Return a document as lines: where it was dropped, why, its name and its text."""
     lines = [f"{label}: {row['reason']}{_why(row)}: {row['id']} ({row['title']})"]
     text = row["text"] if characters is None else row["text"][:characters]
@@ -89,7 +91,7 @@ def described(label: str, row: Row, characters: int | None) -> str:
     return "\n".join(lines)
 
 
-def _why(row: Row) -> str:
+def _why(row: Record) -> str:
     value = row.get("value")
     if value is None:
         return ""

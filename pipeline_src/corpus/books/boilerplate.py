@@ -65,7 +65,6 @@ _NUMBERED = re.compile(  # an entry of an index: its pages, or another entry
     re.I,
 )
 _TABLE = ("|", "+-", "+=")
-_SENTENCE_END = (".", "!", "?", '"', "”", "’", "»")
 
 
 def without_references(text: str) -> str:
@@ -76,42 +75,35 @@ def without_references(text: str) -> str:
 def without_marks(text: str) -> str:
     """Remove a transcriber's marks: ``=bold=``, ``~italics~``, ``26^{me}``, ``d{te}``."""
     if "{" in text:
-        text = _SUPERSCRIPT.sub(lambda found: found[1] or found[2], text)
+        text = _SUPERSCRIPT.sub(lambda match: match[1] or match[2], text)
     for mark, pattern in _EMPHASIS.items():
         if text.count(mark) > 1:
             text = pattern.sub(r"\1", text)
     return text
 
 
-def section_of(heading: str, place: float) -> str | None:
-    """Return the reason for which all below a heading of front or back matter is dropped, or None for another heading.
-
-    Args:
-        heading: the whole block, on one line.
-    """
+def section_of(heading: str, fraction: float) -> str | None:
+    """Return the reason to drop what follows a heading of front or back matter, or None for any other heading."""
     text = heading.strip(" .:*_=~[](){}-—\n")
     for reason, pattern in HEADINGS.items():
-        if pattern.fullmatch(text) and (reason == "its makers' note" or place <= FRONT or place >= BACK - 0.1):
+        if pattern.fullmatch(text) and (reason == "its makers' note" or fraction <= FRONT or fraction >= BACK - 0.1):
             return reason
     return None
 
 
 def belongs(lines: list[str], section: str) -> bool:
-    """Whether a block below such a heading is part of its section."""
+    """Return whether a block after the heading of a section is part of it."""
     text = " ".join(line.strip() for line in lines)
     if section == "index":
         numbered = sum(bool(_NUMBERED.search(line)) for line in lines)
         return 3 * numbered >= len(lines) or len(text) <= 40
-    if section == "advertisement":
-        return len(text) <= 300 or bool(_FORMAT.search(text) or _PRICE.search(text))
     return len(text) <= MAX_LENGTH
 
 
-def why_boilerplate(lines: list[str], *, listing: bool, place: float) -> str | None:
+def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str | None:
     """Return the reason why a block of lines is not prose, or None.
 
     Args:
-        lines: without blank lines.
         listing: whether the block follows the heading of a table of contents.
     """
     if 2 * sum(line.lstrip().startswith(_TABLE) for line in lines) >= len(lines):
@@ -126,7 +118,7 @@ def why_boilerplate(lines: list[str], *, listing: bool, place: float) -> str | N
         return "its makers' note"
     if _NOTE.match(text.strip()):
         return "footnote"
-    outside = place <= FRONT or place >= BACK
+    outside = fraction <= FRONT or fraction >= BACK
     if outside and _FORMAT.search(text) and _PRICE.search(text):
         return "advertisement"
     if outside and len(text) <= 120 and _IMPRINT.match(text.strip()):
@@ -135,10 +127,8 @@ def why_boilerplate(lines: list[str], *, listing: bool, place: float) -> str | N
 
 
 def _is_listing(lines: list[str], listing: bool) -> bool:
-    """Whether lines end in page numbers or, after the heading of a table of contents, begin with numbers."""
+    """Return whether lines end in page numbers or, after the heading of a table of contents, begin with numbers."""
     if not listing:
         return len(lines) >= 3 and 10 * sum(map(bool, map(_LEADER.search, lines))) >= 7 * len(lines)
     entries = sum(bool(_PAGE.search(line) or _ENTRY.match(line.strip())) for line in lines)
-    ended = sum(line.rstrip().endswith(_SENTENCE_END) and len(line) > 60 for line in lines)
-    one_entry = bool(_PAGE.search(lines[-1])) and bool(_ENTRY.match(lines[0].strip()))  # a title of several lines
-    return one_entry or (2 * entries >= len(lines) and not ended)
+    return 2 * entries >= len(lines)

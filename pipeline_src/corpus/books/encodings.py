@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from charset_normalizer import CharsetMatch, from_bytes
+from charset_normalizer import from_bytes
 
 from pipeline_src.common.errors import PipelineError
 
@@ -25,19 +25,19 @@ _IDEOGRAPHS = "\u2e80"  # from here on, letters are next to punctuation without 
 _BOXES = range(0x2500, 0x25A0)
 
 
-def share_misread(text: str) -> float:
-    """Return the share of non-ASCII characters that are implausible in their context, 0 if there are none.
+def fraction_misread(text: str) -> float:
+    """Return the fraction of non-ASCII characters that are implausible in their context, 0 if there are none.
 
     A wrong encoding puts capitals into lower-case words, quotation marks between letters and letters next to digits:
     ``cafŽ``, ``p‚re``, ``Ł4``. No language is assumed: code pages of one script are told apart by such signs alone.
     """
-    found = [match.start() for match in _BEYOND_ASCII.finditer(text)]
+    positions = [match.start() for match in _NON_ASCII.finditer(text)]
     padded = f" {text} "
-    return sum(_is_misread(padded, place + 1) for place in found) / max(1, len(found))
+    return sum(_is_misread(padded, position + 1) for position in positions) / max(1, len(positions))
 
 
-def _is_misread(text: str, place: int) -> bool:
-    before, character, after = text[place - 1], text[place], text[place + 1]
+def _is_misread(text: str, position: int) -> bool:
+    before, character, after = text[position - 1], text[position], text[position + 1]
     if character >= _IDEOGRAPHS:
         return character == "\ufffd" or unicodedata.category(character) in _NEVER
     category = unicodedata.category(character)
@@ -46,7 +46,7 @@ def _is_misread(text: str, place: int) -> bool:
     if ord(character) in _BOXES or character in "\ufffdﬁﬂ":
         return True
     if category[0] == "L":
-        begins_a_capital = after.isupper() and not before.isalpha() and text[place + 2 : place + 3].islower()
+        begins_a_capital = after.isupper() and not before.isalpha() and text[position + 2 : position + 3].islower()
         if (character.isupper() and begins_a_capital) or (before in _CLOSERS and not after.isalpha()):
             return True  # ÒCome here,Ó instead of quotation marks
         return _is_misread_letter(before, character, after)
@@ -77,38 +77,38 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "?").partition(" ")[0]
 
 
-MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
          (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 # Candidates by script: if most letters are ASCII, only Latin ones.
 WESTERN = ["cp1252", "mac_roman", "cp850", "cp437"]
 LATIN = [*WESTERN, "cp1250", "iso8859_2", "cp852", "mac_latin2"]
-OTHER = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
+NON_LATIN = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
          "cp949"]  # fmt: skip
-NEARLY_ASCII = 0.01  # non-ASCII letters per ASCII letter, below which the language is Western
-CLEAR = 0.02  # difference of misread characters' shares by which one encoding beats another
-MAX_MISREAD = 0.1
+MAX_WESTERN = 0.01  # non-ASCII letters per ASCII letter in a Western language
+MISREAD_TOLERANCE = 0.02  # above the fraction of misread characters of the best encoding
+MAX_MISREAD = 0.1  # fraction of misread characters
 MAX_FOREIGN = 0.5  # non-ASCII bytes per ASCII letter
-SAMPLE = 20_000  # bytes of non-ASCII words, on which legacy encodings are compared
+SAMPLE_BYTES = 20_000  # of non-ASCII words, on which legacy encodings are compared
 MIN_FOREIGN = 100  # non-ASCII bytes needed to tell one script from another
 MAX_CHAOS, CHAOS_TOLERANCE, COHERENCE_LEAD = 0.35, 0.05, 0.1  # of charset-normalizer, 0 to 1
 # Python's codecs that are no text encodings
-NO_TEXT = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}
-HEAD = 5_000  # bytes in which Project Gutenberg's header names the encoding
-BLOCK = 1 << 20  # bytes read at a time from a streamed file
+NON_TEXT_CODECS = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}
+HEADER_BYTES = 5_000  # in which Project Gutenberg's header names the encoding
+BLOCK_SIZE = 1 << 20  # bytes read at a time from a streamed file
 
 _FOREIGN_WORD = re.compile(rb"[^\x00-\x20]*[\x80-\xff][^\x00-\x20]*")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _FOREIGN = re.compile(rb"[\x80-\xff]")
 _TYPESET = re.compile(rb"[\x85\x91-\x97\xa0-\xff]*")  # punctuation of cp1252 that books use, and Latin-1
-_SAID = re.compile(rb"^Character set encoding:[ \t]*([\w.-]{1,40})", re.I | re.M)
-_WRONG = re.compile("[\udc80-\udcff]")
-_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
+_DECLARED = re.compile(rb"^Character set encoding:[ \t]*([\w.-]{1,40})", re.I | re.M)
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+_NON_ASCII = re.compile("[^\x00-\x7f]")
 
 
 def check_encoding(declared: str | None) -> None:
-    """Raise a PipelineError if Python does not know the encoding ``declared``."""
+    """Check that Python knows the encoding ``declared``."""
     try:
-        if (declared or "utf-8").lower().replace("_", "-") in NO_TEXT or "a".encode(declared or "utf-8") == b"":
+        if (declared or "utf-8").lower().replace("_", "-") in NON_TEXT_CODECS or "a".encode(declared or "utf-8") == b"":
             raise LookupError
         b"a".decode(declared or "utf-8", "replace")
     except (LookupError, ValueError):
@@ -127,46 +127,44 @@ def decode(data: bytes, path: Path, declared: str | None) -> tuple[str, str]:
         raise _not_decoded(path, error.start, data[error.start], encoding, declared) from None
     if (nul := text.find("\0")) >= 0:
         raise _binary(path, len(text[:nul].encode(encoding)))
-    return _lines(text), name_of(encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), name_of(encoding)
 
 
-def decode_blocks(path: Path, encoding: str, declared: str | None, size: int = BLOCK) -> Iterator[str]:
-    """Yield the text of a file of any size in blocks; errors as in :func:`decode`."""
+def decode_blocks(path: Path, encoding: str, declared: str | None, size: int = BLOCK_SIZE) -> Iterator[str]:
+    """Yield the text of a file in blocks of ``size`` bytes."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    done = 0
+    position = 0
     with open(path, "rb") as file:
         while True:
             block = file.read(size)
-            held = len(decoder.getstate()[0])  # bytes of a character begun in the last block
+            start = position - len(decoder.getstate()[0])  # of a character that began in the last block
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                at = done - held + error.start
-                raise _not_decoded(path, at, error.object[error.start], encoding, declared) from None
+                byte = error.object[error.start]
+                raise _not_decoded(path, start + error.start, byte, encoding, declared) from None
             if (nul := text.find("\0")) >= 0:
-                raise _binary(path, done - held + len(text[:nul].encode(encoding)))
-            if not block:
-                yield text
-                return
-            done += len(block)
+                raise _binary(path, start + len(text[:nul].encode(encoding)))
             yield text
+            if not block:
+                return
+            position += len(block)
 
 
-def find_encoding(data: bytes, path: Path, declared: str | None, whole: bool = True) -> str:
+def find_encoding(data: bytes, path: Path, declared: str | None, complete: bool = True) -> str:
     """Detect the encoding of a file and return its name in Python's codecs.
 
     Args:
-        data: the file, or its start if ``whole`` is false.
+        data: the file, or its start unless ``complete``.
         declared: the source's ``encoding``; None to detect it.
-        whole: whether the last character must be complete.
     """
     if declared:
         return "utf-8-sig" if name_of(declared) == "utf-8" else declared
-    for mark, encoding in MARKS:
+    for mark, encoding in BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return encoding
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(data, final=whole)
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=complete)
     except UnicodeDecodeError as error:
         if (nul := data.find(0)) >= 0:
             raise _binary(path, nul) from None
@@ -175,15 +173,14 @@ def find_encoding(data: bytes, path: Path, declared: str | None, whole: bool = T
 
 
 def name_of(encoding: str) -> str:
-    """Return the one name of an encoding's aliases."""
+    """Return the canonical name of an encoding."""
     return codecs.lookup(encoding.replace("-sig", "")).name
 
 
 def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
-    """Detect an encoding other than UTF-8 from the non-ASCII words."""
-    read = data.decode("utf-8", "surrogateescape")
-    wrong = len(_WRONG.findall(read))
-    if (right := len(_BEYOND_ASCII.findall(read)) - wrong) > wrong:
+    text = data.decode("utf-8", "surrogateescape")
+    wrong = len(_UNDECODABLE.findall(text))
+    if (right := len(_NON_ASCII.findall(text)) - wrong) > wrong:
         raise PipelineError(
             "damaged UTF-8", path,
             where=f"byte {offset:,} (0x{data[offset]:02x}); {wrong:,} wrong bytes, {right:,} right characters",
@@ -191,77 +188,69 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
         )  # fmt: skip
     foreign, letters = len(_FOREIGN.findall(data)), len(_ASCII_LETTER.findall(data))
     latin = foreign <= MAX_FOREIGN * letters
-    sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE]
-    candidates = LATIN if latin else OTHER
-    if (said := _declared_by_file(data)) in candidates:
-        candidates = [said]
+    sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE_BYTES]
+    candidates = LATIN if latin else NON_LATIN
+    if (named := _declared_by_file(data)) in candidates:
+        candidates = [named]
     plausible = _plausible(sample, candidates)
-    if plausible and latin and (len(_readings(sample, plausible)) == 1 or _is_western(data, plausible[0], letters)):
+    if (
+        plausible
+        and latin
+        and (
+            len({sample.decode(name, "replace") for name in plausible}) == 1 or _is_western(data, plausible[0], letters)
+        )
+    ):
         return plausible[0]
-    if plausible and (latin or foreign >= MIN_FOREIGN) and (sure := _most_like_a_language(sample, plausible, latin)):
-        return sure
+    if plausible and (latin or foreign >= MIN_FOREIGN) and (best := _most_like_a_language(sample, plausible, latin)):
+        return best
     raise PipelineError(
         "the encoding of a book cannot be told", path,
         where=f"byte {offset:,} (0x{data[offset]:02x}) is not UTF-8; it may be {', '.join(plausible) or 'no text'}",
-        hint=_remedy(path, plausible[0] if plausible else "WINDOWS-1252"),
+        hint=_hint(path, plausible[0] if plausible else "WINDOWS-1252"),
     )  # fmt: skip
 
 
 def _declared_by_file(data: bytes) -> str | None:
-    """The encoding that Project Gutenberg's header names; Latin-1 and ASCII are read as cp1252."""
-    found = _SAID.search(data[:HEAD])
+    """Return the encoding that Project Gutenberg's header names; Latin-1 and ASCII are read as cp1252."""
+    match = _DECLARED.search(data[:HEADER_BYTES])
     try:
-        name = codecs.lookup(found[1].decode("ascii")).name if found else None
+        name = codecs.lookup(match[1].decode("ascii")).name if match else None
     except LookupError:
         return None
     return "cp1252" if name in ("iso8859-1", "ascii") else name and name.replace("-", "_")
 
 
 def _plausible(sample: bytes, candidates: list[str]) -> list[str]:
-    """The candidates that misread the fewest characters, best first; none if all misread many."""
-    shares = {name: share_misread(sample.decode(name, "replace")) for name in candidates}
-    best = min(shares.values())
-    good = [name for name, share in shares.items() if best <= MAX_MISREAD and share <= best + CLEAR]
-    return sorted(good, key=lambda name: round(shares[name], 2))
+    """Return the candidates that misread the fewest characters, best first; none if all misread many."""
+    misread = {name: fraction_misread(sample.decode(name, "replace")) for name in candidates}
+    best = min(misread.values())
+    good = [name for name, fraction in misread.items() if fraction <= best + MISREAD_TOLERANCE]
+    return sorted(good, key=lambda name: round(misread[name], 2)) if best <= MAX_MISREAD else []
 
 
 def _is_western(data: bytes, encoding: str, letters: int) -> bool:
-    """Whether a text has so few non-ASCII letters that its language must be Western."""
+    """Return whether a text has so few non-ASCII letters that its language must be Western."""
     foreign = b"".join(_FOREIGN.findall(data)).decode(encoding, "replace")
-    return encoding in WESTERN and sum(map(str.isalpha, foreign)) <= NEARLY_ASCII * letters
-
-
-def _readings(sample: bytes, names: list[str]) -> set[str]:
-    return {sample.decode(name, "replace") for name in names}
+    return encoding in WESTERN and sum(map(str.isalpha, foreign)) <= MAX_WESTERN * letters
 
 
 def _most_like_a_language(sample: bytes, names: list[str], latin: bool) -> str | None:
-    """The candidate whose text is most like a language, judged by charset-normalizer."""
     matches = from_bytes(
         sample, steps=1, chunk_size=len(sample), threshold=MAX_CHAOS, cp_isolation=names,
         preemptive_behaviour=False, enable_fallback=False,
     )  # fmt: skip
-    best = min((match.chaos for match in matches), default=0.0)
-    good = [match for match in matches if match.chaos <= best + CHAOS_TOLERANCE]
+    min_chaos = min((match.chaos for match in matches), default=0.0)
+    good = [match for match in matches if match.chaos <= min_chaos + CHAOS_TOLERANCE]
     known = {name for match in good for name in match.could_be_from_charset}
     if latin and "cp1252" in known and _TYPESET.fullmatch(b"".join(_FOREIGN.findall(sample))):
         return "cp1252"  # by far the most frequent
-    return _clear_winner(good)
-
-
-def _clear_winner(matches: list[CharsetMatch]) -> str | None:
-    """The only match, or the one that is much more coherent than the others."""
-    ranked = sorted(matches, key=lambda match: -match.coherence)
+    ranked = sorted(good, key=lambda match: -match.coherence)
     if ranked and (len(ranked) == 1 or ranked[0].coherence >= ranked[1].coherence + COHERENCE_LEAD):
         return ranked[0].encoding
     return None
 
 
-def _lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _remedy(path: Path, encoding: str) -> str:
+def _hint(path: Path, encoding: str) -> str:
     return (
         "set the source's `encoding` in params.yaml where all text files have one encoding, or re-encode this one: "
         f"`iconv -f {encoding} -t UTF-8 {path.name} > new{path.suffix}`"
@@ -269,10 +258,10 @@ def _remedy(path: Path, encoding: str) -> str:
 
 
 def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: str | None) -> PipelineError:
-    said = "declared as `encoding` of the source" if declared else "found out from the rest"
+    origin = "declared as `encoding` of the source" if declared else "found out from the rest"
     return PipelineError(
-        f"a book is not {name_of(encoding)}", path, where=f"byte {offset:,} (0x{byte:02x}); the encoding was {said}",
-        hint=_remedy(path, "WINDOWS-1252" if encoding.startswith("utf-8") else encoding),
+        f"a book is not {name_of(encoding)}", path, where=f"byte {offset:,} (0x{byte:02x}); the encoding was {origin}",
+        hint=_hint(path, "WINDOWS-1252" if encoding.startswith("utf-8") else encoding),
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
     if is_play:
         text, titles = _TITLE.subn("", text)
         dropped["heading"] += titles
-    kept: list[str] = []
+    paragraphs: list[str] = []
     for block in _BLANK_LINES.split(text):
         block = block.strip()
         if not block:
@@ -43,23 +43,26 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
         if reason:
             dropped[reason] += 1
             if reason == "heading" and headings is not None:
-                headings.append(len(kept))
+                headings.append(len(paragraphs))
             continue
         lines = [line.strip() for line in block.split("\n")]
-        spoken = [line for line in lines if not _names_speaker(line, is_play, dropped)]
-        paragraph = _plain(" ".join(_without_asides(spoken, dropped) if is_play else spoken))
+        if is_play:
+            spoken = [line for line in lines if not _SPEAKER.fullmatch(line)]
+            dropped["speaker"] += len(lines) - len(spoken)
+            lines = _without_asides(spoken, dropped)
+        paragraph = _plain(" ".join(lines))
         if any(letter.isalpha() for letter in paragraph):
-            kept.append(paragraph)
-    return kept
+            paragraphs.append(paragraph)
+    return paragraphs
 
 
 def _without_comments(text: str) -> str:
     """Remove HTML comments; an unclosed one is text and searched for only once."""
-    kept, at = [], 0
-    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
-        kept.append(text[at:start])
-        at = end + 3
-    return "".join([*kept, text[at:]])
+    pieces, position = [], 0
+    while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        pieces.append(text[position:start])
+        position = end + 3
+    return "".join([*pieces, text[position:]])
 
 
 def _why_not_prose(block: str, is_play: bool) -> str | None:
@@ -74,20 +77,12 @@ def _why_not_prose(block: str, is_play: bool) -> str | None:
     return None
 
 
-def _names_speaker(line: str, is_play: bool, dropped: Counter[str]) -> bool:
-    if not (is_play and _SPEAKER.fullmatch(line)):
-        return False
-    dropped["speaker"] += 1
-    return True
-
-
 def _without_asides(lines: list[str], dropped: Counter[str]) -> list[str]:
-    """Remove stage directions within a speech, also multi-line ones."""
-    text, found = _ASIDE.subn("", "\n".join(lines))
+    text, num_directions = _ASIDE.subn("", "\n".join(lines))
     spoken = [line for line in text.split("\n") if line.strip() and not _DIRECTION.fullmatch(line.strip())]
-    found += len(text.split("\n")) - len(spoken)
-    if found:
-        dropped["stage direction"] += found
+    num_directions += len(text.split("\n")) - len(spoken)
+    if num_directions:
+        dropped["stage direction"] += num_directions
     return spoken
 
 

@@ -42,33 +42,31 @@ class HyphenResolver:
         self._text = text
 
     def belongs(self, before: str, after: str) -> bool:
-        """Whether the hyphen at the end of ``before`` is part of the word that continues in ``after``."""
-        left, right = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
-        if left is None or right is None:
+        """Return whether the hyphen at the end of ``before`` is part of the word that continues in ``after``."""
+        prefix, suffix = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
+        if prefix is None or suffix is None:
             return True
-        known = self._known_form(left[1].lower(), right[0].lower())
-        if known is not None:
+        if (known := self._known_form(prefix[1].lower(), suffix[0].lower())) is not None:
             return known
-        if right[0][0].isupper() or self._mostly_belong:
+        if suffix[0][0].isupper() or self._mostly_belong:
             return True
         return all(
-            self._counts[part] >= MIN_PART_COUNT for part in (left[1].lower().rpartition("-")[2], right[0].lower())
+            self._counts[part] >= MIN_PART_COUNT for part in (prefix[1].lower().rpartition("-")[2], suffix[0].lower())
         )
 
-    def _known_form(self, left: str, right: str) -> bool | None:
-        """Whether the book prefers the hyphenated form; None if it has neither form, or both equally often."""
-        joined, hyphenated = self._counts[left + right], self._counts[f"{left}-{right}"]
+    def _known_form(self, prefix: str, suffix: str) -> bool | None:
+        """Return whether the book prefers the hyphenated form; None if it has neither form, or both equally often."""
+        joined, hyphenated = self._counts[prefix + suffix], self._counts[f"{prefix}-{suffix}"]
         return None if joined == hyphenated else hyphenated > joined
 
     @cached_property
     def _counts(self) -> Counter[str]:
-        """Counts of the unbroken words."""
         return Counter(map(str.lower, _WORDS.findall(_BROKEN.sub(" ", self._text))))
 
     @cached_property
     def _mostly_belong(self) -> bool:
-        forms = [self._known_form(left.lower(), right.lower()) for left, right in _BROKEN.findall(self._text)]
-        known = [each for each in forms if each is not None]
+        forms = [self._known_form(prefix.lower(), suffix.lower()) for prefix, suffix in _BROKEN.findall(self._text)]
+        known = [form for form in forms if form is not None]
         return 2 * sum(known) >= len(known)
 
 
@@ -98,12 +96,12 @@ _FRONT_MATTER = re.compile(
 _ILLUSTRATION = re.compile(r"\[(?:illustration|footnote|sidenote|transcriber)[^\]]*\]", re.I)
 _SPEECH_END = frozenset(".!?:;,\"”’»›')]—-…")
 SENTENCE_END = frozenset(".!?\"”’»›')…")
-_CLOSED = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
-FRONT_MIN = 2_000  # characters in which front matter is searched
-VERSE = 65  # characters; no line of verse is longer
-SAMPLE = 20_000  # characters that decide whether sentences begin with capitals
-UNWRAPPED = 120  # characters; a longer line was not wrapped
-FULL = 45  # characters; a line of this length was wrapped
+_PARAGRAPH_END = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
+MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
+MAX_VERSE_LENGTH = 65  # characters; no line of verse is longer
+SAMPLE_LENGTH = 20_000  # characters that decide whether sentences begin with capitals
+MAX_WRAPPED_LENGTH = 120  # characters; a longer line was not wrapped
+MIN_WRAPPED_LENGTH = 45  # characters; a line of this length was wrapped
 
 
 def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | None = None) -> list[str]:
@@ -112,135 +110,125 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
     Args:
         headings: for each heading, the number of paragraphs before it is appended.
     """
-    text = _inside_frame(text, dropped)
+    text = _without_frame(text, dropped)
     hyphens = HyphenResolver(text)
     capitals = _has_capitals(text)
-    kept: list[str] = []
+    paragraphs: list[str] = []
     position = 0
-    open_end = ""  # the last paragraph, if it ends within a sentence because of a stray blank line
+    unfinished = ""  # the last paragraph, if it ends within a sentence because of a stray blank line
     listing = False  # after the heading of a table of contents
     section, section_size = None, 0  # of front or back matter, and its characters until here
     for block in BLANK_LINES.split(without_marks(without_references(_ILLUSTRATION.sub("", text)))):
         position += len(block)
-        place = position / max(1, len(text))
-        whole = [line for line in block.split("\n") if line.strip()]
-        for lines in [whole] if _is_verse(whole) else _split_block(block):
-            heading = section_of(lines[0], place) if len(lines) == 1 else None
-            largest = MAX_SECTION if place >= BACK else MAX_SECTION_BEFORE
-            if heading or (section and not (belongs(lines, section) and section_size < largest)):
+        fraction = position / max(1, len(text))
+        block_lines = [line for line in block.split("\n") if line.strip()]
+        for lines in [block_lines] if _is_verse(block_lines) else _split_block(block):
+            heading = section_of(lines[0], fraction) if len(lines) == 1 else None
+            max_size = MAX_SECTION if fraction >= BACK else MAX_SECTION_BEFORE
+            if heading or (section and not (belongs(lines, section) and section_size < max_size)):
                 section, section_size = heading, 0
             if section and not _chapter(lines):
                 dropped[section] += 1
                 section_size += sum(map(len, lines)) if section != "index" else 0
                 continue
             section = None
-            if reason := why_boilerplate(lines, listing=listing, place=place):
+            if reason := why_boilerplate(lines, listing=listing, fraction=fraction):
                 dropped[reason] += 1
                 continue
             paragraph = _join(lines, hyphens)
             if not paragraph:
                 continue
-            if _is_verse(lines) and position >= FRONT_MIN and not listing and not _is_heading(paragraph):
-                if open_end:
-                    _keep(open_end, kept, dropped)
-                kept.append(_join(lines[: _without_name(lines)], hyphens))
-                open_end = ""
+            if _is_verse(lines) and position >= MIN_FRONT_LENGTH and not listing and not _is_heading(paragraph):
+                if unfinished:
+                    _keep(unfinished, paragraphs, dropped)
+                paragraphs.append(_join(lines[: _num_verses(lines)], hyphens))
+                unfinished = ""
                 continue
             continues = paragraph[0].islower()
-            if continues and not open_end and capitals and kept:
-                open_end = kept.pop()  # “Is it?” / he asked.
-            if open_end and continues:
-                paragraph = _joined(open_end, paragraph, hyphens)
-            elif open_end:
-                _keep(open_end, kept, dropped)
-            open_end = ""
-            reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), FRONT_MIN))
+            if continues and not unfinished and capitals and paragraphs:
+                unfinished = paragraphs.pop()  # “Is it?” / he asked.
+            if unfinished and continues:
+                paragraph = _joined(unfinished, paragraph, hyphens)
+            elif unfinished:
+                _keep(unfinished, paragraphs, dropped)
+            unfinished = ""
+            reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), MIN_FRONT_LENGTH))
             listing = CONTENTS.fullmatch(paragraph) is not None or (listing and reason is not None)
             if reason:
                 dropped[reason] += 1
                 if reason == "heading" and headings is not None:
-                    headings.append(len(kept))
-            elif paragraph[-1] in _CLOSED:
-                kept.append(paragraph)
+                    headings.append(len(paragraphs))
+            elif paragraph[-1] in _PARAGRAPH_END:
+                paragraphs.append(paragraph)
             else:
-                open_end = paragraph
-    if open_end:
-        _keep(open_end, kept, dropped)
-    return kept
+                unfinished = paragraph
+    if unfinished:
+        _keep(unfinished, paragraphs, dropped)
+    return paragraphs
 
 
 def _chapter(lines: list[str]) -> bool:
-    """Whether a block is the heading of a chapter, with which prose begins again."""
     return len(lines) <= 3 and _HEADING.fullmatch(" ".join(line.strip() for line in lines)) is not None
 
 
 def _is_verse(lines: list[str]) -> bool:
-    """Whether lines end where verses do: all are short, begin with a capital, and some end in a mark."""
+    """Return whether lines end where verses do: all are short, begin with a capital, and some end in a mark."""
     texts = [line.strip().lstrip("_\"'“‘«([") for line in lines]
-    short = len(lines) >= 2 and max(map(len, texts)) <= VERSE
+    short = len(lines) >= 2 and max(map(len, texts)) <= MAX_VERSE_LENGTH
     marked = sum(line.rstrip("_ ")[-1:] in ",;:.!?—-" for line in lines)
     two_paragraphs = len(lines) == 2 and lines[0].rstrip()[-1] in SENTENCE_END
     return short and all(text[:1].isupper() for text in texts) and 3 * marked >= len(lines) and not two_paragraphs
 
 
-def _without_name(lines: list[str]) -> int:
-    """Number of lines of a verse without the poet's name below it."""
+def _num_verses(lines: list[str]) -> int:
     last = lines[-1].strip()
     named = last.startswith(("—", "--")) or not any(map(str.islower, last))
     return len(lines) - (named and len(lines) > 2)
 
 
 def _has_capitals(text: str) -> bool:
-    """Whether sentences begin with capitals; BookCorpus is lower-cased."""
-    middle = text[len(text) // 2 :][:SAMPLE]
+    """Return whether sentences begin with capitals; BookCorpus is lower-cased."""
+    middle = text[len(text) // 2 :][:SAMPLE_LENGTH]
     return 500 * sum(map(str.isupper, middle)) >= len(middle)
 
 
-def _keep(paragraph: str, kept: list[str], dropped: Counter[str]) -> None:
-    """Keep a paragraph without final punctuation if it is too long for a title or a line of verse."""
-    if len(paragraph) < UNWRAPPED and paragraph[-1] not in _SPEECH_END:
+def _keep(paragraph: str, paragraphs: list[str], dropped: Counter[str]) -> None:
+    if len(paragraph) < MAX_WRAPPED_LENGTH and paragraph[-1] not in _SPEECH_END:
         dropped["fragment"] += 1
     else:
-        kept.append(paragraph)
+        paragraphs.append(paragraph)
 
 
-def _inside_frame(text: str, dropped: Counter[str]) -> str:
-    for match in _FRAME_START.finditer(text):
-        text, dropped["frame"] = text[match.end() :], 1
-        break
-    end = _FRAME_END.search(text)
-    if end:
-        dropped["frame"] = 1
-    return text[: end.start()] if end else text
+def _without_frame(text: str, dropped: Counter[str]) -> str:
+    if start := _FRAME_START.search(text):
+        text, dropped["frame"] = text[start.end() :], 1
+    if end := _FRAME_END.search(text):
+        text, dropped["frame"] = text[: end.start()], 1
+    return text
 
 
 def _split_block(block: str) -> list[list[str]]:
     """Split a block without blank lines into paragraphs: one, unless lines are long or first lines are indented."""
     lines = [line for line in block.split("\n") if line.strip()]
-    unwrapped = max(map(len, lines), default=0) > UNWRAPPED and _mostly_whole(lines)
+    num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)  # wrapped lines rarely end like sentences
+    unwrapped = max(map(len, lines), default=0) > MAX_WRAPPED_LENGTH and 2 * num_ended >= len(lines)
     indented = [line[0] in " \t" for line in lines]
     if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
         return [lines] if lines else []
     paragraphs: list[list[str]] = []
-    last = ""
-    for line, begins in zip(lines, indented, strict=True):
-        if not paragraphs or ((unwrapped or begins) and not _goes_on(last, line.strip())):
+    previous = ""
+    for line, is_indented in zip(lines, indented, strict=True):
+        if not paragraphs or ((unwrapped or is_indented) and not _continues(previous, line.strip())):
             paragraphs.append([])
         paragraphs[-1].append(line)
-        last = line.strip()
+        previous = line.strip()
     return paragraphs
 
 
-def _mostly_whole(lines: list[str]) -> bool:
-    """Whether at least half of the lines end like sentences, which wrapped lines rarely do."""
-    return 2 * sum(line.rstrip()[-1] in SENTENCE_END for line in lines) >= len(lines)
-
-
-def _goes_on(line: str, following: str) -> bool:
-    """Whether a sentence continues on the next line."""
+def _continues(line: str, following: str) -> bool:
     if following[0].islower():
-        return line[-1] not in _CLOSED and not _is_heading(line)
-    return line[-1] not in _SPEECH_END and len(line) >= FULL and not _is_heading(line)
+        return line[-1] not in _PARAGRAPH_END and not _is_heading(line)
+    return line[-1] not in _SPEECH_END and len(line) >= MIN_WRAPPED_LENGTH and not _is_heading(line)
 
 
 def _is_heading(text: str) -> bool:

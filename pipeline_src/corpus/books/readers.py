@@ -9,42 +9,39 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import list_folder
-from pipeline_src.corpus.books.encodings import BLOCK, MARKS, decode_blocks, find_encoding, name_of
+from pipeline_src.corpus.books.encodings import BLOCK_SIZE, BYTE_ORDER_MARKS, decode_blocks, find_encoding, name_of
 from pipeline_src.corpus.books.plain_text import BLANK_LINES, SENTENCE_END
 from pipeline_src.corpus.sentences import split_sentences
 
 TITLES = ("title", "book_title", "name")
 IDS = ("id", "book_id", "gutenberg_id")
-BATCH = 4 << 20  # bytes of text read from a Parquet file at a time
+BATCH_BYTES = 4 << 20  # of text, read from a Parquet file at a time
+MIN_LIST_LINES = 100  # of a list of sentences
+MIN_SENTENCES = 3  # per document on average, if the blank lines of a list separate documents
+MAX_SENTENCE_LENGTH = 1_000  # characters of a line
+MAX_SENTENCES_PER_LINE = 1.5  # of a list; a paragraph has two or more
+MAX_BOOK_BYTES = 256 << 20  # the longest novels have a tenth of it
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row.
+class TextRow(NamedTuple):
+    """One row; ``title`` and ``id`` are from the first of ``TITLES`` and ``IDS`` that it has, or ''."""
 
-    Attributes:
-        number: in the file, from 0.
-        text: from the source's ``text_column``.
-        title: from the first of ``TITLES`` that the row has, or ''.
-        id: from the first of ``IDS`` that the row has, or ''.
-    """
-
-    number: int
+    number: int  # from 0
     text: str
     title: str
     id: str
 
 
-def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
+def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
     """Yield the rows of a file in order."""
     for number, (where, record) in enumerate(ROW_READERS[suffix](path, text_column)):
         if text_column not in record:
@@ -55,7 +52,9 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
                 "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
                 hint="leave such rows out, or name another column as text_column of the source in params.yaml",
             )  # fmt: skip
-        row = Row(number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS))
+        row = TextRow(
+            number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS)
+        )
         try:
             f"{row.text}{row.title}{row.id}".encode()
         except UnicodeEncodeError as error:
@@ -66,8 +65,7 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[Row]:
 
 
 def _first(record: dict[str, Any], names: Iterable[str]) -> str:
-    values = (record[name] for name in names if record.get(name) is not None)
-    return " ".join(str(next(values, "")).split())
+    return " ".join(str(next((record[name] for name in names if record.get(name) is not None), "")).split())
 
 
 def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -104,18 +102,17 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
     number = 0
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as file:
-            there = file.schema_arrow.names
-            if text_column not in there:
-                raise _no_column(path, text_column, there)
-            columns = [name for name in (text_column, *TITLES, *IDS) if name in there]
-            if there.count(text_column) > 1:
+            names = file.schema_arrow.names
+            if text_column not in names:
+                raise _no_column(path, text_column, names)
+            columns = [name for name in (text_column, *TITLES, *IDS) if name in names]
+            if names.count(text_column) > 1:
                 raise PipelineError(
                     "two columns of one name", text_column, where=path, hint="rename or leave out one of them"
                 )
-            rows = max(1, file.metadata.num_rows)
             size = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
-            batch = max(1, min(1 << 16, BATCH * rows // max(1, size)))
-            for table in file.iter_batches(batch, columns=columns, use_threads=False):
+            batch_size = max(1, min(1 << 16, BATCH_BYTES * max(1, file.metadata.num_rows) // max(1, size)))
+            for table in file.iter_batches(batch_size, columns=columns, use_threads=False):
                 for record in table.to_pylist():
                     yield f"{path}, row {number}", record
                     number += 1
@@ -128,9 +125,9 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
         ) from None
 
 
-def _no_column(where: object, text_column: str, there: Iterable[str]) -> PipelineError:
+def _no_column(where: object, text_column: str, names: Iterable[str]) -> PipelineError:
     return PipelineError(
-        "no such column", text_column, where=f"{where}, which has {', '.join(there) or 'none'}",
+        "no such column", text_column, where=f"{where}, which has {', '.join(names) or 'none'}",
         hint="name the one that holds the text as the source's text_column in params.yaml",
     )  # fmt: skip
 
@@ -145,51 +142,40 @@ ROW_READERS: dict[str, Callable[[Path, str], Iterator[tuple[str, dict[str, Any]]
 }
 
 
-LIST_LINES = 100  # of a list of sentences, at least
-MIN_SENTENCES = 3  # per document on average, if the blank lines of a list separate documents
-MAX_SENTENCE = 1_000  # characters of a line
-LIST_SENTENCES = 1.5  # per line of a list, at most; a paragraph has two or more
+SUFFIXES = (".txt", ".md", *ROW_READERS)
 
 
 def is_sentence_list(text: str) -> bool:
-    """Whether each line is one sentence, as in the distributed BookCorpus, judged by the first lines.
+    """Return whether each line is one sentence, as in the distributed BookCorpus, judged by the first lines.
 
     Blank lines are ignored.
     """
-    lines = [line for line in text[: 4 * LIST_LINES * MAX_SENTENCE].split("\n") if line.strip()][:-1][: 2 * LIST_LINES]
-    if len(lines) < LIST_LINES or sum(line.rstrip()[-1] in SENTENCE_END for line in lines) <= 0.8 * len(lines):
+    start = text[: 4 * MIN_LIST_LINES * MAX_SENTENCE_LENGTH]
+    lines = [line for line in start.split("\n") if line.strip()][:-1][: 2 * MIN_LIST_LINES]
+    num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)
+    if len(lines) < MIN_LIST_LINES or num_ended <= 0.8 * len(lines):
         return False
-    return sum(len(split_sentences(line, "")) for line in lines) <= LIST_SENTENCES * len(lines)
+    return sum(len(split_sentences(line, "")) for line in lines) <= MAX_SENTENCES_PER_LINE * len(lines)
 
 
 def blank_lines_separate(text: str) -> bool:
-    """Whether blank lines separate the documents of a list of sentences, as in google-research/bert's input.
+    """Return whether blank lines separate the documents of a list of sentences, as in google-research/bert's input.
 
-    They do not if documents would have fewer than MIN_SENTENCES sentences on average.
+    They do not if documents would have fewer than ``MIN_SENTENCES`` sentences on average.
     """
     documents = [block for block in BLANK_LINES.split(text.strip("\n")) if block.strip()]
     return len(documents) > 1 and sum(block.count("\n") + 1 for block in documents) >= MIN_SENTENCES * len(documents)
 
 
-BOOK_SUFFIXES = (".txt", ".md")
-SUFFIXES = (*BOOK_SUFFIXES, *ROW_READERS)
-MAX_BOOK = 256 << 20  # bytes; the longest novels have a tenth of it
-
-
 @dataclass(frozen=True)
 class RawDocument:
-    """A document before cleaning.
-
-    Attributes:
-        text: its text; None if it is the whole file.
-        sentences: number of lines if each is one sentence, 0 for a book.
-    """
+    """A document before cleaning."""
 
     id: str
     title: str
     path: Path
-    text: str | None = None
-    sentences: int = 0
+    text: str | None = None  # None: the entire file
+    num_sentences: int = 0  # number of lines if each is one sentence; 0 for a book
 
 
 def find_books(folder: Path) -> list[Path]:
@@ -203,18 +189,16 @@ def find_books(folder: Path) -> list[Path]:
     by_name: dict[str, Path] = {}
     for path in paths:
         if stem_of(path) in by_name:
+            earlier = by_name[stem_of(path)]
             raise PipelineError(
-                "two books have the same name",
-                path,
-                where=by_name[stem_of(path)],
-                hint="rename or remove one of them",
+                "two books have the same name", path, where=earlier, hint="rename or remove one of them"
             )
         by_name[stem_of(path)] = path
     return paths
 
 
-def count_others(folder: Path) -> int:
-    """Count the files of unknown formats below ``folder``, except the download's own record."""
+def count_unknown(folder: Path) -> int:
+    """Count the files of unknown formats below ``folder``, except the download's record."""
     return sum(suffix_of(path) not in SUFFIXES and path.name != "source.json" for path in _files(folder))
 
 
@@ -228,13 +212,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix that tells a file's format: ``.txt``, ``.jsonl.gz``."""
+    """Return the suffix of a file's format: ``.txt``, ``.jsonl.gz``."""
     name = path.name.lower()
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), path.suffix.lower())
 
 
 def stem_of(path: Path) -> str:
-    """Return a file's name without :func:`suffix_of` it."""
+    """Return a file's name without its suffix."""
     return path.name[: -len(suffix_of(path)) or None]
 
 
@@ -246,24 +230,20 @@ def read_books(
     text_column: str,
     encodings: Counter[str],
 ) -> Iterator[RawDocument]:
-    """Yield the documents of every file, in order.
-
-    Args:
-        encodings: counts the encodings of streamed text files.
-    """
+    """Yield the documents of every file, in order; ``encodings`` counts those of streamed text files."""
     for path in paths:
         if suffix_of(path) in ROW_READERS:
             yield from _rows(source, path, text_column, sentences_per_document)
             if suffix_of(path) != ".parquet":
                 encodings["utf-8"] += 1
             continue
-        found = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
-        if found:
-            name, separated = found
+        layout = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
+        if layout:
+            name, separated = layout
             lines = _lines(decode_blocks(path, name, encoding))
             yield from _parts(source, path, lines, sentences_per_document, separated)
             encodings[name_of(name)] += 1
-        elif path.stat().st_size > MAX_BOOK:
+        elif path.stat().st_size > MAX_BOOK_BYTES:
             raise PipelineError(
                 "too large for one book", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
                 hint="cut it into one file a book, or into one sentence a line",
@@ -273,15 +253,16 @@ def read_books(
 
 
 def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
-    """The encoding of a list of sentences, and whether blank lines separate documents; None for any other file."""
+    """Return a list's encoding, and whether blank lines separate documents; None for any other file."""
     with open(path, "rb") as file:
-        head = file.read(BLOCK)
-    likely = next((encoding for mark, encoding in MARKS if head.startswith(mark)), declared or "utf-8")
+        head = file.read(BLOCK_SIZE)
+    marked = (encoding for mark, encoding in BYTE_ORDER_MARKS if head.startswith(mark))
+    likely = next(marked, declared or "utf-8")
     text = head.decode(likely, "replace")
     if not is_sentence_list(text):
         return None
     try:
-        encoding = find_encoding(head, path, declared, whole=len(head) < BLOCK)
+        encoding = find_encoding(head, path, declared, complete=len(head) < BLOCK_SIZE)
         next(decode_blocks(path, encoding, declared))
     except PipelineError:
         return None  # handled by `undecodable` when read as a book
@@ -289,40 +270,34 @@ def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    rest = ""
+    incomplete = ""
     for block in blocks:
-        *lines, rest = (rest + block).split("\n")
+        *lines, incomplete = (incomplete + block).split("\n")
         yield from lines
-    yield rest
+    yield incomplete
 
 
 def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
-    """One document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
+    """Yield a document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
     rows = read_rows(path, suffix_of(path), text_column)
-    start: list[Row] = []
-    for row in islice(rows, 2 * LIST_LINES + 1):
+    start: deque[TextRow] = deque()
+    for row in islice(rows, 2 * MIN_LIST_LINES + 1):
         start.append(row)
-        if "\n" in row.text or len(row.text) > MAX_SENTENCE:
+        if "\n" in row.text or len(row.text) > MAX_SENTENCE_LENGTH:
             break
-    listed = is_sentence_list("\n".join(row.text for row in start))
-    everything = _all(start, rows)
-    if listed:
-        lines = (row.text.replace("\n", " ") for row in everything)
+    is_list = is_sentence_list("\n".join(row.text for row in start))
+    all_rows = chain((start.popleft() for _ in range(len(start))), rows)  # frees each row after reading it
+    if is_list:
+        lines = (row.text.replace("\n", " ") for row in all_rows)
         yield from _parts(source, path, lines, sentences_per_document)
         return
-    for row in everything:
+    for row in all_rows:
         name = f"{stem_of(path)}-{row.id or f'{row.number:06d}'}"
         yield RawDocument(f"{source}:{name}", row.title or f"{_title(path)}, row {row.number + 1}", path, row.text)
 
 
-def _all(start: list[Row], rows: Iterator[Row]) -> Iterator[Row]:
-    while start:  # frees each row after reading it
-        yield start.pop(0)
-    yield from rows
-
-
 def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
-    """Documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
+    """Yield documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
     for number, part in enumerate(_groups(lines, size, separated)):
         name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
         yield RawDocument(name, title, path, "\n".join(part), len(part))

@@ -1,8 +1,8 @@
 """Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
 
-An element is a range of a part's bz2 streams; a worker writes its shard, named by part and byte offset, and the shard's
-row of the manifest. Articles are never shuffled or held in memory, no result passes through the runner, and the output
-does not depend on the runner or on the number of workers.
+An element is a range of a part's bz2 streams; a worker writes its shard, named by part and byte offset, and a JSON file
+of its counts. Articles are never shuffled or held in memory, no result passes through the runner, and the output does
+not depend on the runner or on the number of workers.
 """
 
 from __future__ import annotations
@@ -26,39 +26,25 @@ from pipeline_src.common.parallel import count_workers
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
-from pipeline_src.corpus.documents import (
-    Document,
-    ShardSlice,
-    part_names,
-    read_origins,
-    read_slice,
-    subsample_to_words,
-    write_manifest,
-    write_shard,
-)
-from pipeline_src.corpus.dropped import DroppedSample
+from pipeline_src.corpus.documents import Document, part_names, read_origins, write_manifest, write_shard
+from pipeline_src.corpus.dropped import DroppedSample, drop_documents
 from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.language import check_language
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
-Row = dict[str, Any]  # of the manifest, for one range
-
-MOST_UNKNOWN = 100  # templates that the manifest lists
+MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
+RangeResult = dict[str, Any]  # a range's shard and counts, as its worker writes them
 
 
 @dataclass(frozen=True)
 class DumpPart:
-    """A part of a dump: its name, '' without parts, its file, and what the file says of the site."""
+    """A part of a dump; ``name`` is '' if the dump has no parts."""
 
     name: str
     dump: Path
     siteinfo: SiteInfo
-
-    def shard_name(self, start: int) -> str:
-        """Return the shard's name of the range that begins at byte ``start``; they sort in the dump's order."""
-        return f"{self.name}{self.name and '-'}pages-{start:014d}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -71,12 +57,13 @@ class Range:
 
     @property
     def shard(self) -> str:
-        return self.part.shard_name(self.start)
+        """Name of its shard; names sort in the dump's order."""
+        return f"{self.part.name}{self.part.name and '-'}pages-{self.start:014d}.jsonl"
 
     @property
-    def row(self) -> str:
-        """Name of the file of its row, until they are collected."""
-        return f".{self.shard}.row.json"
+    def result(self) -> str:
+        """Name of the file of its ``RangeResult``, which exists until all are collected."""
+        return f".{self.shard}.result.json"
 
 
 def run(source: str, params: WikipediaParams) -> None:
@@ -95,36 +82,38 @@ def run(source: str, params: WikipediaParams) -> None:
     with atomic_directory(clean_text(source)) as folder:
         with _progress(source, ranges, folder):
             _run_beam(ranges, folder.absolute(), params)
-        rows = _collect(ranges, folder)
-        sample = DroppedSample()
-        for row in rows:
-            sample.merge(row.pop("dropped_sample"))
-        drop_repeated(rows, folder, sample)
-        sample.write(folder)
+        results = _collect(ranges, folder)
         corrupt = [
-            {"dump": each.part.dump.name, "byte": byte, "problem": problem}
-            for each, row in zip(ranges, rows, strict=True)
-            for byte, problem in row["corrupt_streams"]
+            {"dump": span.part.dump.name, "byte": byte, "problem": problem}
+            for span, result in zip(ranges, results, strict=True)
+            for byte, problem in result["corrupt_streams"]
         ]
         for stream in corrupt:
             log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", *stream.values())
         counts, dropped, lines, unknown = (
-            sum((Counter(row[key]) for row in rows), Counter[str]())
+            sum((Counter(result[key]) for result in results), Counter[str]())
             for key in ("counts", "dropped", "lines", "unknown_templates")
         )
         if not counts["pages"]:
             raise PipelineError("the dump holds no pages", _names(parts), hint="use a pages-articles dump")
-        shards, beyond = subsample_to_words(folder, [row["shard"] for row in rows], params.max_words)
+        sample = DroppedSample()
+        for result in results:
+            sample.merge(result.pop("dropped_sample"))
+        shards, dropped_later = drop_documents(
+            folder, [result["shard"] for result in results], params.max_words, sample, _find_repeated(results)
+        )
+        dropped += dropped_later
+        sample.write(folder)
         manifest = write_manifest(
             folder,
             shards,
-            +(dropped + Counter(beyond_max_words=beyond)),
+            +dropped,
             dumps=[part.dump.name for part in parts],
             site=siteinfo.name,
             language=params.language or siteinfo.language,
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
-            unknown_templates=most_frequent(unknown),
+            unknown_templates=_most_frequent(unknown),
             corrupt_streams=corrupt,
             sources=[{**origin, "language": siteinfo.language} for origin in read_origins(files, names)],
         )
@@ -136,38 +125,37 @@ def run(source: str, params: WikipediaParams) -> None:
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
 
 
+def _most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
+    ranked = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))
+    return [list(item) for item in ranked[:MAX_UNKNOWN_TEMPLATES]]
+
+
 def _names(parts: list[DumpPart]) -> str:
     return ", ".join(str(part.dump) for part in parts)
 
 
-def most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
-    """Return the templates that cost most sentences, each with their number, by number."""
-    commonest = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))[:MOST_UNKNOWN]
-    return [list(item) for item in commonest]
-
-
 class CleanRange(beam.DoFn):  # type: ignore[misc]
-    """Cleans one range. An error for the user is also a row, so that every runner reports it alike."""
+    """Clean one range. An error for the user is also a result, so that every runner reports it alike."""
 
     def __init__(self, ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
         super().__init__()
         self.ranges, self.folder, self.params = ranges, folder, params
 
     def process(self, element: int) -> None:
-        """Write the shard of a range, by its number, and then its row of the manifest, or a row with its error."""
-        mine = self.ranges[element]
+        """Write the shard of a range, by its index, and then its result, or its error."""
+        span = self.ranges[element]
         try:
-            row = clean_range(mine, self.folder, self.params)
+            result = clean_range(span, self.folder, self.params)
         except PipelineError as error:
-            row = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
+            result = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
         except OSError as error:
-            row = {"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]}
-        write_json(self.folder / mine.row, row)
+            result = {"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]}
+        write_json(self.folder / span.result, result)
 
 
-def clean_range(mine: Range, folder: Path, params: WikipediaParams) -> Row:
-    """Clean the pages of a range, write their shard, and return its row."""
-    siteinfo = mine.part.siteinfo
+def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
+    """Clean the pages of a range, write their shard, and return its result."""
+    siteinfo = span.part.siteinfo
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
     sample = DroppedSample()
@@ -177,11 +165,11 @@ def clean_range(mine: Range, folder: Path, params: WikipediaParams) -> Row:
     damage = Damage()
 
     def documents() -> Iterator[Document]:
-        for page in read_pages(mine.part.dump, mine.start, mine.end, damage):
+        for page in read_pages(span.part.dump, span.start, span.end, damage):
             counts["pages"] += 1
             value: float | None = None
             limit: float | None = None
-            shown = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
+            sampled = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
             reason = why_not_an_article(page, siteinfo)
             if reason is None:
                 text = clean(page.text, siteinfo, lines, unknown, page.title)
@@ -189,25 +177,23 @@ def clean_range(mine: Range, folder: Path, params: WikipediaParams) -> Row:
                 if not article.words:
                     reason = "empty"
                 elif article.words < params.min_words:
-                    reason, value, limit, shown = "too_short", article.words, params.min_words, article
+                    reason, value, limit, sampled = "too_short", article.words, params.min_words, article
                 elif broken := refusal(text, params.filters, params.language or siteinfo.language):
-                    reason, value, limit, shown = *broken, article
+                    reason, value, limit, sampled = *broken, article
                 else:
                     ids.append(page.id)
                     yield article
                     continue
             dropped[reason] += 1
-            sample.add(reason, shown, value, limit)
+            sample.add(reason, sampled, value, limit)
 
-    partial = folder / f".{mine.shard}"  # a retried range overwrites only its own file
-    shard = write_shard(partial, documents()) | {"name": mine.shard}
-    os.replace(partial, folder / mine.shard)
+    shard = write_shard(folder / span.shard, documents())
     dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
     return {
         "shard": shard,
         "counts": counts,
         "dropped": dropped,
-        "dropped_sample": sample.rows(),
+        "dropped_sample": sample.records(),
         "lines": lines,
         "unknown_templates": unknown,
         "ids": ids,
@@ -215,28 +201,16 @@ def clean_range(mine: Range, folder: Path, params: WikipediaParams) -> Row:
     }
 
 
-def drop_repeated(rows: list[Row], folder: Path, sample: DroppedSample) -> None:
-    """Keep the first of several articles of one id (a dump may contain a stream twice), and count the others."""
+def _find_repeated(results: list[RangeResult]) -> dict[str, set[int]]:
+    """Return, by shard, the positions of articles whose id occurs before: a dump may contain a stream twice."""
     seen: set[int] = set()
-    for row in rows:
-        first = []
-        for page in row["ids"]:
-            first.append(page not in seen)
+    repeated: dict[str, set[int]] = {}
+    for result in results:
+        for position, page in enumerate(result["ids"]):
+            if page in seen:
+                repeated.setdefault(result["shard"]["name"], set()).add(position)
             seen.add(page)
-        if all(first):
-            continue
-        path = folder / row["shard"]["name"]
-        documents = read_slice(ShardSlice(path, 0, path.stat().st_size))
-        kept = []
-        for document, keep in zip(documents, first, strict=True):
-            if keep:
-                kept.append(document)
-            else:
-                sample.add("repeated", document)
-        partial = folder / f".{path.name}"
-        row["shard"] = write_shard(partial, kept) | {"name": path.name}
-        os.replace(partial, path)
-        row["dropped"]["repeated"] = row["dropped"].get("repeated", 0) + len(first) - len(kept)
+    return repeated
 
 
 def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
@@ -259,7 +233,7 @@ def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> Non
     paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     options = PipelineOptions(beam_options(params.beam_args, len(ranges)))
-    absolute = [replace(each, part=replace(each.part, dump=each.part.dump.absolute())) for each in ranges]
+    absolute = [replace(span, part=replace(span.part, dump=span.part.dump.absolute())) for span in ranges]
     try:
         with beam.Pipeline(options=options) as pipeline:
             (
@@ -289,28 +263,27 @@ def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
     return [*local, *beam_args]
 
 
-def _collect(ranges: list[Range], folder: Path) -> list[Row]:
-    """Return every range's row, checked against the files; raise the first error among them."""
-    rows = []
-    for each in ranges:
-        path, shard = folder / each.row, folder / each.shard
-        row = read_json(path) if path.exists() else {}
+def _collect(ranges: list[Range], folder: Path) -> list[RangeResult]:
+    results = []
+    for span in ranges:
+        path, shard = folder / span.result, folder / span.shard
+        result = read_json(path) if path.exists() else {}
         path.unlink(missing_ok=True)
-        if "error" in row:
-            what, value, where, hint = row["error"]
+        if "error" in result:
+            what, value, where, hint = result["error"]
             raise PipelineError(what, value, where=where, hint=hint)
-        if "errno" in row:
-            raise OSError(*row["errno"])
+        if "errno" in result:
+            raise OSError(*result["errno"])
         written = shard.stat().st_size if shard.exists() else 0
-        if not row or written != row["shard"]["bytes"]:
+        if not result or written != result["shard"]["bytes"]:
             raise PipelineError(
                 "the Beam runner lost output",
-                f"{written} bytes on disk, {row['shard']['bytes'] if row else 0} reported",
-                where=f"{each.part.dump}, range at byte {each.start:,}",
+                f"{written} bytes on disk, {result['shard']['bytes'] if result else 0} reported",
+                where=f"{span.part.dump}, range at byte {span.start:,}",
                 hint="give workers and this process the same file system, or leave the source's beam_args empty",
             )
-        rows.append(row)
-    return rows
+        results.append(result)
+    return results
 
 
 @contextmanager
@@ -319,11 +292,11 @@ def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
     finished = threading.Event()
 
     def watch() -> None:
-        left = {each.shard: each.end - each.start for each in ranges}
-        with Progress(f"cleaning {source}", sum(left.values()), "B") as progress:
+        remaining = {span.shard: span.end - span.start for span in ranges}
+        with Progress(f"cleaning {source}", sum(remaining.values()), "B") as progress:
             while not finished.wait(1.0):
-                for shard in [shard for shard in left if (folder / shard).exists()]:
-                    progress.advance(left.pop(shard))
+                for shard in [shard for shard in remaining if (folder / shard).exists()]:
+                    progress.advance(remaining.pop(shard))
                 progress.advance(0)
 
     thread = threading.Thread(target=watch, daemon=True)

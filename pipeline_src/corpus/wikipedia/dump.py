@@ -25,12 +25,12 @@ from pipeline_src.common.errors import PipelineError
 
 STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
 RANGE_BYTES = 8 << 20  # compressed; some 35 MB of XML, 3 s of work
-LONGEST_HELD = 64 << 20  # decompressed bytes of a stream held until its end
-READ = 1 << 16
-MOST = 1 << 20  # decompressed bytes of a block
+MAX_HELD_BYTES = 64 << 20  # decompressed bytes of a stream held until its end
+READ_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 20  # decompressed bytes of a block
 HEAD_BYTES = 1 << 20  # <siteinfo> ends long before
 PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
-LONGEST_PAGE = 128 << 20  # bytes of XML; MediaWiki allows 2 MB of text to a page
+MAX_PAGE_BYTES = 128 << 20  # bytes of XML; MediaWiki allows 2 MB of text to a page
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
 ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
@@ -40,11 +40,10 @@ FETCH_AGAIN = "delete it and run the download stage again"
 
 @dataclass(frozen=True)
 class DumpBlock:
-    """A piece of a dump.
+    """Decompressed bytes of a dump; an empty block announces a stream before it is decoded.
 
     Attributes:
         stream: byte offset of its bz2 stream; 0 in a file of another compression.
-        data: decompressed bytes; an empty block announces a stream before it is decoded.
         problem: instead of data, the reason why the stream is lost.
     """
 
@@ -54,11 +53,7 @@ class DumpBlock:
 
 
 def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
-    """Return ranges of bytes [start, end) that can be read separately: only one if the file is not multistream.
-
-    Args:
-        size: smallest number of bytes of a range.
-    """
+    """Return ranges of at least ``size`` bytes, [start, end), that can be read separately; one if not multistream."""
     total = path.stat().st_size
     starts = [0]
     with open(path, "rb") as file:
@@ -74,8 +69,8 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
     tail = b""
     while data := file.read(1 << 20):
         window = tail + data
-        if found := STREAM.search(window):
-            return position - len(tail) + found.start()
+        if match := STREAM.search(window):
+            return position - len(tail) + match.start()
         position += len(data)
         tail = window[-9:]
     return None
@@ -84,7 +79,7 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
 def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
     """Yield the file's blocks from byte ``start`` on, where a stream must begin.
 
-    The compression is detected by the file's first bytes. A corrupt bz2 stream of up to :data:`LONGEST_HELD` bytes that
+    The compression is detected by the file's first bytes. A corrupt bz2 stream of up to ``MAX_HELD_BYTES`` bytes that
     another one follows is one block with its problem.
     """
     with open(path, "rb") as file:
@@ -109,7 +104,6 @@ class _Corrupt(Exception):
 
 
 def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBlock, None, int | None]:
-    """Yield one stream's blocks; return where the next one begins, or None at the end of the file."""
     yield DumpBlock(stream)
     file.seek(stream)
     held: deque[bytes] = deque()
@@ -118,11 +112,11 @@ def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBloc
         for data in _decode(file):
             held.append(data)
             size += len(data)
-            while held and size > LONGEST_HELD:
+            while held and size > MAX_HELD_BYTES:
                 yield DumpBlock(stream, held.popleft())
     except _Corrupt as error:
         following = _find_stream(file, stream + 1)
-        if stream == 0 or following is None or size > LONGEST_HELD:
+        if stream == 0 or following is None or size > MAX_HELD_BYTES:
             raise broken(path, f"the bz2 stream at byte {stream:,}", error) from None
         yield DumpBlock(stream, problem=str(error))
         return following
@@ -133,14 +127,13 @@ def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBloc
 
 
 def _decode(file: IO[bytes]) -> Iterator[bytes]:
-    """Decompress the stream at the file's position, and leave the position at its end."""
     decoder = bz2.BZ2Decompressor()
     while not decoder.eof:
-        packed = file.read(READ) if decoder.needs_input else b""
+        packed = file.read(READ_BYTES) if decoder.needs_input else b""
         if decoder.needs_input and not packed:
             raise _Corrupt("the file ends within it")
         try:
-            data = decoder.decompress(packed, MOST)
+            data = decoder.decompress(packed, BLOCK_BYTES)
         except OSError as error:
             raise _Corrupt(error) from None
         if data:
@@ -150,14 +143,14 @@ def _decode(file: IO[bytes]) -> Iterator[bytes]:
 
 def _checked_read(reader: Any, path: Path) -> bytes:
     try:
-        return bytes(reader.read(READ))
+        return bytes(reader.read(READ_BYTES))
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise broken(path, "the compressed data", error) from None
 
 
-def broken(path: Path, place: str, problem: object) -> PipelineError:
+def broken(path: Path, part: str, problem: object) -> PipelineError:
     """Return the error for a dump that cannot be read to its end."""
-    return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {place}", hint=FETCH_AGAIN)
+    return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {part}", hint=FETCH_AGAIN)
 
 
 @dataclass(frozen=True)
@@ -209,12 +202,7 @@ def read_head(path: Path) -> str:
 
 @dataclass
 class Damage:
-    """Losses by corrupt streams.
-
-    Attributes:
-        streams: byte offset in the file and problem of each.
-        cut_pages: pages that begin in a good stream and run into a corrupt one.
-    """
+    """Corrupt streams (byte offset, problem), and the number of pages that run from a good stream into one."""
 
     streams: list[tuple[int, str]] = field(default_factory=list)
     cut_pages: int = 0
@@ -228,18 +216,18 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         end: byte where another stream begins; None for the end of the file.
         damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.
     """
-    own: int | None = None  # number of pending bytes in the range; None while all are
+    num_in_range: int | None = None  # number of pending bytes in the range; None while all are
     pending = bytearray()
     searched = 0  # bytes of pending without the end of a page
     ended = False
     for block in read_blocks(path, start):
-        if end is not None and block.stream >= end and own is None:
-            own = len(pending)
+        if end is not None and block.stream >= end and num_in_range is None:
+            num_in_range = len(pending)
         if block.problem is not None:
             if damage is None:
                 raise broken(path, f"the bz2 stream at byte {block.stream:,}", block.problem)
             damage.cut_pages += PAGE in pending
-            if own is not None:
+            if num_in_range is not None:
                 return
             damage.streams.append((block.stream, block.problem))
             pending.clear()  # nothing is joined across the hole
@@ -249,7 +237,7 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         used = 0
         while True:
             begin = _find_page(pending, used)
-            if own is not None and begin >= own:
+            if num_in_range is not None and begin >= num_in_range:
                 return
             ended = ended or END in pending[used:begin]
             if ended:
@@ -259,9 +247,9 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
                 break
             used = close + len(PAGE_END)
             yield parse_page(bytes(pending[begin:used]), path)
-        if begin < len(pending) and len(pending) - begin > LONGEST_PAGE:
+        if begin < len(pending) and len(pending) - begin > MAX_PAGE_BYTES:
             raise PipelineError(
-                f"a page of more than {LONGEST_PAGE:,} bytes", f"{bytes(pending[begin : begin + 80])!r}", where=path,
+                f"a page of more than {MAX_PAGE_BYTES:,} bytes", f"{bytes(pending[begin : begin + 80])!r}", where=path,
                 hint="use a pages-articles dump, which holds one revision of each page",
             )  # fmt: skip
         keep = min(begin, max(used, len(pending) - len(END) - 20))
@@ -271,7 +259,7 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             keep = len(pending)
         del pending[:keep]
         searched = max(0, len(pending) - len(PAGE_END))
-        own = None if own is None else own - keep
+        num_in_range = None if num_in_range is None else num_in_range - keep
     if PAGE in pending or not ended:
         raise broken(path, "at its end", "the XML stops before </mediawiki>")
 
@@ -286,7 +274,7 @@ def _find_page(xml: bytearray, position: int) -> int:
 
 
 def parse_page(xml: bytes, path: Path) -> Page:
-    """Return ``<page>…</page>`` as a :class:`Page` with its last revision."""
+    """Return ``<page>…</page>`` as a ``Page`` with its last revision."""
     head, _, revision = xml.rpartition(b"<revision>")
     title, identifier = _field(head, b"title"), _field(head, b"id")
     numbers = (identifier or "", _field(head, b"ns") or "0", _field(revision, b"id") or "0")

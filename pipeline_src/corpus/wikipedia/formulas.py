@@ -12,9 +12,9 @@ from functools import lru_cache
 from pipeline_src.corpus.wikipedia.markers import PLACEHOLDER
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
 
-LONGEST = 60  # characters of a formula or code within a sentence
-LONGEST_SOURCE = 240  # characters of a formula's source
-DEEPEST = 6  # groups within groups
+MAX_LENGTH = 60  # characters of a formula or code within a sentence
+MAX_SOURCE_LENGTH = 240  # characters of a formula's source
+MAX_DEPTH = 6  # groups within groups
 _SYMBOLS = {
     "times": "×", "cdot": "·", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "pm": "±",
     "infty": "∞", "to": "→", "rightarrow": "→", "approx": "≈", "ldots": "…", "dots": "…", "in": "∈", "sim": "∼",
@@ -54,20 +54,20 @@ _MARKS = {"|": "&#124;", "[": "&#91;", "]": "&#93;", "<": " < ", ">": " > ", "'"
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _PLAIN = re.compile(r"[\w+\-=.,()/!:;*%&#≤≥≠×·∞→…±−≈∈∼° ]*")
 _SIMPLE = re.compile(r"[\w+−\u0300-\u0308\u20d7-]{1,20}|.")
-_WHOLE = re.compile(r"\d+|[^\W\d_]{1,2}[\u0300-\u0308\u20d7²³]*")  # needs no brackets next to / and √
+_ATOM = re.compile(r"\d+|[^\W\d_]{1,2}[\u0300-\u0308\u20d7²³]*")  # needs no brackets next to / and √
 _EXPONENT = re.compile(r"[+−-]?\d+")
 _SPACES = re.compile(r"\s+")
 _CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
 
 
 class _UnreadableError(Exception):
-    """A formula that cannot be written as a line of text."""
+    pass
 
 
 @lru_cache(10_000)  # a page of mathematics repeats short ones
 def formula_text(formula: str) -> str:
     """Return ``formula`` (TeX) as characters if it is short and flat, else ``placeholders.PLACEHOLDER``."""
-    if len(formula) > LONGEST_SOURCE:
+    if len(formula) > MAX_SOURCE_LENGTH:
         return PLACEHOLDER
     reader = _Reader(_TOKEN.findall(formula))
     try:
@@ -75,24 +75,22 @@ def formula_text(formula: str) -> str:
     except _UnreadableError:
         return PLACEHOLDER
     text = _SPACES.sub(" ", text).strip()
-    return text if text and len(text) <= LONGEST else PLACEHOLDER
+    return text if text and len(text) <= MAX_LENGTH else PLACEHOLDER
 
 
 class _Reader:
-    """Reads the tokens of a formula from the left."""
-
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
-        self._place = 0
+        self._position = 0
 
     def read_group(self, depth: int = 0) -> str:
         """Return the text up to the brace that closes this group, or to the end."""
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise _UnreadableError
         out: list[str] = []
         above: str | None = None
         divided = False  # a fraction came last
-        while self._place < len(self._tokens):
+        while self._position < len(self._tokens):
             token = self._next()
             if token == "}":
                 if not depth:
@@ -103,10 +101,10 @@ class _Reader:
             elif token in "^_":
                 out.append(_script(token, self._argument(depth)))
             else:
-                shown = self._show(token, depth)
-                if out and _touch(out[-1], token, shown, divided):
+                rendered = self._render(token, depth)
+                if out and _touch(out[-1], token, rendered, divided):
                     out.append(" ")
-                out.append(shown)
+                out.append(rendered)
             divided = token in _FRACTIONS
         else:
             if depth:
@@ -115,20 +113,19 @@ class _Reader:
         return text if above is None else _fraction(above, text)
 
     def _next(self) -> str:
-        token = self._tokens[self._place] if self._place < len(self._tokens) else ""
-        self._place += 1
+        token = self._tokens[self._position] if self._position < len(self._tokens) else ""
+        self._position += 1
         return token
 
     def _argument(self, depth: int) -> str:
-        """Return the text of the next token or group."""
         token = self._next()
         if token.isspace():
             token = self._next()
         if token in ("", "}", "^", "_"):
             raise _UnreadableError
-        return self._show(token, depth)
+        return self._render(token, depth)
 
-    def _show(self, token: str, depth: int) -> str:
+    def _render(self, token: str, depth: int) -> str:
         if token == "{":
             return self.read_group(depth + 1)
         if token[0] != "\\" or len(token) == 1:
@@ -149,10 +146,10 @@ class _Reader:
         return _greek(name)
 
 
-def _touch(before: str, token: str, shown: str, divided: bool) -> bool:
+def _touch(before: str, token: str, rendered: str, divided: bool) -> bool:
     """Return whether ``shown`` needs a space before it: ``2 sin x``, ``1/c v``."""
-    word = token[0] == "\\" and shown.isalpha() and shown.isascii() and len(shown) > 1
-    return (divided or word) and before[-1:].isalnum() and shown[:1].isalnum()
+    word = token[0] == "\\" and rendered.isalpha() and rendered.isascii() and len(rendered) > 1
+    return (divided or word) and before[-1:].isalnum() and rendered[:1].isalnum()
 
 
 def _character(token: str) -> str:
@@ -183,8 +180,8 @@ def _bracketed(text: str) -> str:
     text = text.strip()
     if not text:
         raise _UnreadableError
-    whole = _WHOLE.fullmatch(text) or (text[0] == "(" and text[-1] == ")" and text.find(")") == len(text) - 1)
-    return text if whole else f"({text})"
+    is_atom = _ATOM.fullmatch(text) or (text[0] == "(" and text[-1] == ")" and text.find(")") == len(text) - 1)
+    return text if is_atom else f"({text})"
 
 
 def _accented(text: str, accent: str) -> str:
@@ -204,4 +201,4 @@ def _greek(name: str) -> str:
 
 def code_text(code: str) -> str:
     """Return ``code`` if it is short and has no characters that would break a sentence, else a placeholder."""
-    return code if len(code) <= LONGEST and _CODE.fullmatch(code) else PLACEHOLDER
+    return code if len(code) <= MAX_LENGTH and _CODE.fullmatch(code) else PLACEHOLDER

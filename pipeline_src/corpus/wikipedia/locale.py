@@ -12,7 +12,7 @@ from typing import Any
 TABLES = Path(__file__).parent / "tables"
 NUMBERS = TABLES / "numbers.tsv"
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d*)?|[-−+]?\.\d+", re.ASCII)
-_LONGEST = 100  # digits
+_MAX_DIGITS = 100  # digits
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,10 @@ class Locale:
 
     Attributes:
         group: text between thousands.
-        decimal: decimal sign.
-        grouped_from: fewest digits of a number whose thousands are separated.
+        grouped_from: minimum digits of a number whose thousands are separated.
         months: names of the months in a date with a day; empty if unknown.
         months_alone: their names without a day.
         between: text after the day and before the year.
-        first_day: how the first day of a month is written.
     """
 
     language: str
@@ -42,11 +40,11 @@ class Locale:
         """Write a number: 640081.87 -> 640,081.87; any other text stays."""
         if not _NUMBER.fullmatch(text):
             return text
-        whole, point, rest = text.partition(".")
-        digits = whole.lstrip("+-−")
-        if grouped and self.grouped_from <= len(digits) < _LONGEST and digits[0] != "0":
-            whole = whole[: len(whole) - len(digits)] + f"{int(digits):,}".replace(",", self.group)
-        return f"{whole}{self.decimal}{rest}" if point else whole
+        integer, point, fraction = text.partition(".")
+        digits = integer.lstrip("+-−")
+        if grouped and self.grouped_from <= len(digits) < _MAX_DIGITS and digits[0] != "0":
+            integer = integer[: len(integer) - len(digits)] + f"{int(digits):,}".replace(",", self.group)
+        return f"{integer}{self.decimal}{fraction}" if point else integer
 
     def date(self, day: str, month: int | None, year: str) -> str | None:
         """Write a date of which parts may be empty: 14 mai 1995; None without names of months, or a day alone."""
@@ -56,8 +54,8 @@ class Locale:
             return None
         after_day, before_year = self.between
         name = (self.months if day else self.months_alone)[month - 1]
-        shown = self.first_day if day == "1" else day
-        return (f"{shown}{after_day}" if day else "") + name + (f"{before_year}{year}" if year else "")
+        day_text = self.first_day if day == "1" else day
+        return (f"{day_text}{after_day}" if day else "") + name + (f"{before_year}{year}" if year else "")
 
     def month(self, text: str) -> int | None:
         """Return the number of a month given by number, name or the first three letters or more of its name."""
@@ -68,7 +66,7 @@ class Locale:
             return None
         names = zip(self.months, self.months_alone, strict=True)
         return next(
-            (n for n, both in enumerate(names, 1) if any(name.lower().startswith(start) for name in both)), None
+            (n for n, forms in enumerate(names, 1) if any(name.lower().startswith(start) for name in forms)), None
         )
 
 
@@ -80,10 +78,9 @@ def _number_formats() -> dict[str, str]:
 
 
 def read_locale(language: str, dates: dict[str, Any]) -> Locale:
-    """Return the conventions of a language.
+    """Return the conventions of a language; numbers are written as in English if ``numbers.tsv`` lacks it.
 
     Args:
-        language: language code; English numbers if :data:`NUMBERS` lacks it.
         dates: the part ``dates`` of its table of templates; may be empty.
     """
     example = _number_formats().get(language, "1,234.5")

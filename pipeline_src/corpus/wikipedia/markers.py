@@ -18,10 +18,10 @@ EQUALS, BAR = "\ue005", "\ue006"  # {{=}} and {{!}}, which do not separate argum
 BREAK = "\ue007"  # a tag that ends a paragraph
 FORMULA = "\ue008"  # around a readable formula at the start of a line
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
-BARE = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line
+FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line
 OPENERS = " \t\n\"“‘'(["
-SPEAKS = 3  # words next to a pronunciation that are about it: (which spells the phoneme /ʃ/)
-LONGEST_EMPTY = 60  # characters of brackets that may hold only such words
+MIN_SOUND_WORDS = 3  # words next to a pronunciation that are about it: (which spells the phoneme /ʃ/)
+MAX_EMPTY_LENGTH = 60  # characters of brackets that may hold only such words
 CLOSERS = "\"”’')]»›」』）》】"
 ABBREVIATING = ".!?…"  # which may also end an abbreviation or stand within a sentence
 # the full stops, question and exclamation marks of the other scripts of Wikipedia, which end nothing but a sentence
@@ -68,14 +68,14 @@ def resolve_sounds(text: str) -> str:
 
 
 def _without_sounds(match: re.Match[str]) -> str:
-    if SOUND not in match[0] and len(match[0]) > LONGEST_EMPTY:
+    if SOUND not in match[0] and len(match[0]) > MAX_EMPTY_LENGTH:
         return match[0]  # a long aside with a reference
-    kept = ""
+    text = ""
     for part in re.findall(r"[,;]?[^,;]*", match[0][1:-1]):
         words = (_SOUND.sub("", part) if SOUND in part else part).replace(GONE, "")
         if words == part or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
-            kept += words if len(words.split()) < SPEAKS else part.replace(GONE, "")
-    return f"({kept.strip(' ,;')})"
+            text += words if len(words.split()) < MIN_SOUND_WORDS else part.replace(GONE, "")
+    return f"({text.strip(' ,;')})"
 
 
 def close_sentences(text: str) -> str:
@@ -123,7 +123,7 @@ def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = la
     if PLACEHOLDER not in paragraph:
         return paragraph, 0
     sentences = split_exactly(paragraph, language)
-    kept: list[str] = []
+    complete: list[str] = []
     torn = False
     for sentence in sentences:
         torn = (
@@ -135,20 +135,20 @@ def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = la
         if torn:
             count(sentence)
         else:
-            kept.append(sentence)
-    return "".join(kept).rstrip(), len(sentences) - len(kept)
+            complete.append(sentence)
+    return "".join(complete).rstrip(), len(sentences) - len(complete)
 
 
 def split_exactly(paragraph: str, language: str) -> list[str]:
     """Return the sentences of ``paragraph`` with the spaces after them; joined, they are the paragraph."""
-    cut: list[str] = []
+    sentences: list[str] = []
     done = 0
     for sentence in split_sentences(paragraph, language):
         start = paragraph.find(sentence, done)
         if start > done and paragraph[start - 1] == " ":  # no cut within T.U.A.
-            cut.append(paragraph[done:start])
+            sentences.append(paragraph[done:start])
             done = start
-    return [*cut, paragraph[done:]]
+    return [*sentences, paragraph[done:]]
 
 
 def without_marks(text: str) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from unicodedata import category
 
-from pipeline_src.corpus.wikipedia.dangling_sentences import lacks_only_its_stop, says_something
 from pipeline_src.corpus.wikipedia.markers import (
-    BARE,
     BOX,
     BREAK,
     CLOSERS,
     FORMULA,
+    FORMULA_PUNCTUATION,
     FULL_STOPS,
     GONE,
     NAMES,
@@ -24,14 +24,14 @@ from pipeline_src.corpus.wikipedia.markers import (
     without_gone,
 )
 
-SHORTEST = 25  # characters; shorter lines are captions, labels and scraps of tables
-SURE = 120  # characters from which a line counts as prose even without a full stop
+MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
+MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
-ROUNDS = 4  # of repairs: each may reveal another hole
+MAX_REPAIRS = 4  # of repairs: each may reveal another hole
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
 COMPLETE = FULL_STOPS | frozenset(CLOSERS)
-ANNOUNCED = COMPLETE | frozenset(":")
+INTRODUCTION_ENDS = COMPLETE | frozenset(":")
 SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
@@ -59,12 +59,45 @@ _ARROW = re.compile("(?<= )--++>(?= )")
 _COMMENT_END = re.compile("(?<!-)--++>")
 _REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
 
+MIN_WORDS = 8  # words of a sentence that says something without its end
+MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
+UNENDED = frozenset(",;:–—-/([&+=")  # after these a sentence continues
+
+# words that hardly end a sentence: articles, prepositions, conjunctions, verbs that need an object
+UNFINISHED = {
+    "de": """der die das den dem des ein eine einen einem einer eines kein keine und oder aber sondern denn dass ob wenn
+        weil als wie sowie bis von vom zu zum zur in im bei beim auf aus für gegen ohne um durch über unter nach vor
+        mit zwischen ist sind war waren wird werden sei seien gilt lautet lauten folgt folgende folgenden dann also
+        bzw nämlich""",
+    "en": """the a an and or but nor that which who whose whom if when where while because than then as of to in on at
+        by for from with without into onto between under over about through within against via per is are was were be
+        been being has have had having does do say says become becomes get gets follows yields gives include includes
+        including included either both such namely thus hence so also let its their his her this these those
+        following""",
+    "es": """el la los las lo un una unos unas y e o u pero que quien cual cuales cuyo cuya si cuando donde como porque
+        aunque de del a al en con por para sin sobre entre hasta desde según es son era eran fue fueron está están
+        sea sean ha han tiene tienen se resulta vale sigue siguiente siguientes entonces tal su sus este esta estos
+        estas""",
+    "fr": """le la les un une des du de d et ou mais ni que qui dont où si quand lorsque comme car à au aux en dans sur
+        sous par pour avec sans entre vers chez est sont était étaient soit soient sera a ont avait on se vaut
+        devient donne suit suivant suivante suivants suivantes alors ainsi donc tel telle tels telles son sa ses leur
+        leurs ce cet cette ces""",
+    "it": """il lo la i gli le un uno una e ed o od oppure ma né che chi cui se quando dove come perché poiché di a ad
+        da in con su per tra fra del dello della dei degli delle al allo alla ai agli alle dal dallo dalla dai dagli
+        dalle nel nello nella nei negli nelle sul sullo sulla sui sugli sulle col coi è sono era erano fu furono sia
+        siano sarà ha hanno aveva si vale valgono risulta risultano diventa diventano segue seguono seguente seguenti
+        allora ovvero cioè quindi dunque tale tali quale quali anche suo sua suoi sue loro questo questa questi
+        queste""",
+}
+_ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")  # between two words: dell'uomo
+_UNFINISHED = {language: frozenset(words.split()) for language, words in UNFINISHED.items()}
+
 
 def repair(paragraph: str, language: str = "en") -> str:
     """Close the holes of removed markup and remove what still looks like markup, until nothing changes."""
     if "  " in paragraph:
         paragraph = _SPACES.sub(" ", paragraph)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_REPAIRS):
         before = paragraph
         paragraph = without_markup(close_holes(paragraph, language)).strip()
         if paragraph == before:
@@ -112,7 +145,7 @@ def join_formulas(text: str) -> str:
         if formula and blanks < 2 and _leads_up(out[-1][0], before) and (not joined or before[-1] in ",;"):
             out[-1].append(formula[1].strip() + formula[2])
             joined, indented = joined + 1, ":" in line[: formula.start(1)]
-        elif joined and blanks < 2 and _goes_on(line) and before[-1:] not in FULL_STOPS:
+        elif joined and blanks < 2 and _continues(line) and before[-1:] not in FULL_STOPS:
             out[-1].append(line)
             joined = 0
         else:
@@ -129,12 +162,11 @@ def join_formulas(text: str) -> str:
 
 
 def _leads_up(start: str, end: str) -> bool:
-    """Return whether a line with this start and end is text whose last sentence continues."""
     start = start.lstrip(GONE)
     return start[:1] not in NOT_PROSE and start[:1] != " " and end[-1:] not in COMPLETE and end != ""
 
 
-def _goes_on(line: str) -> bool:
+def _continues(line: str) -> bool:
     return line[:1] != " " and line.lstrip(GONE + FORMULA)[:1].islower()
 
 
@@ -144,15 +176,15 @@ def paragraphs(
     """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
 
     As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only introduces a list,
-    table or formula (``They are:``) is dropped with it, unless it lacks only its full stop (dangling_sentences.py), as
-    are the rest of a sentence after one (``where x is the mass.``) and every sentence with a placeholder. ``count`` is
-    called with the text dropped for a placeholder.
+    table or formula (``They are:``) is dropped with it, unless it lacks only its full stop, as are the rest of a
+    sentence after one (``where x is the mass.``) and every sentence with a placeholder. ``count`` is called with the
+    text dropped for a placeholder.
     """
 
     def finish(block: list[str], broken_off: bool) -> str:
         return _finish(block, broken_off, dropped, language, count)
 
-    kept: list[str] = []
+    prose: list[str] = []
     block: list[str] = []
     broken_off = False  # a list, table or formula came last
     leading = ""  # the last paragraph kept, if it may introduce what follows and nothing has followed
@@ -165,15 +197,19 @@ def paragraphs(
             block.append(line)
             continue
         if block:
-            if kind in INTERRUPTIONS and block[-1][-1] not in ANNOUNCED and not _is_whole_before(line, block, language):
+            if (
+                kind in INTERRUPTIONS
+                and block[-1][-1] not in INTRODUCTION_ENDS
+                and (PLACEHOLDER in line or not lacks_only_its_stop(" ".join(block), language))
+            ):
                 block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
             paragraph = finish(block, broken_off)
             if paragraph:
-                kept.append(paragraph)
+                prose.append(paragraph)
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
                 broken_off = False
             else:
-                _drop_lead_in(kept, leading if leading.endswith(":") else "", dropped, language)
+                _drop_lead_in(prose, leading if leading.endswith(":") else "", dropped, language)
                 leading = ""
                 broken_off = block[-1][-1] not in FULL_STOPS | {";"}
             block = []
@@ -181,9 +217,9 @@ def paragraphs(
             continue
         dropped[kind] += 1
         broken_off = kind != "heading"
-        _drop_lead_in(kept, leading if leading.endswith(":") or broken_off else "", dropped, language)
+        _drop_lead_in(prose, leading if leading.endswith(":") or broken_off else "", dropped, language)
         leading = ""
-    return kept
+    return prose
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -220,13 +256,13 @@ def _finish(
     paragraph, sentences = drop_broken(PLACEHOLDER * rest_of_sentence + paragraph, language, count)
     if sentences:
         dropped["gap"] += sentences
-    return paragraph if len(paragraph) >= SHORTEST else ""
+    return paragraph if len(paragraph) >= MIN_LENGTH else ""
 
 
-def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language: str) -> None:
+def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:
     """Drop the last sentence of the last paragraph (``leading``) if it only introduces what is left out.
 
-    It stays if it ends in a colon and says something by itself, or lacks only its full stop (dangling_sentences.py).
+    It stays if it ends in a colon and says something by itself, or lacks only its full stop.
     """
     if not leading:
         return
@@ -236,42 +272,34 @@ def _drop_lead_in(kept: list[str], leading: str, dropped: Counter[str], language
         stays = lacks_only_its_stop(leading, language)
     if stays:
         return
-    kept.pop()
+    prose.pop()
     before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
-    if len(before) >= SHORTEST:
-        kept.append(before)
+    if len(before) >= MIN_LENGTH:
+        prose.append(before)
     dropped["lead-in"] += 1
 
 
-def _is_whole_before(line: str, block: list[str], language: str) -> bool:
-    """Return whether the last sentence of ``block`` is complete without ``line``, a list or table right below it."""
-    if PLACEHOLDER in line:
-        return False  # a formula may be part of it
-    return lacks_only_its_stop(" ".join(block), language)
-
-
 def _kind(raw: str, line: str) -> str | None:
-    if raw[0] == " " and len(line) < SURE:
+    if raw[0] == " " and len(line) < MIN_UNENDED_LENGTH:
         return "preformatted"  # a line that begins with a space is shown as typed: code, verse
-    if PLACEHOLDER in line and not (bare := NAMES.sub("", line)).strip(BARE):
-        return "formula" if bare == line else "template"
+    if PLACEHOLDER in line and not (unnamed := NAMES.sub("", line)).strip(FORMULA_PUNCTUATION):
+        return "formula" if unnamed == line else "template"
     return NOT_PROSE.get(line[0])
 
 
 def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     if paragraph[:1].isdigit() and _MOVES.match(paragraph):
         return False
-    if len(paragraph) < SHORTEST or (len(paragraph) < SURE and not _has_words(paragraph)):
+    if len(paragraph) < MIN_LENGTH or (len(paragraph) < MIN_UNENDED_LENGTH and not _has_words(paragraph)):
         return False
-    if len(paragraph) < SURE:
-        whole = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+    if len(paragraph) < MIN_UNENDED_LENGTH:
+        is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
     else:
-        whole = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= SURE for line in lines)
-    return whole or lacks_only_its_stop(paragraph, language)
+        is_ended = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= MIN_UNENDED_LENGTH for line in lines)
+    return is_ended or lacks_only_its_stop(paragraph, language)
 
 
 def _has_words(text: str) -> bool:
-    """Return whether a text has a word of four letters, or is mostly letters and vowel signs of other scripts."""
     if _WORD.search(text):
         return True
     return 2 * sum(not character.isascii() and category(character)[0] in "LM" for character in text) > len(text)
@@ -279,7 +307,7 @@ def _has_words(text: str) -> bool:
 
 def is_paragraph(line: str, language: str = "en") -> bool:
     """Return whether a repaired paragraph is still prose."""
-    return len(line) >= SHORTEST and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
+    return len(line) >= MIN_LENGTH and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
 def without_markup(text: str) -> str:
@@ -299,3 +327,27 @@ def without_markup(text: str) -> str:
     if "''" in text:
         text = _APOSTROPHES.sub("'", text)
     return text
+
+
+def says_something(sentence: str) -> bool:
+    """Return whether a sentence without its end is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
+    words = _ELIDED.sub("' ", sentence).split()
+    return len(words) >= MIN_WORDS and 3 * sum(word[:1].isupper() for word in words) <= 2 * len(words)
+
+
+@lru_cache(64)  # called for a paragraph, and again for what follows it
+def lacks_only_its_stop(text: str, language: str) -> bool:
+    """Return whether the last sentence of a text without punctuation at its end is complete.
+
+    It is unless its last word is one of ``UNFINISHED``; never in a language without such words.
+    """
+    unfinished = _UNFINISHED.get(language.partition("-")[0])
+    if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:
+        return False
+    if text[text.rfind(" ") + 1 :].lower().rpartition("'")[2] in unfinished:
+        return False
+    sentence = split_exactly(text, language)[-1] if any(stop in text for stop in (*FULL_STOPS, ":")) else text
+    words = sentence.split()
+    small, capitals = sum(word[0].islower() for word in words), sum(word[0].isupper() for word in words)
+    long = len(words) >= MIN_WORDS or says_something(sentence)
+    return long and sentence[:1].isupper() and small >= MIN_LOWERCASE_WORDS and 2 * capitals <= len(words)

@@ -18,11 +18,11 @@ _PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)"
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
-DEEPEST = 8  # unclosed delimiters that one closing delimiter may jump over
+MAX_UNCLOSED = 8  # unclosed delimiters that one closing delimiter may jump over
 
 
 def drop_elements(text: str) -> str:
-    """Remove comments and the elements of :data:`OPAQUE` with their content.
+    """Remove comments and the elements of ``OPAQUE`` with their content.
 
     Formulas and code stay if they are short enough to read as text, else they leave a hole; an element without words
     leaves a marker (markers.py).
@@ -74,9 +74,9 @@ def drop_elements(text: str) -> str:
         if name == "nowiki":
             out.append(text[done:end].translate(_LITERAL))
         elif name == "math":
-            shown = formula_text(text[done:end])
-            own_line = shown != PLACEHOLDER and _begins_line(text, start)
-            out.append(f"{FORMULA}{shown}{FORMULA}" if own_line else shown)
+            rendered = formula_text(text[done:end])
+            own_line = rendered != PLACEHOLDER and _begins_line(text, start)
+            out.append(f"{FORMULA}{rendered}{FORMULA}" if own_line else rendered)
         elif name == "code":
             out.append(code_text(text[done:end]))
         elif name in REPLACED:
@@ -154,15 +154,14 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
 
 
 def _begins_line(text: str, position: int) -> bool:
-    """Return whether only blanks, colons and markers without words precede ``position`` on its line."""
     while position and text[position - 1] in _BEFORE_TABLE:
         position -= 1
     return not position or text[position - 1] == "\n"
 
 
-def _unwind(stack: list[tuple[list[str], str]], rest: list[str]) -> str:
+def _unwind(stack: list[tuple[list[str], str]], end: list[str]) -> str:
     """Return the text with open delimiters at its end, without the first line after each open template or table."""
-    texts = ["".join(text) for text, _ in stack] + ["".join(rest)]
+    texts = ["".join(text) for text, _ in stack] + ["".join(end)]
     out = texts[:1]
     skipping = False
     for (_, kind), segment in zip(stack, texts[1:], strict=True):
@@ -177,8 +176,7 @@ def _unwind(stack: list[tuple[list[str], str]], rest: list[str]) -> str:
 
 
 def _opener(stack: list[tuple[list[str], str]], kind: str) -> int:
-    """Return the index of the nearest open delimiter of ``kind`` within reach, or -1."""
-    for depth in range(len(stack) - 1, max(-1, len(stack) - 1 - DEEPEST), -1):
+    for depth in range(len(stack) - 1, max(-1, len(stack) - 1 - MAX_UNCLOSED), -1):
         if stack[depth][1] == kind:
             return depth
     return -1

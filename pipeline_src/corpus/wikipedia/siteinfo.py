@@ -86,7 +86,6 @@ class SiteInfo:
 
     Attributes:
         name: database name (``enwiki``), the prefix of its documents' ids.
-        language: language code (``en``).
         hidden: lower-case names of the namespaces whose links show no words: files, categories, media, special.
         sections: lower-case headings of the sections to leave out.
         disambiguation: finds the template of a disambiguation page in wikitext.

@@ -13,7 +13,6 @@ class Arguments:
     Attributes:
         name: the template's name in the page's spelling.
         raw: the text after the first bar; None without a bar.
-        locale: the conventions of the wiki's language.
     """
 
     __slots__ = ("_named", "_plain", "locale", "name", "raw")

@@ -59,17 +59,17 @@ def _day_month_year(arguments: Arguments) -> str | None:
     elif " " in parts[0]:
         parts[:1] = [word for word in parts[0].split() if word not in ("de", "del")]
     day, month, year = "", None, ""
-    place = 0  # of the next part: day, month, year
+    position = 0  # of the next part: day, month, year
     for part in parts:
         if not part:
-            place += 1
-        elif place < 1 and (found := _DAY.fullmatch(part)):
-            day, place = found[1], 1
-        elif place < 2 and (number := locale.month(part)):
-            month, place = number, 2
-        elif place < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
-            year, place = part, 3
-        elif place < 2 or any(map(str.isdigit, part)):
+            position += 1
+        elif position < 1 and (match := _DAY.fullmatch(part)):
+            day, position = match[1], 1
+        elif position < 2 and (number := locale.month(part)):
+            month, position = number, 2
+        elif position < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
+            year, position = part, 3
+        elif position < 2 or any(map(str.isdigit, part)):
             return None  # else it is the date's subject, which is not shown
     return locale.date(day, month, year)
 
@@ -130,7 +130,6 @@ def _sound(arguments: Arguments) -> str:
 
 
 def _respelling(arguments: Arguments) -> str:
-    """{{respell|ASS|kee}} -> ASS-kee, as a pronunciation."""
     return sound("-".join(part for part in arguments.plain if part))
 
 
@@ -158,8 +157,15 @@ def _ship_class(arguments: Arguments) -> str | None:
     name, kind, shape = [*arguments.plain, "", "", ""][:3]
     if not name:
         return None
-    whole = f"{name}-class {kind}".strip()
-    shapes = {"": whole, "0": whole, "1": whole, "2": f"{name} class", "3": f"{name}-class", "4": f"{name} class"}
+    full_name = f"{name}-class {kind}".strip()
+    shapes = {
+        "": full_name,
+        "0": full_name,
+        "1": full_name,
+        "2": f"{name} class",
+        "3": f"{name}-class",
+        "4": f"{name} class",
+    }
     return shapes.get(shape)
 
 
@@ -178,17 +184,17 @@ def _cited(shape: str) -> Handler:
         who = f"{names[0]} et al." if len(names) > 3 else ", ".join(names[:-2]) + ", " * (len(names) > 2) + " & ".join(
             names[-2:])  # fmt: skip
         named = arguments.named
-        place = next((f", {mark} {named[key]}" for key, mark in _PLACES if named.get(key)), "")
-        place = place or (f", {named['loc']}" if named.get("loc") else "")
+        location = next((f", {mark} {named[key]}" for key, mark in _LOCATIONS if named.get(key)), "")
+        location = location or (f", {named['loc']}" if named.get("loc") else "")
         if shape == "text":
-            return f"{who} ({year}{place})"
-        return f"({who} {year}{place})" if shape == "all" else f"{who} {year}{place}"
+            return f"{who} ({year}{location})"
+        return f"({who} {year}{location})" if shape == "all" else f"{who} {year}{location}"
 
     return show
 
 
 _DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
-_PLACES = (("p", "p."), ("page", "p."), ("pp", "pp."), ("pages", "pp."))
+_LOCATIONS = (("p", "p."), ("page", "p."), ("pp", "pp."), ("pages", "pp."))
 
 
 def _coordinates(arguments: Arguments) -> str | None:
@@ -205,24 +211,24 @@ def _coordinates(arguments: Arguments) -> str | None:
         if named.get("display", "").replace(" ", "").lower() in ("title", "t", "it"):
             return GONE
         plain = [argument.upper() for argument in arguments.plain]
-    shown: list[str] = []
+    parts: list[str] = []
     numbers: list[str] = []
     for argument in plain[:8]:
         if argument in ("N", "S", "E", "W", "O"):
             if not 1 <= len(numbers) <= 3:
                 return None
-            shown.append("".join(map(str.__add__, numbers, "°′″")) + argument)
+            parts.append("".join(map(str.__add__, numbers, "°′″")) + argument)
             numbers = []
         elif _DEGREES.fullmatch(argument):
             numbers.append(argument.lstrip("+"))
         else:
             break
-    if not shown and len(numbers) == 2:  # {{coord|46.8345|-10.5162}}
-        shown = [
+    if not parts and len(numbers) == 2:  # {{coord|46.8345|-10.5162}}
+        parts = [
             f"{number.lstrip('-')}°{sides[number[0] == '-']}"
             for number, sides in zip(numbers, ("NS", "EW"), strict=True)
         ]
-    return " ".join(shown) if len(shown) == 2 else None
+    return " ".join(parts) if len(parts) == 2 else None
 
 
 def _accidental(arguments: Arguments) -> str | None:
@@ -282,10 +288,10 @@ def _character(arguments: Arguments) -> str | None:
     """{{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE."""
     code, name = [*arguments.plain, "", ""][:2]
     try:
-        shown = chr(int(code, 16)) if len(code) < 7 else ""
+        character = chr(int(code, 16)) if len(code) < 7 else ""
     except (ValueError, OverflowError):
         return None
-    return f"U+{code.upper()} {shown if shown.isprintable() else ''} {name}".strip() if shown else None
+    return f"U+{code.upper()} {character if character.isprintable() else ''} {name}".strip() if character else None
 
 
 def _number(arguments: Arguments) -> str | None:
@@ -303,21 +309,21 @@ def _century(words: str) -> Handler:
     word, _, era = words.partition(" ")
 
     def show(arguments: Arguments) -> str | None:
-        shown: list[str] = []
+        parts: list[str] = []
         plural = after_number = False
         for argument in arguments.plain:
             if _ROMAN.fullmatch(argument.upper()):
                 if after_number:
-                    shown.append("et")
+                    parts.append("et")
                     plural = True
-                shown.append(argument.upper() + ("er" if argument.upper() == "I" else "e"))
+                parts.append(argument.upper() + ("er" if argument.upper() == "I" else "e"))
                 after_number = True
             elif argument == "s":
                 plural = True
             elif argument not in ("", "e", "er", "re", word):
-                shown.append(argument)
+                parts.append(argument)
                 after_number = False
-        return " ".join(filter(None, [*shown, word + "s" * (plural and word != ""), era])) if after_number else None
+        return " ".join(filter(None, [*parts, word + "s" * (plural and word != ""), era])) if after_number else None
 
     return show
 
@@ -325,28 +331,27 @@ def _century(words: str) -> Handler:
 def _siglo(arguments: Arguments) -> str | None:
     """{{siglo|XX||s}} -> siglo XX; {{siglo|V|a}} -> V a. C."""
     number, era, word = [*arguments.plain, "", "", ""][:3]
-    shown = [{"s": "siglo", "S": "Siglo"}.get(word, ""), number, {"a": "a. C.", "d": "d. C."}.get(era, "")]
-    return " ".join(filter(None, shown)) if number else None
+    parts = [{"s": "siglo", "S": "Siglo"}.get(word, ""), number, {"a": "a. C.", "d": "d. C."}.get(era, "")]
+    return " ".join(filter(None, parts)) if number else None
 
 
-def _coded(told: str) -> Handler:
+def _coded(parameter: str) -> Handler:
     """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN, by the words for the code in the second argument.
 
     The form has the number, these words, and the number with its thousands separated.
     """
-    form, *pairs = told.split("; ")
+    template, *pairs = parameter.split("; ")
     words = dict(pair.split("=") for pair in pairs)
 
     def show(arguments: Arguments) -> str | None:
         number, word = arguments.get("1"), words.get((arguments.get("2") or "").upper())
-        return form.format(number, word, arguments.locale.number(number)) if number and word else None
+        return template.format(number, word, arguments.locale.number(number)) if number and word else None
 
     return show
 
 
 def _plain(function: Handler) -> Callable[[str], Handler]:
-    """Return a function without parameter."""
-    return lambda _told: function
+    return lambda _: function
 
 
 FUNCTIONS: dict[str, Callable[[str], Handler]] = {

@@ -38,14 +38,14 @@ _TOKEN = re.compile(r"\{([^{}]+)\}|<|>")
 Part = str | tuple[str, ...] | list["Part"]  # text, the names of an argument, an optional part
 
 
-def compile_form(form: str) -> Handler:
+def compile_pattern(pattern: str) -> Handler:
     """Return the handler of ``form``: a hole (None) if the template has no arguments, but needs one."""
-    parts = _parse(form)
+    parts = _parse(pattern)
     if not any(isinstance(part, (tuple, list)) for part in parts):
-        return lambda _: form
-    if form == "{last}":
+        return lambda _: pattern
+    if pattern == "{last}":
         return _last
-    if form == "{1}":
+    if pattern == "{1}":
         return _first
 
     needed = any(isinstance(part, tuple) for part in parts)
@@ -69,12 +69,12 @@ def _last(arguments: Arguments) -> str | None:
     return (plain[-1] or GONE) if plain else None
 
 
-def _parse(form: str) -> list[Part]:
+def _parse(pattern: str) -> list[Part]:
     stack: list[list[Part]] = [[]]
     done = 0
-    for token in _TOKEN.finditer(form):
+    for token in _TOKEN.finditer(pattern):
         if token.start() > done:
-            stack[-1].append(form[done : token.start()])
+            stack[-1].append(pattern[done : token.start()])
         done = token.end()
         if token[0] == "<":
             stack.append([])
@@ -83,8 +83,8 @@ def _parse(form: str) -> list[Part]:
             stack[-1].append(part)
         else:
             stack[-1].append(tuple(token[1].split("|")))
-    if done < len(form):
-        stack[-1].append(form[done:])
+    if done < len(pattern):
+        stack[-1].append(pattern[done:])
     (parts,) = stack  # a form with < and without > is a mistake in the table
     return parts
 
@@ -107,7 +107,7 @@ def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | N
 
 
 COMMON = "en"
-MOST_FOUND = 100_000  # cached names
+MAX_CACHED = 100_000  # cached names
 
 
 class TemplateTable:
@@ -118,7 +118,7 @@ class TemplateTable:
         self._exact: dict[str, Handler] = {}
         self._beginnings: dict[str, Handler] = {}
         self._endings: dict[str, Handler] = {}
-        self._found: dict[str, Handler | None] = {}
+        self._cache: dict[str, Handler | None] = {}
 
     @property
     def names(self) -> list[str]:
@@ -140,11 +140,11 @@ class TemplateTable:
         """Return the handler of the template ``name`` (lower case), or None."""
         handler = self._exact.get(name)
         if handler is None:
-            if name in self._found:
-                return self._found[name]
+            if name in self._cache:
+                return self._cache[name]
             handler = self._find_by_affix(name)
-            if len(self._found) < MOST_FOUND:
-                self._found[name] = handler
+            if len(self._cache) < MAX_CACHED:
+                self._cache[name] = handler
         return handler
 
     def _find_by_affix(self, name: str) -> Handler | None:
@@ -164,8 +164,8 @@ def template_table(language: str) -> TemplateTable:
         for code in dict.fromkeys((language, base, COMMON))
         if (path := TABLES / f"{code}.yaml").exists()
     ]
-    own = contents[0] if len(contents) > 1 or base == COMMON else {}
-    table = TemplateTable(read_locale(base, own.get("dates", {})))
+    table_content = contents[0] if len(contents) > 1 or base == COMMON else {}
+    table = TemplateTable(read_locale(base, table_content.get("dates", {})))
     for content in contents:
         _read(content, table)
     return table
@@ -177,11 +177,11 @@ def languages() -> list[str]:
 
 
 def _read(content: dict[str, Any], table: TemplateTable) -> None:
-    for form, names in content.get("shows", {}).items():
-        table.add(names, compile_form(form))
+    for pattern, names in content.get("shows", {}).items():
+        table.add(names, compile_pattern(pattern))
     for call, names in content.get("calls", {}).items():
-        function, _, told = call.partition(" ")
-        table.add(names, FUNCTIONS[function](told))
+        function, _, parameter = call.partition(" ")
+        table.add(names, FUNCTIONS[function](parameter))
     for kind, names in content.get("breaks", {}).items():
         table.add(names, BREAKS[kind])
     table.add(content.get("computed", ""), lambda _: None)
@@ -199,8 +199,8 @@ BREAKS: dict[str, Handler] = {
 
 
 _CALL = re.compile(r"#?\w+\Z")  # a function of the parser, before its colon
-LONGEST_NAME = 80  # characters of a template's name that are kept for the statistics
-MOST_NAMES = ord(LAST_NAME) - ord(FIRST_NAME)
+MAX_NAME_LENGTH = 80  # characters of a template's name that are kept for the statistics
+MAX_NAMES = ord(LAST_NAME) - ord(FIRST_NAME)
 
 
 class TemplateExpander:
@@ -223,9 +223,9 @@ class TemplateExpander:
         """
         if GONE in body:
             body = body.replace(GONE, "")
-        spelt, bar, rest = body.partition("|")
-        spelt = spelt.strip()
-        name = spelt.lower()
+        spelling, bar, arguments = body.partition("|")
+        spelling = spelling.strip()
+        name = spelling.lower()
         handler = self._table.find(name)
         if handler is None:
             name = _normal(name)
@@ -234,8 +234,8 @@ class TemplateExpander:
             name, handler = _parser_function(name, self._table)
         if handler is None:
             return BOX if "\n" in body else self._hole(name)
-        shown = handler(Arguments(spelt, rest if bar else None, self._table.locale))
-        return self._hole(name) if shown is None else shown
+        words = handler(Arguments(spelling, arguments if bar else None, self._table.locale))
+        return self._hole(name) if words is None else words
 
     @property
     def met_unknown(self) -> bool:
@@ -252,12 +252,11 @@ class TemplateExpander:
                 self.unknown[self._names[number]] += 1
 
     def _hole(self, name: str) -> str:
-        number = self._numbers.setdefault(name[:LONGEST_NAME], min(len(self._numbers), MOST_NAMES))
+        number = self._numbers.setdefault(name[:MAX_NAME_LENGTH], min(len(self._numbers), MAX_NAMES))
         return chr(ord(FIRST_NAME) + number) + PLACEHOLDER
 
 
 def _normal(name: str) -> str:
-    """Return a template's name in its table's spelling: without markers, underscores and namespace."""
     name = " ".join((name if name.isascii() else MARKS.sub("", name)).replace("_", " ").split())
     if ":" not in name:
         return name

@@ -43,9 +43,9 @@ def units() -> dict[str, tuple[str, str, str]]:
 
 
 def _unit(code: str) -> tuple[str, str, str] | None:
-    found = _of_table(code)
-    if found or not code:
-        return found
+    entry = _of_table(code)
+    if entry or not code:
+        return entry
     for scale, words in SCALES.items():
         if code.lower().startswith(scale) and not code[len(scale) : len(scale) + 1].isdigit():
             return _scaled(words, code[len(scale) :])
@@ -109,32 +109,30 @@ def convert(arguments: Arguments) -> str | None:
     if unit is None:
         return None
     text = "".join(numbers).replace(",", ", ") if "," in numbers else "".join(numbers)
-    shown = _with_unit(text, unit, numbers, short=short, joined=joined)
+    text_with_unit = _with_unit(text, unit, numbers, short=short, joined=joined)
     if (
         len(codes) == 3
         and (codes[0], codes[2]) in SMALLER
         and (second := _number(codes[1], arguments.locale)) is not None
     ):
         smaller = _unit(codes[2]) or unit
-        shown += "-" if joined and not short else " "
-        shown += _with_unit(second, smaller, [second], short=short, joined=joined)
+        text_with_unit += "-" if joined and not short else " "
+        text_with_unit += _with_unit(second, smaller, [second], short=short, joined=joined)
     if named.get("adj") == "mid":
-        shown += next((word for word in plain[position + 1 :] if word.startswith("-")), "")
-    return _american(shown) if named.get("sp") == "us" else shown
+        text_with_unit += next((word for word in plain[position + 1 :] if word.startswith("-")), "")
+    if named.get("sp") == "us":
+        return text_with_unit.replace("metre", "meter").replace("litre", "liter").replace("tonnes", "metric tons")
+    return text_with_unit
 
 
 def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, short: bool, joined: bool) -> str:
-    symbol, one, many = unit
+    symbol, singular, plural = unit
     if short:
         return f"{text}{symbol}" if symbol.startswith("/") else f"{text} {symbol}"
-    if joined and one[:1] != "°":
-        return f"{text}-{one.replace(' ', '-')}"
-    alone = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
-    return f"{text} {one if alone else many}"
-
-
-def _american(text: str) -> str:
-    return text.replace("metre", "meter").replace("litre", "liter").replace("tonnes", "metric tons")
+    if joined and singular[:1] != "°":
+        return f"{text}-{singular.replace(' ', '-')}"
+    is_singular = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
+    return f"{text} {singular if is_singular else plural}"
 
 
 def fraction(arguments: Arguments) -> str | None:
@@ -149,9 +147,9 @@ def gaps(arguments: Arguments) -> str | None:
     """{{gaps|12|345|678}} -> 12 345 678; its groups are separated."""
     number = " ".join(arguments.plain)
     power = arguments.named.get("e", "")
-    shown = number + (f"×10{power.translate(RAISED)}" if power else "")
+    text = number + (f"×10{power.translate(RAISED)}" if power else "")
     unit = arguments.named.get("u") or arguments.named.get("ul")
-    return (f"{shown} {unit}" if unit else shown) or None
+    return (f"{text} {unit}" if unit else text) or None
 
 
 def power_of_ten(arguments: Arguments) -> str | None:
@@ -186,8 +184,8 @@ def unit(arguments: Arguments) -> str | None:
     if not number or not all(_EXPONENT.fullmatch(exponent) for exponent in [power, *units[1::2]]):
         return None
     number = _TYPED.sub(lambda typed: arguments.locale.number(typed[0].replace(" ", "").replace(",", ".")), number)
-    shown = [number + (f"×10{power.translate(RAISED)}" if power else "")]
-    return " ".join(shown + [unit + exponent.translate(RAISED) for unit, exponent in zip_longest(
+    parts = [number + (f"×10{power.translate(RAISED)}" if power else "")]
+    return " ".join(parts + [unit + exponent.translate(RAISED) for unit, exponent in zip_longest(
         units[::2], units[1::2], fillvalue="") if unit])  # fmt: skip
 
 

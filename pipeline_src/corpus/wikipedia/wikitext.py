@@ -131,16 +131,16 @@ def _elision(match: re.Match[str]) -> str:
 def link_text(body: str, hidden: frozenset[str]) -> str:
     """Return the words of ``[[body]]``: its label, else its target; '' for files, categories and other languages."""
     target, bar, _ = body.partition("|")
-    prefix, colon, rest = target.partition(":")
+    prefix, colon, name = target.partition(":")
     if colon:
         prefix = prefix.strip(f" {GONE}").lower()
-        if prefix in hidden or (not bar and prefix in LANGUAGES and rest[:1].strip()):
+        if prefix in hidden or (not bar and prefix in LANGUAGES and name[:1].strip()):
             return GONE
         if not bar:
             if not prefix:  # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
-                prefix, colon, after = rest.partition(":")
-                return after if colon and _is_elsewhere(prefix) and after.strip() else rest
-            return rest if _is_elsewhere(prefix) and rest.strip() else target
+                prefix, colon, after = name.partition(":")
+                return after if colon and _is_elsewhere(prefix) and after.strip() else name
+            return name if _is_elsewhere(prefix) and name.strip() else target
     if "\n\n" in body:
         return body  # an unclosed opener met a stray closer: this is text, not a link
     label = body[body.rfind("|") + 1 :] if bar else target

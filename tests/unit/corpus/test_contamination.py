@@ -1,13 +1,29 @@
-"""Shared runs of 13 words: found where they are, and nowhere else."""
+"""Runs of 13 words that two texts share, and the texts of evaluation sets."""
+
+from __future__ import annotations
 
 import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.corpus import contamination
-from pipeline_src.corpus.contamination import RUN, Words, end_to_end, measure_overlap
+from pipeline_src.corpus.contamination import (
+    FILE,
+    RUN_WORDS,
+    EvaluationRuns,
+    Words,
+    end_to_end,
+    measure_overlap,
+    read_texts,
+    write_texts,
+)
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
 
 VOCAB_SIZE = 1000
@@ -46,12 +62,12 @@ def measure(corpus, texts: list[list[int]], **more):
 
 def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):
     start = word_starts(text(4, 200))
-    copied = text(4, 200)[start[30] : start[30 + RUN]]
-    almost = text(4, 200)[start[30] : start[30 + RUN - 1]]  # twelve words of it
+    copied = text(4, 200)[start[30] : start[30 + RUN_WORDS]]
+    almost = text(4, 200)[start[30] : start[30 + RUN_WORDS - 1]]  # twelve words of it
     strangers = [text(seed, 50) for seed in range(100, 110)]
-    found = measure(corpus, [copied, almost + text(99, 30), *strangers])
-    assert (found["texts"], found["found"]) == (12, 1)
-    assert found["share"] == round(1 / 12, 4) and 0 < found["share_of_runs"] < 0.01
+    result = measure(corpus, [copied, almost + text(99, 30), *strangers])
+    assert (result["texts"], result["found"]) == (12, 1)
+    assert result["share"] == round(1 / 12, 4) and 0 < result["share_of_runs"] < 0.01
 
 
 def test_measure_overlap_punctuation_is_ignored(corpus):
@@ -63,36 +79,61 @@ def test_measure_overlap_punctuation_is_ignored(corpus):
 
 
 def test_measure_overlap_run_across_two_texts_is_not_counted(corpus):
-    """Two halves of a run in two texts are no run."""
     start = word_starts(text(3, 200))
     halves = [text(3, 200)[start[10] : start[17]], text(3, 200)[start[17] : start[24]]]
-    found = measure(corpus, halves)
-    assert found == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
+    result = measure(corpus, halves)
+    assert result == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
 
 
 def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
     texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
     whole = measure(corpus, texts)
-    monkeypatch.setattr(contamination, "BLOCK", 500)
+    monkeypatch.setattr(contamination, "BLOCK_TOKENS", 500)
     assert measure(corpus, texts, workers=2) == whole == measure(corpus, texts, workers=1)
     assert whole["found"] == 2
 
 
-def test_measure_overlap_equals_search_in_sets_of_words(corpus):
-    """Against sets of word tuples, built the slow way."""
+NUM_IDS = 12
+IDS_WORDS = Words(np.arange(NUM_IDS) >= 8, np.arange(NUM_IDS) >= 2)  # two marks, six words, four continuations
+IDS = st.lists(st.integers(0, NUM_IDS - 1), max_size=60)
 
-    def runs(ids):
-        words, word = [], []
-        for number in [*(n for n in ids if n >= 20), 20]:
-            if number < 700 and word:
-                words.append(tuple(word))
-                word = []
-            word.append(number)
-        return {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
 
-    known = set().union(*(runs(text(seed, 200)) for seed in range(20)))
-    mixed = [text(seed, 30) + text(seed + 500, 30) for seed in range(10)]
-    found = measure(corpus, mixed)
-    shared = sum(len(runs(ids) & known) for ids in mixed)
-    total = sum(len(runs(ids)) for ids in mixed)
-    assert (found["runs"], found["share_of_runs"]) == (total, round(shared / total, 4))
+def words_of(ids: list[int]) -> list[tuple[int, ...]]:
+    """Words as tuples of pieces, without marks; the first piece opens one."""
+    words: list[list[int]] = []
+    for number in ids:
+        if number >= 8 and words:
+            words[-1].append(number)
+        elif number >= 2:
+            words.append([number])
+    return [tuple(word) for word in words]
+
+
+def runs_of(ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
+    words = words_of(ids)
+    return [tuple(words[start : start + RUN_WORDS]) for start in range(len(words) - RUN_WORDS + 1)]
+
+
+@given(st.lists(IDS, max_size=4), IDS, st.integers(0, 60), st.integers(0, 60))
+def test_shared_text_equals_search_in_tuples_of_words(
+    texts: list[list[int]], document: list[int], start: int, length: int
+) -> None:
+    texts = [*texts, [3, *document[start : start + length]]]  # so that many do
+    shared = EvaluationRuns.of(IDS_WORDS, *end_to_end(texts)).shared_text(IDS_WORDS, np.asarray(document, np.uint16))
+    known = {run: number for number, text in reversed(list(enumerate(texts))) for run in runs_of(text)}
+    assert shared == next((known[run] for run in runs_of(document) if run in known), None)
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.text(st.characters(codec="utf-8"), max_size=30)), max_size=5))
+def test_read_texts_returns_what_write_texts_wrote(texts: list[tuple[str, str]]) -> None:
+    with TemporaryDirectory() as folder:
+        texts = [(task.encode("utf-8", "replace").decode(), text) for task, text in texts]
+        assert write_texts(Path(folder), texts) == len(texts)
+        assert list(read_texts(Path(folder))) == texts
+
+
+def test_read_texts_damaged_line_is_rejected_with_line_number(tmp_path: Path) -> None:
+    for line in ("[", '{"task": "rte"}', ""):
+        (tmp_path / FILE).write_text(f'{{"task": "rte", "text": "x"}}\n{line}\n')
+        with pytest.raises(PipelineError, match=r"not a text of an evaluation set[\s\S]*texts\.jsonl:2"):
+            list(read_texts(tmp_path))

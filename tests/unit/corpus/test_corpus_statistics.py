@@ -8,7 +8,7 @@ from pipeline_src.common.files import write_json
 from pipeline_src.common.fingerprint import imported_files
 from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.corpus import corpus_statistics as module
-from pipeline_src.corpus.corpus_statistics import MOST, corpus_statistics, describe, sample_passages
+from pipeline_src.corpus.corpus_statistics import MAX_PASSAGE_WORDS, corpus_statistics, describe, sample_passages
 from pipeline_src.corpus.documents import Document, in_validation_split, write_manifest, write_shard
 from pipeline_src.examples import build_examples
 from pipeline_src.examples import tokenize_corpus as tokens
@@ -38,7 +38,7 @@ def study(tmp_path, monkeypatch):
         more = {"unknown_templates": [["odd", 3], ["a", 1]]} if part != "books" else {}
         shards = [write_shard(folder / "x.jsonl", documents)]
         write_manifest(folder, shards, {"redirect": 2}, dropped_lines={"list": 7}, **more)
-    vocabulary = VocabularyParams(vocab_size=100, alphabet=30)
+    vocabulary = VocabularyParams(vocab_size=100, limit_alphabet=30)
     train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
     tokens.run(seed=1, corpus=CORPUS)
     build_examples.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=64, phase2=128), dupe_factor=2))
@@ -63,14 +63,14 @@ def study(tmp_path, monkeypatch):
 
 
 def test_corpus_statistics_counts_every_stage(study):
-    found = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))
-    part = found["parts"]["wikipedia"]
+    result = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))
+    part = result["parts"]["wikipedia"]
     assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
     assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
-    assert found["unknown_templates"] == [["odd", 3], ["a", 1]]
+    assert result["unknown_templates"] == [["odd", 3], ["a", 1]]
     assert part["train"]["sentences"] == 6 * part["train"]["documents"]
-    assert found["vocabulary"]["entries"] > 90
-    short = found["examples"]["phase1"]
+    assert result["vocabulary"]["entries"] > 90
+    short = result["examples"]["phase1"]
     assert short["pairs"] == "nsp" and short["length"] == 64
     assert short["train"]["examples"] == len(np.load("data/examples/phase1/train.npy"))
     assert 0.3 < short["train"]["random_next"] < 0.8 and 0.3 < short["train"]["fill"] <= 1
@@ -83,19 +83,16 @@ def test_corpus_statistics_overlap_finds_passages_of_tasks(study):
     assert overlap["validation documents"]["found"] == 0  # no sentence_of stands in two documents
     assert (overlap["squad1/dev-v1.1.json"]["texts"], overlap["squad1/dev-v1.1.json"]["found"]) == (2, 1)
     assert overlap["qnli/dev.tsv"]["share"] == 1.0
-
-
-def test_corpus_statistics_tasks_without_passages_have_no_overlap(study):
     assert list(corpus_statistics(CORPUS.sources, ("cola",))["overlap"]) == ["validation documents"]
 
 
 def test_describe_counts_tokens_lengths_and_random_pairs():
-    rows = np.zeros(4, SAMPLE_INDEX)
-    rows["a_length"], rows["b_length"], rows["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
-    found = describe(rows, 128, 3)
-    assert (found["examples"], found["tokens"], found["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
-    assert found["fill"] == round(178 / 512, 4)
-    classes = dict(zip(found["lengths"]["up_to"], found["lengths"]["examples"], strict=True))
+    index = np.zeros(4, SAMPLE_INDEX)
+    index["a_length"], index["b_length"], index["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
+    result = describe(index, 128, 3)
+    assert (result["examples"], result["tokens"], result["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
+    assert result["fill"] == round(178 / 512, 4)
+    classes = dict(zip(result["lengths"]["up_to"], result["lengths"]["examples"], strict=True))
     assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1
 
 
@@ -122,12 +119,12 @@ def test_sample_passages_are_lines_from_every_source(tmp_path):
     assert len(passages) == 5 and {passage["part"] for passage in passages} == {"books", "wikipedia"}
     for passage in passages:
         assert passage["text"].removesuffix(" …") in texts[passage["id"]]
-        assert len(passage["text"].removesuffix(" …").split()) == passage["words"] <= MOST
+        assert len(passage["text"].removesuffix(" …").split()) == passage["words"] <= MAX_PASSAGE_WORDS
     assert sample_passages(folders, 1) == passages
     assert sample_passages(folders, 2) != passages
 
 
 def test_passage_long_line_is_truncated():
     long = module._passage(Document("a", "", "\n".join(["word " * 300] * 3)))
-    assert long["words"] == MOST and long["text"].endswith(" …")
+    assert long["words"] == MAX_PASSAGE_WORDS and long["text"].endswith(" …")
     assert module._passage(Document("b", "", "Two lines.\nOf text.")) == {"text": "Two lines. Of text.", "words": 4}

@@ -117,7 +117,7 @@ def test_split_sentences_long_text_same_when_split_in_parts(monkeypatch: pytest.
         seen.append(len(stretch))
         return list(sentencex.segment(language, stretch))
 
-    monkeypatch.setattr(sentences, "LONGEST", 500)
+    monkeypatch.setattr(sentences, "MAX_SEGMENT_LENGTH", 500)
     monkeypatch.setattr(sentences, "segment", watched)
     assert split_sentences(text, "en") == at_once
     assert max(seen) <= 500 and sum(seen) < 3 * len(text)  # the square of a stretch, not of the text

@@ -12,7 +12,7 @@ import pytest
 from pipeline_src.common.files import read_json
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
-from pipeline_src.corpus.evaluation_texts import read_texts
+from pipeline_src.corpus.contamination import read_texts
 from pipeline_src.download import download_tasks
 from pipeline_src.evaluation.evaluate import run
 from pipeline_src.report.columns import TERMINAL, score_rows, text_table

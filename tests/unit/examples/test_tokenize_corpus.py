@@ -9,6 +9,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.config.pretrain import Masking
+from pipeline_src.corpus.contamination import write_texts
 from pipeline_src.corpus.documents import (
     Document,
     in_validation_split,
@@ -18,7 +19,6 @@ from pipeline_src.corpus.documents import (
     write_shard,
 )
 from pipeline_src.corpus.dropped import read_dropped
-from pipeline_src.corpus.evaluation_texts import write_texts
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.examples.tokenize_corpus import run

@@ -18,8 +18,6 @@ from pipeline_src.corpus.books import clean_books as stage
 from pipeline_src.corpus.books.readers import is_sentence_list
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.corpus.dropped import read_dropped
-from pipeline_src.download.catalogue import SourceFile
-from pipeline_src.download.fetch import _own_files
 from tests.unit.corpus.books.samples import GUTENBERG, PLAY
 
 
@@ -262,7 +260,7 @@ def test_clean_books_parquet_missing_or_repeated_column_is_rejected(books: Path)
 
 
 def test_clean_books_near_duplicates_are_dropped(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "SHARD", 20_000)
+    monkeypatch.setattr(stage, "SHARD_CHARACTERS", 20_000)
     words = {name: [f"{name}{n * 7919 % 1009}" for n in range(3000)] for name in "abc"}
     for name in "abc":
         (books / f"{name}.txt").write_text(" ".join(words[name]) + ".")
@@ -311,9 +309,6 @@ def test_clean_books_unreadable_folder_is_rejected(books: Path, monkeypatch: pyt
     monkeypatch.setattr("os.listdir", list_or_refuse)
     with pytest.raises(PipelineError, match=r"a folder cannot be read: .*closed[\s\S]*Permission denied"):
         run()
-    source = SourceFile(path=".", url=f"file:{books}/**/*")
-    with pytest.raises(PipelineError, match="a folder cannot be read"):
-        _own_files("own-books", source)
 
 
 def test_clean_books_kind_text_keeps_lines_and_documents(books: Path) -> None:

@@ -135,4 +135,4 @@ def test_decode_blocks_wrong_byte_is_rejected_with_offset(tmp_path: Path) -> Non
     path.write_bytes("äöü ".encode() * 7 + b"\0 and more")
     with pytest.raises(PipelineError, match=r"byte 49 is NUL"):
         list(decode_blocks(path, "utf-8", None, 10))
-    assert find_encoding("ä".encode()[:1], path, None, whole=False) == "utf-8"
+    assert find_encoding("ä".encode()[:1], path, None, complete=False) == "utf-8"

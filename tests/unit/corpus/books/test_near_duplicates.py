@@ -36,7 +36,7 @@ def test_shingle_signature_estimates_jaccard_similarity(share: float) -> None:
         words = text(book)
         one, other = shingle(words), shingle(replace_words(words, share))
         assert one is not None and other is not None
-        errors.append(np.mean(one.lowest == other.lowest) - similarity(words, replace_words(words, share)))
+        errors.append(np.mean(one.minhash == other.minhash) - similarity(words, replace_words(words, share)))
     assert abs(np.mean(errors)) < 0.03 and max(map(abs, errors)) < 0.15  # standard error 0.044 at the most
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_src.corpus.wikipedia.formulas import LONGEST, formula_text
+from pipeline_src.corpus.wikipedia.formulas import MAX_LENGTH, formula_text
 from pipeline_src.corpus.wikipedia.markers import MARKS, PLACEHOLDER
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
@@ -48,8 +48,8 @@ def test_formula_text_formula_on_one_line_is_shown(formula: str, text: str) -> N
     "formula",
     [
         "", " ", "{", "}", "{}}", "x^", "_", r"\frac", r"\frac{a}", r"\frac{a}{}", r"\sqrt", r"\bar{ab}", r"\odd",
-        r"\begin{cases} a & b \\ c \end{cases}", r"{n \choose k}", r"a & b", "a" * (LONGEST + 1), "{" * 50 + "}" * 50,
-        "x\ue000", r"\unknown{x}", "\\",
+        r"\begin{cases} a & b \\ c \end{cases}", r"{n \choose k}", r"a & b", "a" * (MAX_LENGTH + 1),
+        "{" * 50 + "}" * 50, "x\ue000", r"\unknown{x}", "\\",
     ],
 )  # fmt: skip
 def test_formula_text_other_formula_is_a_placeholder(formula: str) -> None:
@@ -64,7 +64,7 @@ def test_formula_text_other_formula_is_a_placeholder(formula: str) -> None:
 )
 def test_formula_text_any_formula_leaves_no_markup(parts: list[str]) -> None:
     text = formula_text("".join(parts))
-    assert text == PLACEHOLDER or (text.strip() == text and not MARKS.search(text) and len(text) <= LONGEST)
+    assert text == PLACEHOLDER or (text.strip() == text and not MARKS.search(text) and len(text) <= MAX_LENGTH)
     assert not any(mark in text for mark in ("{", "}", "[", "]", "|", "''"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_src.corpus.wikipedia.dangling_sentences import lacks_only_its_stop, says_something
+from pipeline_src.corpus.wikipedia.prose import lacks_only_its_stop, says_something
 
 
 @pytest.mark.parametrize(
