@@ -1,6 +1,6 @@
 """Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
 
-Each architecture has one :class:`StateDictAdapter`: BERT's is here, the others are in their files in ``models/``. The
+Each architecture has one ``StateDictAdapter``: BERT's is here, the others are in their files in ``models/``. The
 project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
 """
 

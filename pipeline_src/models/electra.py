@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline_src.common.registry import ArchitectureSpec
 from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter
-from pipeline_src.models.bert import INITIAL_STD, Architecture, Pooler
+from pipeline_src.models.bert import INITIAL_STD, Architecture, GeluPooler
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 
 SPEC = ArchitectureSpec(
@@ -41,10 +40,7 @@ ELECTRA = StateDictAdapter(
         "token": "ElectraForTokenClassification",
     },
     output_layers=BERT.output_layers,
-    fixed={
-        **BERT.fixed,
-        **{"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)},
-    },
+    fixed={**BERT.fixed, **{"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)}},
     from_hf=(
         (r"^electra\.", "bert."),
         (r"^generator_predictions\.", "cls.predictions.transform."),
@@ -94,18 +90,11 @@ class ElectraEncoder(FactorizedEncoder):
             self.embeddings_project = nn.Identity()
 
 
-class ElectraPooler(Pooler):
-    """Dense layer with GELU in transformers' task heads; pretraining does not train it, and the original has none."""
-
-    def forward(self, token: Tensor) -> Tensor:
-        return F.gelu(self.dense(token))
-
-
 class Electra(FactorizedBert):
     """ELECTRA's encoder."""
 
     Encoder = ElectraEncoder
-    Pooler = ElectraPooler
+    Pooler = GeluPooler
 
 
 ARCHITECTURE = Architecture(config=ElectraConfig, encoder=Electra)

@@ -210,7 +210,7 @@ def save_model(
 
 
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
-    """Write ``config.json`` and ``model.safetensors``; arguments as in :func:`save_model`."""
+    """Write ``config.json`` and ``model.safetensors``; arguments as in ``save_model``."""
     names = config.names
     values = {
         "pad_token_id": 0,
@@ -296,7 +296,7 @@ def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "
     """Load weights from a model folder of any class; extra tensors in the folder are ignored.
 
     Args:
-        model: a model with heads, or a :class:`bert.Bert`, whose parameters are then named ``bert....``.
+        model: a model with heads, or a ``bert.Bert``, whose parameters are then named ``bert....``.
         folder: the model folder.
         only: load only parameters whose names start with this.
     """
@@ -310,7 +310,7 @@ def filled(
     where: object,
     only: str | tuple[str, ...] = "",
 ) -> Model:
-    """Build a model with ``make(config)`` and fill it with ``tensors``; errors as in :func:`load_weights`.
+    """Build a model with ``make(config)`` and fill it with ``tensors``; errors as in ``load_weights``.
 
     Shapes are checked before any memory is allocated, since a wrong config could ask for any amount.
     """
@@ -323,7 +323,7 @@ def filled(
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
-    """Copy tensors, by our names, into a model or encoder; errors as in :func:`load_weights`."""
+    """Copy tensors, by our names, into a model or encoder; errors as in ``load_weights``."""
     with torch.no_grad():
         for name, parameter in _stored_parameters(model, only):
             parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))

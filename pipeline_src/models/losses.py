@@ -36,13 +36,13 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
 def sampled_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return :func:`linear_cross_entropy` and a token sampled from each row's distribution, int64 [P].
+    """Return ``linear_cross_entropy`` and a token sampled from each row's distribution, int64 [P].
 
     A token is sampled by inverting the cumulative distribution, with one random number per row instead of the Gumbel
     noise per logit of ELECTRA (Clark et al. 2020); the distribution is the same. Samples have no gradient.
 
     Args:
-        hidden, weight, bias, labels: as in :func:`linear_cross_entropy`.
+        hidden, weight, bias, labels: as in ``linear_cross_entropy``.
         uniform: random numbers in [0, 1), float32 [P].
     """
     if hidden.device.type == "cpu":

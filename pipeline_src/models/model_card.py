@@ -67,7 +67,7 @@ def pretrained_card(
         config, parameters: of the encoder; the number of its parameters.
         learns: the objective ("masked words and next sentences").
         huggingface_class: the transformers class that loads it.
-        sources, mix: results of :func:`read_sources` and :func:`read_mix`.
+        sources, mix: results of ``read_sources`` and ``read_mix``.
         training: training parameters by name, nested.
         figures: losses and accuracies by text ("validation text").
         cost: amounts by name ("tokens", "FLOP").

@@ -49,9 +49,9 @@ def layer_differences(
     Padding is excluded; the original averages over it. The teacher gets no gradient.
 
     Args:
-        student, teacher: encoders accepted by :func:`imitated_every`.
+        student, teacher: encoders accepted by ``imitated_every``.
         fit: projects the student's hidden states to the teacher's width.
-        ids, token_type_ids, layout: as in :meth:`Bert.hidden_states`.
+        ids, token_type_ids, layout: as in ``Bert.hidden_states``.
     """
     every = imitated_every(student.config, teacher.config)
     with torch.no_grad():

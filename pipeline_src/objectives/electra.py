@@ -195,7 +195,7 @@ def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
 class ReplaceMLM(BertForMaskedLM):
     """Predict the original tokens with the MLM head, at positions with a generator's samples (section 3.4).
 
-    For its attributes see :class:`Discriminator`.
+    For its attributes see ``Discriminator``.
     """
 
     term: ClassVar[str] = "words"

@@ -34,7 +34,7 @@ def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
 
 
 def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
-    """Split into as many microbatches as :func:`split_greedy`, the largest of them as small as possible.
+    """Split into as many microbatches as ``split_greedy``, the largest of them as small as possible.
 
     A small microbatch costs a GPU nearly as much time as a full one. Nothing is split if ``max_tokens`` is None.
     """

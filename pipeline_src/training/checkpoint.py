@@ -111,7 +111,7 @@ def stored_tensors(
 
 
 def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Return a module's ``state_dict``; DTensors are gathered as by :func:`stored_tensors`."""
+    """Return a module's ``state_dict``; DTensors are gathered as by ``stored_tensors``."""
     tensors = {}
     for name, tensor in module.state_dict().items():
         gathered = full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
@@ -123,7 +123,7 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
 def restore_tensors(
     path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
 ) -> None:
-    """Load the tensors of :func:`stored_tensors` and set the optimizer's number of steps."""
+    """Load the tensors of ``stored_tensors`` and set the optimizer's number of steps."""
     try:
         with safe_open(path, "pt") as stored, torch.no_grad():
             names = set(stored.keys())
@@ -141,7 +141,7 @@ def restore_tensors(
 
 
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
-    """Write the moments, from :func:`stored_tensors`, and the number of steps to ``folder``, for the next phase.
+    """Write the moments, from ``stored_tensors``, and the number of steps to ``folder``, for the next phase.
 
     ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
     """
@@ -234,11 +234,11 @@ class Checkpointer(Callback):
     Args:
         phase: ``ROOT/<phase>`` holds the checkpoints of all identities.
         identity: parameters, data and code that determine the result; JSON values, nested by key.
-        machine: see :func:`environment`; a difference is logged, not refused.
+        machine: see ``environment``; a difference is logged, not refused.
         distributed: the processes that train. All of them save and restore; the main one writes.
         every, last: numbers of steps; None never saves for their sake.
         best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is not removed.
-        keep_best: :meth:`finish` moves the best checkpoint to ``ROOT/<phase>/best``.
+        keep_best: ``finish`` moves the best checkpoint to ``ROOT/<phase>/best``.
 
     Attributes:
         requests: for the trainer.
@@ -316,7 +316,7 @@ class Checkpointer(Callback):
         return self._found is not None
 
     def restore(self, trainer: Trainer[Any]) -> None:
-        """Load weights, moments and the trainer's state from the checkpoint that :meth:`find` has found."""
+        """Load weights, moments and the trainer's state from the checkpoint that ``find`` has found."""
         assert self._found is not None
         step, content = self._found
         path, parameters = self._path(step), trainer.objective.checkpoint_parameters()

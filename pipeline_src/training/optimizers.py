@@ -44,7 +44,7 @@ class Muon(Optimizer):
     thirds of the time, and on a CPU in float32 instead of bfloat16.
 
     On CUDA the matrices of a shape, their gradients and their momentum lie in one tensor each from the start (see
-    :class:`Stack`), so that a step takes as many kernels for a hundred matrices as for one. Sharded ones do not.
+    ``Stack``), so that a step takes as many kernels for a hundred matrices as for one. Sharded ones do not.
 
     Args:
         groups: parameter groups, at most one of them with ``matrices: True``.
@@ -442,7 +442,7 @@ def make_optimizer(
     learning rate: with ``muon`` the blocks' matrices may have another one, and a weight decay of their own.
 
     The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
-    :func:`set_learning_rate`, and Muon moves its matrices to other memory.
+    ``set_learning_rate``, and Muon moves its matrices to other memory.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []

@@ -85,7 +85,7 @@ def cpu_slowdown(precision: torch.dtype) -> float:
 
 
 def datasheet_tflops(name: str) -> float | None:
-    """Return the entry of :data:`DATASHEET_TFLOPS` for a GPU's name, or None if it is not listed."""
+    """Return the entry of ``DATASHEET_TFLOPS`` for a GPU's name, or None if it is not listed."""
     if any(other in name for other in OTHER_GPUS):
         return None
     matches = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
@@ -113,7 +113,7 @@ def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float
 
 
 class CountsFlops(Protocol):
-    """Counts the FLOPs of its own training, as :class:`pipeline_src.models.bert.BertConfig` does."""
+    """Counts the FLOPs of its own training, as ``BertConfig`` does."""
 
     def training_flops(self, work: Workload) -> int: ...  # noqa: D102
 
@@ -171,7 +171,7 @@ class ComputeTracker:
         sizes: counts the FLOPs of the training.
         device: of this process; its peak in ``precision`` counts ``processes`` times.
         tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
-        processes: number of processes that train together; :meth:`add` takes counts over all of them.
+        processes: number of processes that train together; ``add`` takes counts over all of them.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ComputeTracker:
         self._compilations = compilations()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state` of a checkpoint."""
+        """Continue from ``state`` of a checkpoint."""
         self._compute = self._shown = Compute.from_dict(state)
 
     def add(self, work: Workload) -> None:

@@ -119,7 +119,7 @@ class Requests(NamedTuple):
 
 
 class Stepper(Protocol):
-    """Takes the two parts of a step; see :meth:`Trainer.backward` and :meth:`Trainer.update`."""
+    """Takes the two parts of a step; see ``Trainer.backward`` and ``Trainer.update``."""
 
     def backward(
         self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool
@@ -172,7 +172,7 @@ class Trainer(Generic[B]):
 
     Attributes:
         metrics: of the validation set, if a callback measured it after this step; else empty.
-        stepper: takes the place of this trainer's :meth:`backward` and :meth:`update`; None for themselves.
+        stepper: takes the place of this trainer's ``backward`` and ``update``; None for themselves.
         dropout_seed: seed of the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
     """
@@ -383,7 +383,7 @@ class CurveLogger(Callback):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in :mod:`.optimizers`."""
+    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in ``.optimizers``."""
 
     learning_rate: float  # peak of the schedule
     total_steps: int
@@ -401,7 +401,7 @@ class OptimizerConfig:
 def make_trainer(
     objective: Objective[B], config: OptimizerConfig, distributed: Distributed, **options: Any
 ) -> Trainer[B]:
-    """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of :class:`Trainer`."""
+    """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of ``Trainer``."""
     optimizer = make_optimizer(
         objective, config.learning_rate, config.weight_decay, config.optimizer, config.betas, config.epsilon,
         config.muon_learning_rate, config.muon_weight_decay,

@@ -26,7 +26,7 @@ LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 @pytest.fixture(autouse=True)
 def group_small_batches(monkeypatch):
     """As little as there is in these inputs is not too little for `grouped`."""
-    monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
+    monkeypatch.setattr("pipeline_src.models.attention.MIN_GROUP_PROBS", 0)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_length_grouped_small_batch_is_padded(monkeypatch):
     called = []
     monkeypatch.setattr("pipeline_src.models.attention.padded", lambda inputs: called.append(inputs) or inputs.query)
     for least, expected in ((153, 0), (154, 1)):
-        monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
+        monkeypatch.setattr("pipeline_src.models.attention.MIN_GROUP_PROBS", least)
         BACK_ENDS["length_grouped"](AttentionInputs(*parts, layout, layout))
         assert len(called) == expected
 

@@ -17,7 +17,7 @@ from pipeline_src.config.study import check_study
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.models.attention import QueryRows
 from pipeline_src.models.bert import BertForPretraining, load_architecture
-from pipeline_src.models.deberta import DebertaModel
+from pipeline_src.models.deberta import Deberta
 from pipeline_src.models.flops import Workload
 from pipeline_src.tools.preset import preset_text
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
@@ -66,7 +66,7 @@ def test_training_flops_equal_torch_flop_counter(name):
     places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
     rows = QueryRows.of(places, starts * asked)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows, decoded=True)
+        hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, query_rows=rows, decoded=True)
         model.cls["predictions"](hidden).sum().backward()
     read = len(places)
     work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
@@ -78,7 +78,7 @@ def test_training_flops_equal_torch_flop_counter(name):
 
 def extra_flops_of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
     """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
-    if not isinstance(model.bert, DebertaModel):
+    if not isinstance(model.bert, Deberta):
         return 0
     layers, width, distances = model.bert.config.num_hidden_layers, model.bert.config.hidden_size, 2 * length - 1
     projected = 12 * width**2 * distances * (layers + 1)  # the last block runs twice

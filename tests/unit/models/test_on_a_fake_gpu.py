@@ -47,7 +47,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
     registry[cuda] = registry[cuda] or registry[meta]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *of, **what: True)
-    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
+    monkeypatch.setattr(attention, "can_flash", lambda device, head_size: True)
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         yield mode
 

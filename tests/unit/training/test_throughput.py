@@ -77,7 +77,7 @@ def test_training_flops_query_rows_equal_those_that_torch_counts():
     places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
     rows = QueryRows.of(places, starts * asked)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        hidden, pooled = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows)
+        hidden, pooled = model.bert(ids, torch.zeros_like(ids), starts * length, query_rows=rows)
         (model.cls["predictions"](hidden).sum() + model.cls["seq_relationship"](pooled).sum()).backward()
     pooler = 6 * (TINY.hidden_size**2 + 2 * TINY.hidden_size) * sequences
     read = len(places)
