@@ -21,10 +21,7 @@ TWO_LAYERS_LOADED: Rules = (
     (r"^classifier\.dense\.", "bert.pooler.dense."),
     (r"^classifier\.out_proj\.", "classifier."),
 )
-TWO_LAYERS_SAVED: Rules = (
-    (r"^classifier\.", "classifier.out_proj."),
-    (r"^bert\.pooler\.dense\.", "classifier.dense."),
-)
+TWO_LAYERS_SAVED: Rules = ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
 
 PIPELINES = {  # use of a model -> Hugging Face's pipeline tag
     "pretraining": "fill-mask",

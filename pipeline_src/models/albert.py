@@ -25,8 +25,8 @@ SPEC = ArchitectureSpec(
 )
 
 
-THEIRS = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
-OURS = "bert.encoder.layer.0."
+HF_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
+BLOCK = "bert.encoder.layer.0."
 PARTS = {  # parameters of the block, ours -> theirs
     "attention.self.": "attention.",
     "attention.output.": "attention.",
@@ -57,9 +57,9 @@ ALBERT = StateDictAdapter(
     },
     from_hf=(
         (r"^(embeddings|encoder|pooler)\.", r"albert.\1."),
-        (f"^{THEIRS}attention\\.(query|key|value)\\.", rf"{OURS}attention.self.\1."),
-        (f"^{THEIRS}attention\\.", f"{OURS}attention.output."),
-        *((f"^{THEIRS}{re.escape(theirs)}", f"{OURS}{ours}") for ours, theirs in PARTS.items()),
+        (f"^{HF_BLOCK}attention\\.(query|key|value)\\.", rf"{BLOCK}attention.self.\1."),
+        (f"^{HF_BLOCK}attention\\.", f"{BLOCK}attention.output."),
+        *((f"^{HF_BLOCK}{re.escape(hf_part)}", f"{BLOCK}{part}") for part, hf_part in PARTS.items()),
         (r"^albert\.encoder\.embedding_hidden_mapping_in\.", "bert.encoder.embeddings_project."),
         (r"^albert\.pooler\.", "bert.pooler.dense."),
         (r"^albert\.", "bert."),
@@ -69,7 +69,7 @@ ALBERT = StateDictAdapter(
         (r"^sop_classifier\.classifier\.", "cls.seq_relationship."),
     ),
     to_hf=(
-        *((f"^{OURS}{ours}", f"{THEIRS}{theirs}") for ours, theirs in PARTS.items()),
+        *((f"^{BLOCK}{part}", f"{HF_BLOCK}{hf_part}") for part, hf_part in PARTS.items()),
         (r"^bert\.encoder\.embeddings_project\.", "albert.encoder.embedding_hidden_mapping_in."),
         (r"^bert\.pooler\.dense\.", "albert.pooler."),
         (r"^bert\.", "albert."),

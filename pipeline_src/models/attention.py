@@ -300,6 +300,10 @@ def padded(inputs: AttentionInputs) -> Tensor:
 
 
 def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Run an attention function of a dataclass in float32, even under CPU autocast; returns the query's dtype."""
+    # oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per
+    # step, and compiling takes longer than running them.
+
     @wraps(compute)
     def run(inputs: Any, *more: Any) -> Tensor:
         parts = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
@@ -323,9 +327,8 @@ def grouped(inputs: AttentionInputs) -> Tensor:
     layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
     _, heads, size = inputs.query.shape
     groups = layout.groups(queries, MAX_GROUP_PROBS // heads)
-    if heads * sum(count * num_queries * length for count, num_queries, length in groups) < MIN_GROUP_PROBS * len(
-        groups
-    ):
+    num_probs = heads * sum(count * num_queries * length for count, num_queries, length in groups)
+    if num_probs < MIN_GROUP_PROBS * len(groups):
         return padded(inputs)
     query_counts, token_counts = ([group[0] * group[part] for group in groups] for part in (1, 2))
     split = (inputs.query.split(query_counts), inputs.key.split(token_counts), inputs.value.split(token_counts))

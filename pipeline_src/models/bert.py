@@ -467,8 +467,8 @@ class Bert(nn.Module):
             ids, token_type_ids: int64 [T].
             cu_seqlens: start of each sequence, then T, int64 [B + 1].
             max_seqlen: length of the longest sequence, if known; see ``PackedBatch.of``.
-            query_rows: compute the last layer for these rows only, which must include the first token of each sequence; None
-                computes all. Not supported with a causal mask.
+            query_rows: compute the last layer for these rows only, which must include the first token of each sequence;
+                None computes all. Not supported with a causal mask.
             decoded: return the MLM head's input, see ``decode``.
 
         Returns:

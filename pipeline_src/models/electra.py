@@ -15,9 +15,7 @@ from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVE
 from pipeline_src.models.bert import INITIAL_STD, Architecture, GeluPooler
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 
-SPEC = ArchitectureSpec(
-    factorized_embeddings=True,  # a narrower generator can share them
-)
+SPEC = ArchitectureSpec(factorized_embeddings=True)  # a narrower generator can share them
 
 
 ELECTRA = StateDictAdapter(

@@ -86,10 +86,10 @@ def cpu_slowdown(precision: torch.dtype) -> float:
 
 def datasheet_tflops(name: str) -> float | None:
     """Return the entry of ``DATASHEET_TFLOPS`` for a GPU's name, or None if it is not listed."""
-    if any(other in name for other in OTHER_GPUS):
+    if any(variant in name for variant in OTHER_GPUS):
         return None
-    matches = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
-    return DATASHEET_TFLOPS[max(matches, key=len)] if matches else None
+    keys = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
+    return DATASHEET_TFLOPS[max(keys, key=len)] if keys else None
 
 
 def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float:
@@ -151,12 +151,10 @@ class Compute:
 
     @property
     def steady_tokens(self) -> int:
-        """Real tokens of these steps, without padding."""
         return self.work.tokens - self.compile_work.tokens
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Compute:
-        """Return the inverse of ``asdict``."""
         work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
         return cls(**{**values, "work": work, "compile_work": compiled})
 
@@ -171,7 +169,6 @@ class ComputeTracker:
         sizes: counts the FLOPs of the training.
         device: of this process; its peak in ``precision`` counts ``processes`` times.
         tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
-        processes: number of processes that train together; ``add`` takes counts over all of them.
     """
 
     def __init__(
@@ -196,7 +193,6 @@ class ComputeTracker:
         self._compilations = compilations()
 
     def start(self) -> None:
-        """Start the clock."""
         self._last = self._step_began = self._clock()
         self._compilations = compilations()
 
@@ -277,7 +273,6 @@ class ComputeTracker:
         return asdict(self._tick())
 
     def _set_apart(self, seconds: float, work: Workload) -> None:
-        """Exclude the last step from the rates."""
         compute = self._tick()
         self._compute = replace(
             compute,
@@ -289,7 +284,6 @@ class ComputeTracker:
         )
 
     def _tick(self) -> Compute:
-        """Update times and memory."""
         now = self._clock()
         passed = now - self._last
         self._last = now

@@ -280,7 +280,6 @@ class Trainer(Generic[B]):
                 request.is_agreed = bool(request)
 
     def _all_reduce_workload(self, work: Workload) -> Workload:
-        """Sum a batch's workload over all processes; requests are exchanged in the same message."""
         numbers = self.distributed.all_reduce([*work, *(float(bool(request)) for request in self._requests)])
         for request, total in zip(self._requests, numbers[len(work) :], strict=True):
             request.is_agreed = total > 0

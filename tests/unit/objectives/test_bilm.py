@@ -50,12 +50,12 @@ def test_bilm_hidden_states_equal_torch_lstm_on_padded_sequences():
         onward = [new + old * number for new, old in zip(read, onward, strict=True)]  # the first adds nothing
         back = [new + old * number for new, old in zip(read_back, back, strict=True)]
     expected = torch.cat([torch.cat([a, b.flip(0)], 1) for a, b in zip(onward, back, strict=True)])
-    halves = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
+    halves = model.directions(tokens, torch.zeros_like(tokens), STARTS, 7)
     torch.testing.assert_close(torch.cat(list(halves), 1), expected, atol=1e-5, rtol=1e-5)
     expected.square().sum().backward()
     wanted = {name: parameter.grad.clone() for name, parameter in bert.named_parameters() if parameter.grad is not None}
     model.zero_grad()
-    torch.cat(list(model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)), 1).square().sum().backward()
+    torch.cat(list(model.directions(tokens, torch.zeros_like(tokens), STARTS, 7)), 1).square().sum().backward()
     assert len(wanted) == 1 + 2 * 2 * 5
     for name, parameter in bert.named_parameters():
         if name in wanted:
@@ -64,10 +64,10 @@ def test_bilm_hidden_states_equal_torch_lstm_on_padded_sequences():
 
 def test_bilm_directions_do_not_see_predicted_token():
     model, tokens = LanguageModels(CONFIG), ids()
-    onward, back = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
+    onward, back = model.directions(tokens, torch.zeros_like(tokens), STARTS, 7)
     changed = tokens.clone()
     changed[7] = (changed[7] + 1) % 30  # the fourth of the second sequence, 4 .. 10
-    now, now_back = model.halves(changed, torch.zeros_like(tokens), STARTS, 7)
+    now, now_back = model.directions(changed, torch.zeros_like(tokens), STARTS, 7)
     assert [i for i in range(20) if not torch.equal(onward[i], now[i])] == [7, 8, 9, 10]
     assert [i for i in range(20) if not torch.equal(back[i], now_back[i])] == [4, 5, 6, 7]
 
@@ -82,7 +82,7 @@ def test_bilm_loss_is_mean_of_both_directions():
         labels=tokens[predicted + 1], workload=Workload(predictions=16),
     )  # fmt: skip
     terms, counts = objective(batch), objective.loss_counts(batch.workload)
-    onward, back = objective.model.halves(tokens, batch.segments, STARTS, 7)
+    onward, back = objective.model.directions(tokens, batch.segments, STARTS, 7)
     decoder = objective.model.cls["predictions"]["decoder"]
     expected = sum(
         F.cross_entropy(decoder(onward[place]), tokens[place + 1])

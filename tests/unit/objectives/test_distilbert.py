@@ -19,8 +19,8 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import DistilBertParams, PretrainParams, Steps
 from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise, load_architecture
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.losses import LazyLogits, distillation_loss, spread_layers
-from pipeline_src.objectives.distilbert import DistilBertObjective
+from pipeline_src.models.losses import LazyLogits, distillation_loss
+from pipeline_src.objectives.distilbert import DistilBertObjective, spread_layers
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.pretrain import checkpoint_identity

@@ -128,12 +128,12 @@ def test_electra_gradient_clip_groups_of_separate_embeddings_are_separate():
 def test_electra_fill_replaces_predicted_tokens_and_correct_sample_is_original(batch):
     objective = build()
     _, text = objective.fill(batch)
-    scores, replaced = objective.model.logits(text), text.seen != text.labels
+    scores, replaced = objective.model.logits(text), text.inputs != text.labels
     assert len(scores) == len(replaced) == 11 and replaced.nonzero().flatten().tolist() == [1, 2, 7]
     with torch.no_grad():  # a generator that always says 21
         objective.generator.cls["predictions"].decoder.bias[21] = 1e4
     words, text = objective.fill(batch)
-    assert (text.seen != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
+    assert (text.inputs != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
 
 
 def test_generator_config_scales_discriminator():

@@ -273,7 +273,7 @@ def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
     path = folder / "step-00000005" / "state.json"
     state = checkpoint._read_state(path.parent)
     state["machine"]["torch"] = "2.0"
-    write_json(path, state | {checkpoint.OWN_SUM: checkpoint._own_sum(state)})
+    write_json(path, state | {checkpoint.STATE_CHECKSUM: checkpoint._json_checksum(state)})
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
     assert "last bits may differ by rounding: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
