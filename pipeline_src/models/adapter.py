@@ -43,6 +43,20 @@ ACTIVATIONS = {  # transformers' names -> ours
 SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}  # ours -> transformers'
 
 
+OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"}
+
+
+def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
+    """Return use of a model -> transformers' class, named by the default suffix unless ``suffixes`` has another."""
+    defaults = {
+        **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
+        **dict.fromkeys(("next_sentence", "encoder"), "Model"),
+        **{"sequence": "ForSequenceClassification", "choice": "ForMultipleChoice"},
+        **{"span": "ForQuestionAnswering", "token": "ForTokenClassification"},
+    }
+    return {use: f"{prefix}{suffix}" for use, suffix in (defaults | suffixes).items()}
+
+
 @dataclass(frozen=True)
 class StateDictAdapter:
     """Names of an architecture's parameters, config keys and classes in Hugging Face's and Google's checkpoints.
@@ -69,7 +83,7 @@ class StateDictAdapter:
     title: str
     paper: str
     classes: Mapping[str, str]
-    output_layers: Mapping[str, str]
+    output_layers: Mapping[str, str] = field(default_factory=lambda: OUTPUT_LAYERS)
     keys: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     absent: Mapping[str, object] = field(default_factory=dict)
@@ -105,18 +119,9 @@ BERT = StateDictAdapter(
     paper=(
         "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
     ),
-    classes={
-        "pretraining": "BertForPreTraining",
-        "masked_lm": "BertForMaskedLM",
-        "next_sentence": "BertForNextSentencePrediction",
-        "causal_lm": "BertLMHeadModel",
-        "encoder": "BertModel",
-        "sequence": "BertForSequenceClassification",
-        "choice": "BertForMultipleChoice",
-        "span": "BertForQuestionAnswering",
-        "token": "BertForTokenClassification",
-    },
-    output_layers={"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"},
+    classes=huggingface_classes(
+        "Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction", causal_lm="LMHeadModel"
+    ),
     fixed={"position_embedding_type": ("absolute", None), "add_cross_attention": (False,)},
     from_hf=(
         (r"\.gamma$", ".weight"),  # LayerNorm's parameters in the first PyTorch releases

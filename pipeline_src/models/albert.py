@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import nn
 
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.models.bert import Architecture
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 from pipeline_src.models.flops import Workload, training_flops
@@ -39,17 +39,7 @@ ALBERT = StateDictAdapter(
     model_type="albert",
     title="ALBERT",
     paper="Lan et al. 2020, [ALBERT: A Lite BERT](https://arxiv.org/abs/1909.11942)",
-    classes={
-        "pretraining": "AlbertForPreTraining",
-        "masked_lm": "AlbertForMaskedLM",
-        "next_sentence": "AlbertModel",
-        "encoder": "AlbertModel",
-        "sequence": "AlbertForSequenceClassification",
-        "choice": "AlbertForMultipleChoice",
-        "span": "AlbertForQuestionAnswering",
-        "token": "AlbertForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
+    classes=huggingface_classes("Albert", pretraining="ForPreTraining"),
     absent={"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     fixed={
         **{"num_hidden_groups": (1,), "inner_group_num": (1,)},

@@ -80,7 +80,6 @@ BILSTM = StateDictAdapter(
     title="Bidirectional LSTM",
     paper="Peters et al. 2018, [Deep contextualized word representations](https://arxiv.org/abs/1802.05365)",
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # transformers has no BiLSTM
-    output_layers=BERT.output_layers,
     from_hf=((r"^bilstm\.", "bert."),),
     to_hf=((r"^bert\.", "bilstm."),),
 )

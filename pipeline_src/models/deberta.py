@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pipeline_src.common.names import shown
 from pipeline_src.common.registry import ArchitectureSpec
 from pipeline_src.config.model import ModelParams
-from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.adapter import BERT, StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import (
     MAX_GROUP_PROBS,
     Dropout,
@@ -250,17 +250,7 @@ class DebertaConfig(BertConfig):
             model_type="deberta",
             title="DeBERTa",
             paper="He et al. 2021, [DeBERTa](https://arxiv.org/abs/2006.03654)",
-            classes={
-                "pretraining": "DebertaForMaskedLM",
-                "masked_lm": "DebertaForMaskedLM",
-                "next_sentence": "DebertaModel",
-                "encoder": "DebertaModel",
-                "sequence": "DebertaForSequenceClassification",
-                "choice": "DebertaModel",  # transformers has none for choices
-                "span": "DebertaForQuestionAnswering",
-                "token": "DebertaForTokenClassification",
-            },
-            output_layers=BERT.output_layers,
+            classes=huggingface_classes("Deberta", choice="Model"),  # transformers has none for choices
         )
     )
     initializer_cutoff_factor: ClassVar[float | None] = None  # DeBERTa's nnmodule.py

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline_src.common.names import shown
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
 from pipeline_src.models.bert import Architecture, LayerNorm
 from pipeline_src.models.deberta import (
@@ -53,17 +53,7 @@ class DebertaV2Config(DebertaConfig):
             model_type="deberta-v2",
             title="DeBERTa-v2",
             paper="He et al. 2023, [DeBERTaV3](https://arxiv.org/abs/2111.09543)",
-            classes={
-                "pretraining": "DebertaV2ForMaskedLM",
-                "masked_lm": "DebertaV2ForMaskedLM",
-                "next_sentence": "DebertaV2Model",
-                "encoder": "DebertaV2Model",
-                "sequence": "DebertaV2ForSequenceClassification",
-                "choice": "DebertaV2ForMultipleChoice",
-                "span": "DebertaV2ForQuestionAnswering",
-                "token": "DebertaV2ForTokenClassification",
-            },
-            output_layers=BERT.output_layers,
+            classes=huggingface_classes("DebertaV2"),
             written={"share_att_key": True, "norm_rel_ebd": "layer_norm"},
             absent={"share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1},
             fixed={

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import Dropout
 from pipeline_src.models.bert import LAYER_NORM_EPS, Architecture, Bert, BertConfig, Block, Encoder, Pooler
 
@@ -35,17 +35,7 @@ DISTILBERT = StateDictAdapter(
     model_type="distilbert",
     title="DistilBERT",
     paper="Sanh et al. 2019, [DistilBERT, a distilled version of BERT](https://arxiv.org/abs/1910.01108)",
-    classes={
-        "pretraining": "DistilBertForMaskedLM",
-        "masked_lm": "DistilBertForMaskedLM",
-        "next_sentence": "DistilBertModel",
-        "encoder": "DistilBertModel",
-        "sequence": "DistilBertForSequenceClassification",
-        "choice": "DistilBertForMultipleChoice",
-        "span": "DistilBertForQuestionAnswering",
-        "token": "DistilBertForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
+    classes=huggingface_classes("DistilBert"),
     keys={
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",

@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import nn
 
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter
+from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter, huggingface_classes
 from pipeline_src.models.bert import INITIAL_STD, Architecture, GeluPooler
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 
@@ -25,19 +25,7 @@ ELECTRA = StateDictAdapter(
         "Clark et al. 2020, "
         "[ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators](https://arxiv.org/abs/2003.10555)"
     ),
-    classes={
-        "pretraining": "ElectraForMaskedLM",
-        "masked_lm": "ElectraForMaskedLM",
-        "replaced": "ElectraForPreTraining",
-        "next_sentence": "ElectraModel",
-        "causal_lm": "ElectraForCausalLM",
-        "encoder": "ElectraModel",
-        "sequence": "ElectraForSequenceClassification",
-        "choice": "ElectraForMultipleChoice",
-        "span": "ElectraForQuestionAnswering",
-        "token": "ElectraForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
+    classes=huggingface_classes("Electra", replaced="ForPreTraining", causal_lm="ForCausalLM"),
     fixed={**BERT.fixed, **{"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)}},
     from_hf=(
         (r"^electra\.", "bert."),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline_src.common.names import shown
 from pipeline_src.common.registry import ArchitectureSpec
 from pipeline_src.config.model import ModelParams
-from pipeline_src.models.adapter import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, StateDictAdapter
+from pipeline_src.models.adapter import ACTIVATIONS, SAVED_ACTIVATIONS, StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import (
     Dropout,
     PackedBatch,
@@ -104,17 +104,8 @@ MODERNBERT = StateDictAdapter(
     model_type="modernbert",
     title="ModernBERT",
     paper="Warner et al. 2024, [Smarter, Better, Faster, Longer](https://arxiv.org/abs/2412.13663)",
-    classes={
-        "pretraining": "ModernBertForMaskedLM",
-        "masked_lm": "ModernBertForMaskedLM",
-        "next_sentence": "ModernBertModel",
-        "encoder": "ModernBertModel",
-        "sequence": "ModernBertForSequenceClassification",
-        "choice": "ModernBertForMultipleChoice",
-        "span": "ModernBertForQuestionAnswering",
-        "token": "ModernBertForTokenClassification",
-    },
-    output_layers=dict.fromkeys(BERT.output_layers, "classifier"),
+    classes=huggingface_classes("ModernBert"),
+    output_layers=dict.fromkeys(TASKS, "classifier"),
     keys=dict(
         hidden_act="hidden_activation",
         layer_norm_eps="norm_eps",

@@ -35,7 +35,6 @@ WORD_VECTORS = StateDictAdapter(
     title="Word vectors",
     paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # transformers has none
-    output_layers=BERT.output_layers,
     from_hf=((r"^word_vectors\.", "bert."),),
     to_hf=((r"^bert\.", "word_vectors."),),
 )

@@ -120,7 +120,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
     @property
     def reads_all_tokens(self) -> bool:
-        """Whether a loss reads the last layer at every token."""
+        """True if a loss reads the last layer at every token."""
         return self.objective_params.loss_on == "all" or "cosine" in self.weights
 
     def training_flops(self, work: Workload) -> int:

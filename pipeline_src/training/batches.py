@@ -104,12 +104,9 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
     stream that computes, a copy would wait for every kernel queued before it, and the kernels after it for the copy
     (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
     """
-    if device.type == "cpu":
-        yield from prefetch(batches)
-        return
-    if device.type == "mps":
+    if device.type != "cuda":
         for batch in prefetch(batches):
-            yield [to_device(microbatch, device) for microbatch in batch]
+            yield batch if device.type == "cpu" else [to_device(microbatch, device) for microbatch in batch]
         return
     copying = torch.cuda.Stream(device)
 

@@ -257,7 +257,7 @@ class Checkpointer(Callback):
         self.machine, self.mixed = json.loads(json.dumps(machine)), False
         self.folder = self.phase / hash_values(self.identity)
         self._best: tuple[int, float] | None = None  # step and loss
-        self._found: tuple[int, dict[str, Any]] | None = None
+        self._resume_from: tuple[int, dict[str, Any]] | None = None
         self._in_use: IO[str] | None = None
 
     def due(self, step: int) -> bool:
@@ -299,17 +299,17 @@ class Checkpointer(Callback):
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
-        self._found = self._newest()
+        self._resume_from = self._newest()
         self._agree()
-        if self._found is None:
+        if self._resume_from is None:
             for description in self._other_trainings():
                 log.info("not used: %s", description)
-        return self._found is not None
+        return self._resume_from is not None
 
     def restore(self, trainer: Trainer[Any]) -> None:
         """Load weights, moments and the trainer's state from the checkpoint that ``find`` has found."""
-        assert self._found is not None
-        step, content = self._found
+        assert self._resume_from is not None
+        step, content = self._resume_from
         path, parameters = self._path(step), trainer.objective.checkpoint_parameters()
         restore_tensors(path / TENSORS, parameters, trainer.optimizer, KINDS, step, f"delete {path}")
         self.mixed = content["mixed"] or content["machine"] != self.machine
@@ -358,7 +358,7 @@ class Checkpointer(Callback):
 
     def _agree(self) -> None:
         """Fail on all processes if they would continue from different checkpoints or train different things."""
-        step, content = self._found or (0, {})
+        step, content = self._resume_from or (0, {})
         values = self.distributed.gather((self.folder.name, step, content.get("checksum")))
         for rank, value in enumerate(values):
             if value != values[0]:

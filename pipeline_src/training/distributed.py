@@ -350,7 +350,7 @@ def reshard(module: nn.Module) -> None:
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether this process holds only a part of the tensor."""
+    """Return whether this process holds only a part of the tensor."""
     return hasattr(tensor, "placements")
 
 
@@ -360,7 +360,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def distribute_like(tensor: Tensor, target: Tensor) -> Tensor:
-    """This process's part of a full tensor, sharded as ``target`` is; the tensor itself if that is no DTensor."""
+    """Shard a full tensor as ``target`` is and return this process's part; unchanged if ``target`` is no DTensor."""
     if not is_dtensor(target):
         return tensor
     from torch.distributed.tensor import distribute_tensor

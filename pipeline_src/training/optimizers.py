@@ -391,7 +391,7 @@ def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
 
 
 def _may_capture(groups: list[dict[str, Any]]) -> bool:
-    """Whether all parameters are on CUDA, none of them sharded: collectives are not captured."""
+    """Return whether all parameters are on CUDA and unsharded: collectives are not captured."""
     parameters = [parameter for group in groups for parameter in group["params"]]
     return bool(parameters) and all(parameter.is_cuda and not is_dtensor(parameter) for parameter in parameters)
 

@@ -153,11 +153,6 @@ class Compute:
     def steady_tokens(self) -> int:
         return self.work.tokens - self.compile_work.tokens
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Compute:
-        work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
-        return cls(**{**values, "work": work, "compile_work": compiled})
-
 
 class ComputeTracker:
     """Measures a phase of training, from its first step or a checkpoint.
@@ -186,11 +181,9 @@ class ComputeTracker:
         self.sizes, self.device, self.processes = sizes, device, processes
         self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
         self.peak = peak or peak_flops(device, precision)
-        self._compute = Compute()
+        self._compute = self._reported = Compute()  # the second at the last call of throughput()
         self._clock = clock
-        self._shown = self._compute  # at the last call of throughput()
-        self._last = self._step_began = self._clock()
-        self._compilations = compilations()
+        self.start()
 
     def start(self) -> None:
         self._last = self._step_began = self._clock()
@@ -198,7 +191,8 @@ class ComputeTracker:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from ``state`` of a checkpoint."""
-        self._compute = self._shown = Compute.from_dict(state)
+        work, compile_work = Workload(*state["work"]), Workload(*state["compile_work"])
+        self._compute = self._reported = Compute(**{**state, "work": work, "compile_work": compile_work})
 
     def add(self, work: Workload) -> None:
         """Count one step over all processes."""
@@ -226,8 +220,8 @@ class ComputeTracker:
         Nothing if torch compiled in every step. The peak of a CPU is measured once, and another load changes it.
         """
         self._tick()
-        before, now = self._shown, self._compute
-        self._shown = now
+        before, now = self._reported, self._compute
+        self._reported = now
         tokens = now.steady_tokens - before.steady_tokens
         if not tokens:
             return {}

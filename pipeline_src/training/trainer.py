@@ -144,10 +144,7 @@ class Callback(ABC):
         """Return whether to act after ``step``; all processes must return the same."""
         if self._before is not None and step >= self._before:
             return False
-        for number in self._every:
-            if step % number == 0:
-                return True
-        return step in self._at
+        return step in self._at or any(step % number == 0 for number in self._every)
 
     @abstractmethod
     def after_step(self, trainer: Trainer[Any]) -> None:
@@ -233,7 +230,13 @@ class Trainer(Generic[B]):
                 try:
                     self.train_step(batch)
                 except torch.OutOfMemoryError as error:
-                    raise memory_error(error, max(microbatch.workload.tokens for microbatch in batch)) from None
+                    tokens = max(microbatch.workload.tokens for microbatch in batch)
+                    raise PipelineError(
+                        "the GPU's memory does not hold a microbatch", f"{tokens:,} tokens",
+                        where=str(error).splitlines()[0],
+                        hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not "
+                        "enough, set activation_checkpointing: true. Training goes on from its last checkpoint",
+                    ) from None  # fmt: skip
                 self.progress.advance()
                 due = [callback for callback in self.callbacks if callback.due(self.state.step)]
                 if due:
@@ -340,15 +343,6 @@ def frozen_objects() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def memory_error(error: torch.OutOfMemoryError, tokens: int) -> PipelineError:
-    """Return the error that says which setting to lower when memory does not hold a microbatch of ``tokens``."""
-    return PipelineError(
-        "the GPU's memory does not hold a microbatch", f"{tokens:,} tokens", where=str(error).splitlines()[0],
-        hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not enough, set "
-        "activation_checkpointing: true. Training goes on from its last checkpoint",
-    )  # fmt: skip
 
 
 class RowWriter(Protocol):

@@ -67,8 +67,8 @@ def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Ten
                     + query[i, head] @ position_key[row, head]
                     + key[j, head] @ position_query[row, head]
                 )
-            shares = (torch.stack(scores) / math.sqrt(3 * query.shape[-1])).softmax(0)
-            context[i, head] = shares @ value[:, head]
+            probs = (torch.stack(scores) / math.sqrt(3 * query.shape[-1])).softmax(0)
+            context[i, head] = probs @ value[:, head]
     inner = block.attention["output"](context.flatten(1), asking)
     return block.output(torch.nn.functional.gelu(block.intermediate["dense"](inner)), inner)
 
@@ -117,11 +117,11 @@ def test_deberta_discriminator_adds_first_token_to_every_token():
                 inner = head.dense.weight @ (head.LayerNorm.weight * spread + head.LayerNorm.bias) + head.dense.bias
                 inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
                 expected.append(head.dense_prediction.weight[0] @ inner + head.dense_prediction.bias[0])
-        places = torch.arange(2, len(ROWS))
-        for read, asked in ((None, None), (rows, places)):
-            text = FilledText(ids, ids * 0, layout, read, asked, ids, ids)
-            wanted = torch.stack(expected)[slice(None) if read is None else ROWS[places]]
-            torch.testing.assert_close(model.logits(text), wanted, rtol=1e-5, atol=1e-5)
+        positions = torch.arange(2, len(ROWS))
+        for read, queried in ((None, None), (rows, positions)):
+            text = FilledText(ids, ids * 0, layout, read, queried, ids, ids)
+            target = torch.stack(expected)[slice(None) if read is None else ROWS[positions]]
+            torch.testing.assert_close(model.logits(text), target, rtol=1e-5, atol=1e-5)
     names = {model.config.names.to_hf_name(name, "DebertaV2Model") for name in model.state_dict() if "disc" in name}
     assert {name.rpartition(".")[0] for name in names} == {
         f"mask_predictions.{part}" for part in ("dense", "LayerNorm", "classifier")
@@ -154,9 +154,9 @@ def test_disentangled_padded_equals_grouped(architecture, monkeypatch):
     with torch.no_grad():
         expected = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
         monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
-        found = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
-    for one, other in zip(expected, found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        result = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
+    for first, second in zip(expected, result, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
 
 
 def test_pretrained_card_deberta_names_what_transformers_lacks():

@@ -65,8 +65,8 @@ def build(config: BertConfig) -> BertForPretraining:
 
 def test_packed_batch_on_gpu_full_and_ragged_have_same_mask_shape(fake_gpu):
     """Else torch.compile makes graphs of both."""
-    places = torch.zeros(5, dtype=torch.int64, device=GPU)
-    full, ragged = PackedBatch.of(places, 4 * 16, 16), PackedBatch.of(places, 30, 16)
+    positions = torch.zeros(5, dtype=torch.int64, device=GPU)
+    full, ragged = PackedBatch.of(positions, 4 * 16, 16), PackedBatch.of(positions, 30, 16)
     assert full.keep is not None and ragged.keep is not None
     assert (full.keep.shape, full.keep.device) == (ragged.keep.shape, GPU)
 
