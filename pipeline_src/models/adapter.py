@@ -63,8 +63,6 @@ class StateDictAdapter:
 
     Attributes:
         model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.
-        title: display name.
-        paper: citation, as Markdown.
         classes: use of a model, such as a key of ``PIPELINES`` -> Hugging Face's class.
         output_layers: kind of task -> parameter name of its output layer.
         keys: our config key -> Hugging Face's, if they differ.

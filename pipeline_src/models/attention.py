@@ -54,7 +54,6 @@ class PackedBatch:
 
     Attributes:
         cu_seqlens: start of each sequence, then T, int64 [B + 1].
-        cu_seqlens_32: the same as int32, for the kernels of unpadded attention.
         position: position of each token in its sequence, int64 [T].
         padded: index of each token in the flattened [B, L] rectangle, int64 [T].
         keep: True for tokens, False for padding, bool [B, L]; on a CPU None if there is no padding.
@@ -215,8 +214,6 @@ def attention(
     Args:
         query: [R, heads, head size]; R is T unless ``queries`` is given.
         key, value: [T, heads, head size].
-        dropout: rate on the attention probabilities; 0 in evaluation.
-        causal: use a causal mask.
         back_end: a key of ``BACK_ENDS`` that runs on this device, see ``choose``; or ``auto``.
         queries: layout of the queries, if not every token is one; not with ``causal``.
         window: sliding window, or None for the whole sequence; not with ``causal``.

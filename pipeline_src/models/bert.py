@@ -65,18 +65,13 @@ class BertConfig:
     Class variables are the same for every config of an architecture.
 
     Attributes:
-        names: translates parameter names and config keys to and from Hugging Face's.
-        layer_norm_bias: whether the encoder's LayerNorms have a bias.
         initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
-        head_bias: whether the MLM head's dense layer and LayerNorm have biases.
         pooler_is_mlm_head: whether task heads begin with the dense layer and LayerNorm of the MLM head.
         dropout_before_pooler: whether a classifier over one token has dropout before the pooler too.
         reads_texts_apart: whether fine-tuning encodes the texts of a pair apart.
         rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
         attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
-        layer_norm_eps: epsilon of every LayerNorm.
         is_decoder: use a causal mask; the pooler then reads the last token.
-        attention: attention back end, see ``attention``; not saved.
         activation_checkpointing: recompute activations in the backward pass; not saved.
         position_init: see ``ModelParams``; not saved.
     """

@@ -181,11 +181,11 @@ def close(found: Tensor, expected: Tensor, what: str) -> None:
 @pytest.mark.parametrize("model_type", OPTIONS)
 def test_load_config_random_config_is_refused_or_equals_transformers(model_type, number, tmp_path):
     sampled = draw(model_type, number)
-    messages = f"PARITY_SEED={SEED}, draw {number}: {sampled.use}, {sampled.values}, refused: {sampled.refused}"
+    note = f"PARITY_SEED={SEED}, draw {number}: {sampled.use}, {sampled.values}, refused: {sampled.refused}"
     try:
         check(sampled, tmp_path)
     except BaseException as error:  # pytest's own failure is no Exception
-        error.add_note(messages)
+        error.add_note(note)
         raise
 
 

@@ -101,9 +101,9 @@ def compare_2_0(examples: Sequence[Question], texts: Sequence[str], differences:
     for name, values in reference.items():
         assert ours[name].tolist() == list(values.values())
         best, threshold = best_threshold(values, examples, given, odds)
-        value, position = {"f1": ("f1", "threshold"), "em": ("best_em", "best_em_threshold")}[name]
-        assert scores[position] == threshold
-        assert scores[value] / 100 == pytest.approx(best, abs=1e-12, rel=0)
+        key, threshold_key = {"f1": ("f1", "threshold"), "em": ("best_em", "best_em_threshold")}[name]
+        assert scores[threshold_key] == threshold
+        assert scores[key] / 100 == pytest.approx(best, abs=1e-12, rel=0)
         at_zero = sum(with_threshold(values, examples, odds, 0.0)) / len(ids)
         assert scores[f"{name}_at_zero"] / 100 == pytest.approx(at_zero, abs=1e-12, rel=0)
     return scores
@@ -162,11 +162,11 @@ def dev() -> list[Question]:
     examples = []
     for number in range(1500):
         context = " ".join(rng.choice(vocabulary, rng.integers(20, 120)))
-        positions = [match.span() for match in re.finditer(r"\S+", context)]
+        spans = [match.span() for match in re.finditer(r"\S+", context)]
         answers = []
         while not answers or (len(answers) < 3 and rng.random() < 0.6):
-            first = int(rng.integers(len(positions)))
-            start, end = positions[first][0], positions[min(len(positions) - 1, first + int(rng.integers(4)))][1]
+            first = int(rng.integers(len(spans)))
+            start, end = spans[first][0], spans[min(len(spans) - 1, first + int(rng.integers(4)))][1]
             text = context[start:end].rstrip(".,") or context[start:end]
             if normalise_answer(text):
                 answers.append(Answer(text, start))

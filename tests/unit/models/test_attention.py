@@ -194,12 +194,12 @@ def test_choose_unsupported_back_end_is_rejected(gpu, wanted, device, message):
 
 def test_attention_auto_is_chosen_at_call(monkeypatch):
     parts, layout = inputs([3, 2])
-    queried = []
-    monkeypatch.setattr(module, "choose", lambda *given: queried.append(given) or "padded")
+    calls = []
+    monkeypatch.setattr(module, "choose", lambda *given: calls.append(given) or "padded")
     assert attention(*parts, layout).shape == (5, 2, 16)
-    assert queried == [("auto", torch.device("cpu"), 16)]
+    assert calls == [("auto", torch.device("cpu"), 16)]
     attention(*parts, layout, back_end="padded")
-    assert len(queried) == 1  # nothing is asked while the compiler traces a back end that was chosen before
+    assert len(calls) == 1  # nothing is asked while the compiler traces a back end that was chosen before
 
 
 @pytest.mark.parametrize("asked", [[2, 2, 2, 1], [1, 1, 1, 1], [1, 6, 2, 9]], ids=["some", "first", "unequal"])
@@ -232,14 +232,14 @@ def test_attention_window_masks_distant_tokens(back_end, dropout):
     seen = (sequence[:, None] == sequence) & ((layout.position[:, None] - layout.position).abs() <= reach)
     scores = torch.einsum("qhd,khd->hqk", query, key) / 8**0.5
     expected = torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), value)
-    all_tokens = Window(reach, layout.position)
-    result = attention(query, key, value, layout, dropout, back_end=back_end, window=all_tokens)
+    window = Window(reach, layout.position)
+    result = attention(query, key, value, layout, dropout, back_end=back_end, window=window)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
     positions = torch.tensor([0, 30, 50, 99, 100, 105, 110])
     rows = QueryRows.of(positions, torch.tensor([0, 2, 4, 6, 7]))
-    queried = Window(reach, layout.position[positions])
+    query_window = Window(reach, layout.position[positions])
     some = attention(
-        query[positions], key, value, layout, dropout, back_end=back_end, queries=rows.layout, window=queried
+        query[positions], key, value, layout, dropout, back_end=back_end, queries=rows.layout, window=query_window
     )
     torch.testing.assert_close(some, expected[positions], rtol=1e-4, atol=1e-5)
 
