@@ -42,7 +42,6 @@ ACTIVATIONS = {  # transformers' names -> ours
 }
 SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}  # ours -> transformers'
 
-
 OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"}
 
 

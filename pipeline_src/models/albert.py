@@ -24,7 +24,6 @@ SPEC = ArchitectureSpec(
     refused_objectives={"clm": "it reads both directions, and transformers has no class for one"},
 )
 
-
 HF_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
 BLOCK = "bert.encoder.layer.0."
 PARTS = {  # parameters of the block, ours -> theirs

@@ -40,7 +40,6 @@ SPEC = ArchitectureSpec(
     refused_pairs="its mask decoder reads another last layer than the label of a pair would",
 )
 
-
 KINDS = 3  # of logits: content to content, content to position, position to content
 
 

@@ -38,7 +38,6 @@ SPEC = ArchitectureSpec(
     refused_pairs="its mask decoder reads another last layer than the label of a pair would",
 )
 
-
 CONVOLUTION = "bert.encoder.layer.0.convolution."
 DISCRIMINATOR = "discriminator_predictions."
 ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}  # of the convolution

@@ -18,7 +18,6 @@ from pipeline_src.models.bert import LAYER_NORM_EPS, Architecture, Bert, BertCon
 
 SPEC = ArchitectureSpec(refused_objectives={"clm": "it reads both directions, and transformers has no class for one"})
 
-
 PARTS = {  # parameters of a block, ours -> theirs
     "attention.self.query.": "attention.q_lin.",
     "attention.self.key.": "attention.k_lin.",

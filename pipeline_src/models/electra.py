@@ -17,7 +17,6 @@ from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, Fac
 
 SPEC = ArchitectureSpec(factorized_embeddings=True)  # a narrower generator can share them
 
-
 ELECTRA = StateDictAdapter(
     model_type="electra",
     title="ELECTRA",

@@ -155,7 +155,6 @@ FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
     "pytorch_model.bin": _read_pickle,
 }
 
-
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 LISTED = "vocab.txt"  # WordPiece only

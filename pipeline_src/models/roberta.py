@@ -15,7 +15,6 @@ from pipeline_src.models.bert import Architecture, Bert, BertConfig, Embeddings
 
 SPEC = ArchitectureSpec()
 
-
 ROBERTA = StateDictAdapter(
     model_type="roberta",
     title="RoBERTa",

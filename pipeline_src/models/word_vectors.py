@@ -29,7 +29,6 @@ SPEC = ArchitectureSpec(
     },
 )
 
-
 WORD_VECTORS = StateDictAdapter(
     model_type="word-vectors",
     title="Word vectors",

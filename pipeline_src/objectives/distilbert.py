@@ -27,7 +27,6 @@ SPEC = ObjectiveSpec(
     needs_teacher=True,
 )
 
-
 COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")  # equal, to copy layers
 
 
