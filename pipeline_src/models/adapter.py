@@ -1,6 +1,6 @@
 """Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
 
-Each architecture has one :class:`StateDictAdapter`: BERT's is here, the others are in their files in ``models/``. The
+Each architecture has one ``StateDictAdapter``: BERT's is here, the others are in their files in ``models/``. The
 project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
 """
 
@@ -21,10 +21,7 @@ TWO_LAYERS_LOADED: Rules = (
     (r"^classifier\.dense\.", "bert.pooler.dense."),
     (r"^classifier\.out_proj\.", "classifier."),
 )
-TWO_LAYERS_SAVED: Rules = (
-    (r"^classifier\.", "classifier.out_proj."),
-    (r"^bert\.pooler\.dense\.", "classifier.dense."),
-)
+TWO_LAYERS_SAVED: Rules = ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
 
 PIPELINES = {  # use of a model -> Hugging Face's pipeline tag
     "pretraining": "fill-mask",
@@ -45,6 +42,19 @@ ACTIVATIONS = {  # transformers' names -> ours
 }
 SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}  # ours -> transformers'
 
+OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"}
+
+
+def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
+    """Return use of a model -> transformers' class, named by the default suffix unless ``suffixes`` has another."""
+    defaults = {
+        **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
+        **dict.fromkeys(("next_sentence", "encoder"), "Model"),
+        **{"sequence": "ForSequenceClassification", "choice": "ForMultipleChoice"},
+        **{"span": "ForQuestionAnswering", "token": "ForTokenClassification"},
+    }
+    return {use: f"{prefix}{suffix}" for use, suffix in (defaults | suffixes).items()}
+
 
 @dataclass(frozen=True)
 class StateDictAdapter:
@@ -52,8 +62,6 @@ class StateDictAdapter:
 
     Attributes:
         model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.
-        title: display name.
-        paper: citation, as Markdown.
         classes: use of a model, such as a key of ``PIPELINES`` -> Hugging Face's class.
         output_layers: kind of task -> parameter name of its output layer.
         keys: our config key -> Hugging Face's, if they differ.
@@ -72,7 +80,7 @@ class StateDictAdapter:
     title: str
     paper: str
     classes: Mapping[str, str]
-    output_layers: Mapping[str, str]
+    output_layers: Mapping[str, str] = field(default_factory=lambda: OUTPUT_LAYERS)
     keys: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     absent: Mapping[str, object] = field(default_factory=dict)
@@ -108,18 +116,9 @@ BERT = StateDictAdapter(
     paper=(
         "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
     ),
-    classes={
-        "pretraining": "BertForPreTraining",
-        "masked_lm": "BertForMaskedLM",
-        "next_sentence": "BertForNextSentencePrediction",
-        "causal_lm": "BertLMHeadModel",
-        "encoder": "BertModel",
-        "sequence": "BertForSequenceClassification",
-        "choice": "BertForMultipleChoice",
-        "span": "BertForQuestionAnswering",
-        "token": "BertForTokenClassification",
-    },
-    output_layers={"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"},
+    classes=huggingface_classes(
+        "Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction", causal_lm="LMHeadModel"
+    ),
     fixed={"position_embedding_type": ("absolute", None), "add_cross_attention": (False,)},
     from_hf=(
         (r"\.gamma$", ".weight"),  # LayerNorm's parameters in the first PyTorch releases

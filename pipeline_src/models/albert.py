@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import nn
 
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.models.bert import Architecture
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 from pipeline_src.models.flops import Workload, training_flops
@@ -24,9 +24,8 @@ SPEC = ArchitectureSpec(
     refused_objectives={"clm": "it reads both directions, and transformers has no class for one"},
 )
 
-
-THEIRS = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
-OURS = "bert.encoder.layer.0."
+HF_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
+BLOCK = "bert.encoder.layer.0."
 PARTS = {  # parameters of the block, ours -> theirs
     "attention.self.": "attention.",
     "attention.output.": "attention.",
@@ -39,17 +38,7 @@ ALBERT = StateDictAdapter(
     model_type="albert",
     title="ALBERT",
     paper="Lan et al. 2020, [ALBERT: A Lite BERT](https://arxiv.org/abs/1909.11942)",
-    classes={
-        "pretraining": "AlbertForPreTraining",
-        "masked_lm": "AlbertForMaskedLM",
-        "next_sentence": "AlbertModel",
-        "encoder": "AlbertModel",
-        "sequence": "AlbertForSequenceClassification",
-        "choice": "AlbertForMultipleChoice",
-        "span": "AlbertForQuestionAnswering",
-        "token": "AlbertForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
+    classes=huggingface_classes("Albert", pretraining="ForPreTraining"),
     absent={"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     fixed={
         **{"num_hidden_groups": (1,), "inner_group_num": (1,)},
@@ -57,9 +46,9 @@ ALBERT = StateDictAdapter(
     },
     from_hf=(
         (r"^(embeddings|encoder|pooler)\.", r"albert.\1."),
-        (f"^{THEIRS}attention\\.(query|key|value)\\.", rf"{OURS}attention.self.\1."),
-        (f"^{THEIRS}attention\\.", f"{OURS}attention.output."),
-        *((f"^{THEIRS}{re.escape(theirs)}", f"{OURS}{ours}") for ours, theirs in PARTS.items()),
+        (f"^{HF_BLOCK}attention\\.(query|key|value)\\.", rf"{BLOCK}attention.self.\1."),
+        (f"^{HF_BLOCK}attention\\.", f"{BLOCK}attention.output."),
+        *((f"^{HF_BLOCK}{re.escape(hf_part)}", f"{BLOCK}{part}") for part, hf_part in PARTS.items()),
         (r"^albert\.encoder\.embedding_hidden_mapping_in\.", "bert.encoder.embeddings_project."),
         (r"^albert\.pooler\.", "bert.pooler.dense."),
         (r"^albert\.", "bert."),
@@ -69,7 +58,7 @@ ALBERT = StateDictAdapter(
         (r"^sop_classifier\.classifier\.", "cls.seq_relationship."),
     ),
     to_hf=(
-        *((f"^{OURS}{ours}", f"{THEIRS}{theirs}") for ours, theirs in PARTS.items()),
+        *((f"^{BLOCK}{part}", f"{HF_BLOCK}{hf_part}") for part, hf_part in PARTS.items()),
         (r"^bert\.encoder\.embeddings_project\.", "albert.encoder.embedding_hidden_mapping_in."),
         (r"^bert\.pooler\.dense\.", "albert.pooler."),
         (r"^bert\.", "albert."),

@@ -20,7 +20,7 @@ RATE_STEPS = 1 << 16  # dropout rates are rounded to a multiple of 1 / RATE_STEP
 
 
 class Dropout(nn.Module):
-    """Dropout with probability ``rate`` in training; see :func:`apply_dropout`."""
+    """Dropout with probability ``rate`` in training; see ``apply_dropout``."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -54,7 +54,6 @@ class PackedBatch:
 
     Attributes:
         cu_seqlens: start of each sequence, then T, int64 [B + 1].
-        cu_seqlens_32: the same as int32, for the kernels of unpadded attention.
         position: position of each token in its sequence, int64 [T].
         padded: index of each token in the flattened [B, L] rectangle, int64 [T].
         keep: True for tokens, False for padding, bool [B, L]; on a CPU None if there is no padding.
@@ -81,12 +80,12 @@ class PackedBatch:
         """Index of each sequence's last token, int64 [B]."""
         return self.cu_seqlens[1:] - 1
 
-    def groups(self, queries: PackedBatch, most: int) -> list[tuple[int, int, int]]:
+    def groups(self, queries: PackedBatch, max_pairs: int) -> list[tuple[int, int, int]]:
         """Group consecutive sequences of equal length and equal number of queries.
 
         Args:
             queries: layout of the queries of the same sequences; this layout itself if every token is a query.
-            most: maximum number of (query, token) pairs in a group of several sequences.
+            max_pairs: maximum number of (query, token) pairs in a group of several sequences.
 
         Returns:
             Number of sequences, and queries and tokens per sequence, of each group.
@@ -94,7 +93,7 @@ class PackedBatch:
         groups: list[tuple[int, int, int]] = []
         for num_queries, length in zip(queries.lengths, self.lengths, strict=True):
             count, *before = groups[-1] if groups else (0, 0, 0)
-            if [num_queries, length] == before and (count + 1) * num_queries * length <= most:
+            if [num_queries, length] == before and (count + 1) * num_queries * length <= max_pairs:
                 groups[-1] = (count + 1, num_queries, length)
             else:
                 groups.append((1, num_queries, length))
@@ -150,12 +149,12 @@ class QueryRows:
     layout: PackedBatch
 
     @classmethod
-    def of(cls, index: Tensor, starts: Tensor, most: int | None = None) -> QueryRows:
+    def of(cls, index: Tensor, starts: Tensor, max_rows: int | None = None) -> QueryRows:
         """Build from the rows' indices and the start of each sequence's rows, then R, int64 [B + 1].
 
-        ``most`` is the largest number of rows in a sequence; without it this synchronises with a GPU.
+        ``max_rows`` is the largest number of rows in a sequence; without it this synchronises with a GPU.
         """
-        return cls(index, PackedBatch.of(starts, len(index), most))
+        return cls(index, PackedBatch.of(starts, len(index), max_rows))
 
     @classmethod
     def first(cls, layout: PackedBatch) -> QueryRows:
@@ -178,17 +177,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """Inputs of an attention back end; see :func:`attention`.
-
-    Attributes:
-        query: [R, heads, head size].
-        key, value: [T, heads, head size].
-        layout: layout of the tokens.
-        queries: layout of the queries; ``layout`` itself if every token is a query.
-        dropout: rate on the attention probabilities; 0 in evaluation.
-        causal: use a causal mask; every token is then a query.
-        window: sliding window, or None for the whole sequence; not with ``causal``.
-    """
+    """Inputs of an attention back end: the arguments of ``attention``, with ``queries`` filled in."""
 
     query: Tensor
     key: Tensor
@@ -204,9 +193,9 @@ BackEnd = Callable[[AttentionInputs], Tensor]  # returns [R, heads, head size]
 
 WHERE = "machine.yaml, attention"
 AMPERE = (8, 0)  # lowest compute capability with the flash kernel and bfloat16
-MOST_WEIGHTS = 1 << 19  # attention probabilities of a group in `grouped`: 2 MB
+MAX_GROUP_PROBS = 1 << 19  # attention probabilities of a group in `grouped`: 2 MB
 BANDS = 4  # sequences longer than this many window reaches are computed in bands
-LEAST_WEIGHTS = 6000  # average per group below which call overhead dominates and `padded` is faster
+MIN_GROUP_PROBS = 6000  # average per group below which call overhead dominates and `padded` is faster
 
 
 def attention(
@@ -225,10 +214,7 @@ def attention(
     Args:
         query: [R, heads, head size]; R is T unless ``queries`` is given.
         key, value: [T, heads, head size].
-        layout: layout of the tokens.
-        dropout: rate on the attention probabilities; 0 in evaluation.
-        causal: use a causal mask.
-        back_end: a key of ``BACK_ENDS`` that runs on this device, see :func:`choose`; or ``auto``.
+        back_end: a key of ``BACK_ENDS`` that runs on this device, see ``choose``; or ``auto``.
         queries: layout of the queries, if not every token is one; not with ``causal``.
         window: sliding window, or None for the whole sequence; not with ``causal``.
 
@@ -242,10 +228,6 @@ def attention(
 
 def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
     """Return the attention logits of all token pairs of a sequence, query @ key / sqrt(head size).
-
-    Args:
-        query, key: [T, heads, head size].
-        layout: layout of the tokens.
 
     Returns:
         [B, heads, L, L]; undefined at padding.
@@ -265,39 +247,39 @@ def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False
     return logits.masked_fill(~visible[:, None], -torch.inf).softmax(-1)
 
 
-def choose(wanted: str, device: torch.device, head_size: int) -> str:
-    """Return the back end to run: ``wanted``, or with ``auto`` the fastest that supports the device and head size."""
-    if wanted == "auto":
+def choose(setting: str, device: torch.device, head_size: int) -> str:
+    """Return the back end to run: ``setting``, or with ``auto`` the fastest that supports the device and head size."""
+    if setting == "auto":
         if device.type == "cpu":
             return "length_grouped"
-        return "flash_varlen" if device.type == "cuda" and _has_flash(device) and _fits_flash(head_size) else "padded"
-    if wanted not in BACK_ENDS:
+        return "flash_varlen" if device.type == "cuda" and can_flash(device, head_size) else "padded"
+    if setting not in BACK_ENDS:
         known = ", ".join(["auto", *BACK_ENDS])
-        raise PipelineError("unknown attention", wanted, where=WHERE, hint=f"give one of {known}")
-    needed = RUNS_ON.get(wanted, device.type)
+        raise PipelineError("unknown attention", setting, where=WHERE, hint=f"give one of {known}")
+    needed = RUNS_ON.get(setting, device.type)
     if device.type != needed:
         raise PipelineError(
             f"this attention needs a {needed.replace('cuda', 'GPU').replace('cpu', 'CPU')}",
-            f"{wanted}, on {device.type}",
+            f"{setting}, on {device.type}",
             where=WHERE,
             hint="set attention in machine.yaml to auto or padded",
         )
-    if wanted == "flash_varlen" and not (_has_flash(device) and _fits_flash(head_size)):
+    if setting == "flash_varlen" and not can_flash(device, head_size):
         raise PipelineError(
             "this attention needs a GPU of the Ampere generation or later, and heads of a multiple of 8 up to 256",
             f"flash, with heads of {head_size} on {torch.cuda.get_device_name(device)}",
             where=WHERE,
             hint="set attention in machine.yaml to auto or padded",
         )
-    return wanted
+    return setting
 
 
-def _has_flash(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= AMPERE and torch.backends.cuda.is_flash_attention_available()
-
-
-def _fits_flash(head_size: int) -> bool:
-    return head_size % 8 == 0 and head_size <= 256  # aten/src/ATen/native/transformers/cuda/flash_attn
+def can_flash(device: torch.device, head_size: int) -> bool:
+    """Return whether the flash kernel supports the GPU and head size (aten/src/ATen/native/transformers/cuda)."""
+    has_kernel = (
+        torch.cuda.get_device_capability(device) >= AMPERE and torch.backends.cuda.is_flash_attention_available()
+    )
+    return has_kernel and head_size % 8 == 0 and head_size <= 256
 
 
 def padded(inputs: AttentionInputs) -> Tensor:
@@ -315,15 +297,9 @@ def padded(inputs: AttentionInputs) -> Tensor:
 
 
 def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make ``compute(inputs, *more)`` run in float32, even under CPU autocast; the result has the dtype of the query.
-
-    oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per step,
-    and compiling takes longer than running them.
-
-    Args:
-        compute: an attention function. Its first argument is a dataclass whose tensors of lower precision are converted
-            to float32.
-    """
+    """Run an attention function of a dataclass in float32, even under CPU autocast; returns the query's dtype."""
+    # oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per
+    # step, and compiling takes longer than running them.
 
     @wraps(compute)
     def run(inputs: Any, *more: Any) -> Tensor:
@@ -343,12 +319,13 @@ def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def grouped(inputs: AttentionInputs) -> Tensor:
     """Compute attention in groups of sequences of equal length, which fit the CPU's cache and need no padding.
 
-    Falls back to :func:`padded` for groups so small that call overhead dominates.
+    Falls back to ``padded`` for groups so small that call overhead dominates.
     """
     layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
     _, heads, size = inputs.query.shape
-    groups = layout.groups(queries, MOST_WEIGHTS // heads)
-    if heads * sum(count * num_queries * length for count, num_queries, length in groups) < LEAST_WEIGHTS * len(groups):
+    groups = layout.groups(queries, MAX_GROUP_PROBS // heads)
+    num_probs = heads * sum(count * num_queries * length for count, num_queries, length in groups)
+    if num_probs < MIN_GROUP_PROBS * len(groups):
         return padded(inputs)
     query_counts, token_counts = ([group[0] * group[part] for group in groups] for part in (1, 2))
     split = (inputs.query.split(query_counts), inputs.key.split(token_counts), inputs.value.split(token_counts))
@@ -379,13 +356,11 @@ def grouped(inputs: AttentionInputs) -> Tensor:
 
 
 def _near(positions: Tensor, length: int, reach: int) -> Tensor:
-    """Mask of tokens within ``reach`` of each query; positions [B, R] -> bool [B, R, length]."""
     return (positions[..., None] - torch.arange(length, device=positions.device)).abs() <= reach
 
 
 @lru_cache(maxsize=256)
 def _band(length: int, reach: int) -> Tensor:
-    """Mask of a whole sequence, bool [length, length]."""
     return _near(torch.arange(length), length, reach)
 
 

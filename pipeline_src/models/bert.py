@@ -1,7 +1,7 @@
 """The BERT encoder (Devlin et al. 2018, section 3) on flat, unpadded tokens.
 
 Shapes: T is the total number of tokens in a batch, B the number of sequences, L the longest length, H the hidden size,
-and R the number of query rows (see :class:`QueryRows`). Parameter names match Hugging Face's.
+and R the number of query rows (see ``QueryRows``). Parameter names match Hugging Face's.
 
 A module's submodule classes are class attributes (``Encoder.Block``); each is built from a config alone. Another
 architecture is a file in ``models/`` that overrides the ones that differ.
@@ -34,12 +34,7 @@ from pipeline_src.models.attention import (
     attention_probs_of,
 )
 from pipeline_src.models.flops import Workload, training_flops
-from pipeline_src.models.losses import (
-    LazyLogits,
-    aligned_logits,
-    linear_cross_entropy,
-    sampled_cross_entropy,
-)
+from pipeline_src.models.losses import LazyLogits, aligned_logits, linear_cross_entropy, sampled_cross_entropy
 
 SPEC = ArchitectureSpec()
 
@@ -60,34 +55,25 @@ NEIGHBOR_STRENGTH = 0.7  # weight of neighbor heads at initialisation; BERT-Tiny
 SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
-NOT_SAVED = (
-    "attention",
-    "activation_checkpointing",
-    "position_init",
-)  # config fields that belong to a run, not to the model
+NOT_SAVED = ("attention", "activation_checkpointing", "position_init")  # fields of a run, not of the model
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Configuration of an encoder, with Hugging Face's names; see :class:`pipeline_src.config.model.ModelParams`.
+    """Configuration of an encoder, with Hugging Face's names; see ``ModelParams``.
 
     Class variables are the same for every config of an architecture.
 
     Attributes:
-        names: translates parameter names and config keys to and from Hugging Face's.
-        layer_norm_bias: whether the encoder's LayerNorms have a bias.
         initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
-        head_bias: whether the MLM head's dense layer and LayerNorm have biases.
         pooler_is_mlm_head: whether task heads begin with the dense layer and LayerNorm of the MLM head.
         dropout_before_pooler: whether a classifier over one token has dropout before the pooler too.
         reads_texts_apart: whether fine-tuning encodes the texts of a pair apart.
         rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
         attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
-        layer_norm_eps: epsilon of every LayerNorm.
         is_decoder: use a causal mask; the pooler then reads the last token.
-        attention: attention back end, see :func:`pipeline_src.models.attention.attention`; not saved.
         activation_checkpointing: recompute activations in the backward pass; not saved.
-        position_init: see :class:`pipeline_src.config.model.ModelParams`; not saved.
+        position_init: see ``ModelParams``; not saved.
     """
 
     names: ClassVar[StateDictAdapter] = BERT
@@ -116,9 +102,9 @@ class BertConfig:
 
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
-        """Build the config from params.yaml; ``run`` takes ``attention`` and ``activation_checkpointing``.
+        """Build the config from params.yaml; defaults are H / 64 heads and an intermediate size of 4 H.
 
-        Defaults are H / 64 heads and an intermediate size of 4 H (paper, section 3).
+        ``run`` takes ``attention`` and ``activation_checkpointing``.
         """
         return cls(
             vocab_size=vocab_size,
@@ -136,7 +122,6 @@ class BertConfig:
         )
 
     def training_flops(self, work: Workload) -> int:
-        """Return the floating-point operations of training; see :func:`pipeline_src.models.flops.training_flops`."""
         return training_flops(self, work)
 
     @classmethod
@@ -241,12 +226,11 @@ class Embeddings(nn.Module):
             total = total + self.position_embeddings(layout.position + first if first else layout.position)
         if self.token_types:
             # a single row is every token's: transformers' tokenizers give such models no other type
-            rows = self.token_type_embeddings
-            total = total + (rows.weight if self.token_types == 1 else rows(token_type_ids))
+            token_types = self.token_type_embeddings
+            total = total + (token_types.weight if self.token_types == 1 else token_types(token_type_ids))
         return self.dropout(self.LayerNorm(total))
 
     def custom_init(self) -> None:
-        """Initialise the position embeddings as sinusoids if the config asks for it."""
         if self.position_init != "random":
             self.position_embeddings.weight.copy_(sinusoids(*self.position_embeddings.weight.shape))
 
@@ -257,28 +241,24 @@ class SelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
-        self.dropout, self.causal, self.back_end = (
-            config.attention_dropout,
-            config.is_decoder,
-            config.attention,
-        )
+        self.dropout, self.causal, self.back_end = config.attention_dropout, config.is_decoder, config.attention
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the query rows."""
-        query_hidden = hidden if rows is None else hidden.index_select(0, rows.index)
-        if hidden.is_cuda and rows is None:
+        query_hidden = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
+        if hidden.is_cuda and query_rows is None:
             projections = (self.query, self.key, self.value)
             query, key, value = fused_linear(hidden, projections).view(len(hidden), 3, self.heads, -1).unbind(1)
-        elif hidden.is_cuda:
-            query = self.query(query_hidden).view(len(query_hidden), self.heads, -1)
-            key, value = fused_linear(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
         else:
             query = self.query(query_hidden).view(len(query_hidden), self.heads, -1)
-            key, value = (projection(hidden).view(len(hidden), self.heads, -1) for projection in (self.key, self.value))
-        dropout, queries = self.dropout if self.training else 0.0, None if rows is None else rows.layout
+            if hidden.is_cuda:
+                key, value = fused_linear(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
+            else:
+                key, value = (layer(hidden).view(len(hidden), self.heads, -1) for layer in (self.key, self.value))
+        dropout, queries = self.dropout if self.training else 0.0, None if query_rows is None else query_rows.layout
         context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
         return context.reshape(len(query_hidden), -1)
 
@@ -314,7 +294,6 @@ class SelfAttention(nn.Module):
         return attention_logits(query, key, layout)
 
     def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the attention probabilities, [T, H] -> [B, heads, L, L]; see :class:`HasAttentionProbs`."""
         return attention_probs_of(self.attention_logits(hidden, layout), layout, self.causal)
 
 
@@ -366,15 +345,15 @@ class Block(TransformerBlock):
         self.output = self.Output(config, config.intermediate_size)
         self.approximate = config.gelu
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the query rows; the other rows only serve as keys and values."""
-        kept = hidden if rows is None else hidden.index_select(0, rows.index)
-        hidden = self.attention["output"](self.attention["self"](hidden, layout, rows), kept)
+        residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
+        hidden = self.attention["output"](self.attention["self"](hidden, layout, query_rows), residual)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
         return self.output(inner, hidden)
 
     def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return this block's attention logits; see :meth:`SelfAttention.attention_logits`."""
+        """Return this block's attention logits, [T, H] -> [B, heads, L, L]."""
         logits: Tensor = self.attention["self"].attention_logits(hidden, layout)
         return logits
 
@@ -390,19 +369,18 @@ class Encoder(nn.Module):
         self.activation_checkpointing = config.activation_checkpointing
 
     def make_block(self, config: BertConfig, number: int) -> nn.Module:
-        """Build block ``number``, from 0."""
         return self.Block(config)
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the query rows of the last block."""
-        return self.run_blocks(self.blocks(), hidden, layout, rows)
+        return self.run_blocks(self.blocks(), hidden, layout, query_rows)
 
     def run_blocks(
-        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None
+        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Run ``blocks`` in order; arguments as in :meth:`forward`."""
+        """Run ``blocks`` in order."""
         for number, block in enumerate(blocks, 1):
-            read = rows if number == len(blocks) else None
+            read = query_rows if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
                 hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # restores the RNG for dropout
             else:
@@ -421,7 +399,7 @@ class Encoder(nn.Module):
         return list(self.layer)
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        """Initialise neighbor heads in the first block if it has :class:`SelfAttention`; arguments as there."""
+        """Initialise neighbor heads in the first block if it has ``SelfAttention``."""
         for part in self.layer[:1].modules():
             if isinstance(part, SelfAttention):
                 part.init_neighbor_heads(offsets, waves)
@@ -436,6 +414,13 @@ class Pooler(nn.Module):
 
     def forward(self, token: Tensor) -> Tensor:
         return torch.tanh(self.dense(token))
+
+
+class GeluPooler(Pooler):
+    """Dense layer with GELU, in transformers' task heads of DeBERTa and ELECTRA; pretraining does not train it."""
+
+    def forward(self, token: Tensor) -> Tensor:
+        return F.gelu(self.dense(token))
 
 
 class Bert(nn.Module):
@@ -468,34 +453,37 @@ class Bert(nn.Module):
         token_type_ids: Tensor,
         cu_seqlens: Tensor,
         max_seqlen: int | None = None,
-        rows: QueryRows | None = None,
+        query_rows: QueryRows | None = None,
         decoded: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch.
 
         Args:
-            ids: int64 [T].
-            token_type_ids: int64 [T].
+            ids, token_type_ids: int64 [T].
             cu_seqlens: start of each sequence, then T, int64 [B + 1].
-            max_seqlen: length of the longest sequence, if known; see :meth:`PackedBatch.of`.
-            rows: compute the last layer for these rows only, which must include the first token of each sequence; None
-                computes all. Not supported with a causal mask.
-            decoded: return the MLM head's input, see :meth:`decode`.
+            max_seqlen: length of the longest sequence, if known; see ``PackedBatch.of``.
+            query_rows: compute the last layer for these rows only, which must include the first token of each sequence;
+                None computes all. Not supported with a causal mask.
+            decoded: return the MLM head's input, see ``decode``.
 
         Returns:
             Hidden states of the last layer, [T, H] or [R, H], and pooled vectors, [B, H].
         """
         layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
-        hidden = (self.decode if decoded else self.encode)(ids, token_type_ids, layout, rows)
-        return hidden, self.pool(hidden, layout if rows is None else rows.layout)
+        hidden = (self.decode if decoded else self.encode)(ids, token_type_ids, layout, query_rows)
+        return hidden, self.pool(hidden, layout if query_rows is None else query_rows.layout)
 
-    def encode(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
+    def encode(
+        self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
+    ) -> Tensor:
         """Return the hidden states of the last layer, [T, H], or [R, H] for the query rows."""
-        return self.encoder(self.embeddings(ids, token_type_ids, layout), layout, rows)
+        return self.encoder(self.embeddings(ids, token_type_ids, layout), layout, query_rows)
 
-    def decode(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """Return the MLM head's input, [T, H] or [R, H]; the same as :meth:`encode` in BERT."""
-        return self.encode(ids, token_type_ids, layout, rows)
+    def decode(
+        self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
+    ) -> Tensor:
+        """Return the MLM head's input, [T, H] or [R, H]; the same as ``encode`` in BERT."""
+        return self.encode(ids, token_type_ids, layout, query_rows)
 
     def hidden_states(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> list[Tensor]:
         """Return the embeddings and the hidden states of each layer, [T, H] each."""
@@ -510,7 +498,6 @@ class Bert(nn.Module):
         return hidden
 
     def pooled(self, layout: PackedBatch) -> Tensor:
-        """Return the index of the token that the pooler reads in each sequence, int64 [B]."""
         return layout.last if self.config.is_decoder else layout.first
 
 
@@ -519,13 +506,6 @@ class HasAttentionProbs(Protocol):
     """Attention module that can recompute its probabilities, [B, heads, L, L]; each token's row sums to 1."""
 
     def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...  # noqa: D102
-
-
-@runtime_checkable
-class HasCustomInit(Protocol):
-    """Module that adjusts its weights after :func:`initialise`'s random values."""
-
-    def custom_init(self) -> None: ...  # noqa: D102
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -547,17 +527,17 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     Weights are normal with standard deviation ``INITIAL_STD``, truncated at ``initializer_cutoff_factor``; biases are
     0 and LayerNorm weights 1. LSTMs follow torch's uniform initialisation. Finally each module's ``custom_init`` runs.
     """
-    cut = next(
+    cutoff = next(
         (part.config.initializer_cutoff_factor for part in module.modules() if isinstance(part, Bert)),
         BertConfig.initializer_cutoff_factor,
     )
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
-            if cut is None:
+            if cutoff is None:
                 nn.init.normal_(part.weight, std=INITIAL_STD, generator=generator)
             else:
-                most = cut * INITIAL_STD
-                nn.init.trunc_normal_(part.weight, std=INITIAL_STD, a=-most, b=most, generator=generator)
+                limit = cutoff * INITIAL_STD
+                nn.init.trunc_normal_(part.weight, std=INITIAL_STD, a=-limit, b=limit, generator=generator)
         if isinstance(part, nn.Linear | nn.Conv1d) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
@@ -567,7 +547,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
                 nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
     with torch.no_grad():
         for part in module.modules():
-            if isinstance(part, HasCustomInit):
+            if hasattr(part, "custom_init"):
                 part.custom_init()
 
 
@@ -626,26 +606,22 @@ def architecture_name(model_type: str) -> str:
     return model_type.replace("-", "_")
 
 
-def check_architecture(config: BertConfig, wanted: str, folder: Path, key: str = "finetune.model") -> None:
-    """Check that an encoder has the study's architecture, the only one whose code a stage depends on.
-
-    Args:
-        config: the encoder's config.
-        wanted: ``model.architecture``.
-        folder: the encoder's folder, for the error.
-        key: of params.yaml that names the folder.
-    """
-    found = architecture_name(config.names.model_type)
-    if found != wanted:
+def check_architecture(config: BertConfig, expected: str, folder: Path, key: str = "finetune.model") -> None:
+    """Check that an encoder has the study's architecture, the only one whose code a stage depends on."""
+    architecture = architecture_name(config.names.model_type)
+    if architecture != expected:
         raise PipelineError(
-            "the encoder is of another architecture than the study's", f"{found}, not {wanted}",
-            where=folder, hint=f"set model.architecture to {found}, or {key} to another folder",
+            "the encoder is of another architecture than the study's", f"{architecture}, not {expected}",
+            where=folder, hint=f"set model.architecture to {architecture}, or {key} to another folder",
         )  # fmt: skip
 
 
-def make_encoder(config: BertConfig) -> Bert:
+def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:
     """Build the encoder of ``config``'s architecture."""
-    return load_architecture(architecture_name(config.names.model_type)).encoder(config)
+    encoder = load_architecture(architecture_name(config.names.model_type)).encoder(config)
+    if not has_pooler:
+        encoder.pooler = nn.Identity()
+    return encoder
 
 
 class MaskedLMHead(nn.Module):
@@ -667,7 +643,6 @@ class MaskedLMHead(nn.Module):
         self.approximate, self.scale = config.head_gelu, config.head_init_scale
 
     def custom_init(self) -> None:
-        """Scale the dense layer's initial weights by ``head_init_scale``."""
         self.transform["dense"].weight.mul_(self.scale)
 
     def tie(self, embedding: nn.Embedding) -> None:
@@ -685,7 +660,7 @@ class MaskedLMHead(nn.Module):
         return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
 
     def sample(self, hidden: Tensor, labels: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return :meth:`loss` and sampled tokens, int64 [P]; see :func:`sampled_cross_entropy`."""
+        """Return ``loss`` and sampled tokens, int64 [P]; see ``sampled_cross_entropy``."""
         decoder = self.decoder
         return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, uniform)
 
@@ -698,55 +673,40 @@ class MaskedLMHead(nn.Module):
         return self.transform["LayerNorm"](inner)
 
 
-class BertForPretraining(nn.Module):
-    """Encoder with the MLM and sentence pair heads (paper, section 3.1)."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.bert = make_encoder(config)
-        self.cls = nn.ModuleDict(
-            {
-                "predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings),
-                "seq_relationship": nn.Linear(config.hidden_size, 2),
-            }
-        )
-
-    def tie(self) -> None:
-        """Tie the decoder and the embedding again after a move between devices has separated them."""
-        self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
-
-    def forward(
-        self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return logits at the positions ``predicted``, [P, vocab_size], and of the pair label, [B, 2]."""
-        hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
-        return self.cls["predictions"](hidden.index_select(0, predicted)), self.cls["seq_relationship"](pooled)
-
-
 class BertForMaskedLM(nn.Module):
     """Encoder with the MLM head only, without a pooler."""
 
+    has_pair_head: ClassVar[bool] = False
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.bert = make_encoder(config)
-        self.bert.pooler = nn.Identity()
+        self.bert = make_encoder(config, has_pooler=self.has_pair_head)
         self.cls = nn.ModuleDict({"predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings)})
+        if self.has_pair_head:
+            self.cls["seq_relationship"] = nn.Linear(config.hidden_size, 2)
 
     def tie(self) -> None:
-        """Tie the decoder and the embedding again; see :meth:`BertForPretraining.tie`."""
+        """Tie the decoder to the embedding again after a move between devices has separated them."""
         self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
 
     def forward(
         self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
-    ) -> tuple[Tensor, None]:
-        """Return logits at the positions ``predicted``, [P, vocab_size], and None for the pair label."""
-        hidden, _ = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
-        return self.cls["predictions"](hidden.index_select(0, predicted)), None
+    ) -> tuple[Tensor, Any]:
+        """Return logits at the positions ``predicted`` [P, vocab_size], and of the pair label [B, 2], if any."""
+        hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
+        pair_logits = self.cls["seq_relationship"](pooled) if self.has_pair_head else None
+        return self.cls["predictions"](hidden.index_select(0, predicted)), pair_logits
+
+
+class BertForPretraining(BertForMaskedLM):
+    """Encoder with the MLM and sentence pair heads (paper, section 3.1)."""
+
+    has_pair_head = True
 
 
 # Maximum compiled graphs per function, beyond which it runs uncompiled. torch's default of 8 is too low for ModernBERT:
 # its blocks are of four kinds, each with a graph for training and one for validation.
-MOST_GRAPHS = 32
+MAX_GRAPHS = 32
 
 
 def compile_parts(module: nn.Module) -> None:
@@ -758,7 +718,7 @@ def compile_parts(module: nn.Module) -> None:
     """
     from torch._dynamo import config  # takes a second to import
 
-    config.recompile_limit = max(MOST_GRAPHS, config.recompile_limit)
+    config.recompile_limit = max(MAX_GRAPHS, config.recompile_limit)
     for part in module.modules():
         if isinstance(part, TransformerBlock | Embeddings):
             part.compile(dynamic=True)

@@ -42,7 +42,7 @@ def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.nda
 
 
 def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
-    """Run a unidirectional LSTM as :func:`run_lstm` does, over padded sequences.
+    """Run a unidirectional LSTM as ``run_lstm`` does, over padded sequences.
 
     Padding comes after the tokens and does not affect them; the lengths need not be copied from the GPU.
     """
@@ -80,7 +80,6 @@ BILSTM = StateDictAdapter(
     title="Bidirectional LSTM",
     paper="Peters et al. 2018, [Deep contextualized word representations](https://arxiv.org/abs/1802.05365)",
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # transformers has no BiLSTM
-    output_layers=BERT.output_layers,
     from_hf=((r"^bilstm\.", "bert."),),
     to_hf=((r"^bert\.", "bilstm."),),
 )
@@ -102,8 +101,8 @@ class BiLSTMConfig(BertConfig):
         The previous output of a sequence's first token needs no gradient.
         """
         units, half = self.intermediate_size, self.hidden_size // 2
-        each = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
-        return 2 * self.num_hidden_layers * each
+        layer_flops = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
+        return 2 * self.num_hidden_layers * layer_flops
 
     def training_flops(self, work: Workload) -> int:
         return self.encoder_flops(work) + head_flops(self, work.predictions)
@@ -118,7 +117,6 @@ class TokenVectors(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
-        """[T] ids -> [T, H]; ignores ``token_type_ids``."""
         return self.dropout(self.word_embeddings(ids).repeat(1, 2))
 
 
@@ -134,15 +132,14 @@ class Layer(nn.Module):
         self.back = nn.LSTM(half, config.intermediate_size, proj_size=half)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows."""
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         turned = reversed_positions(layout)
         onward, back = self.dropout(hidden).chunk(2, dim=-1)
         read = self._read(self.onward, onward, layout)
         read_back = self._read(self.back, back.index_select(0, turned), layout).index_select(0, turned)
         states = torch.cat([read, read_back], dim=-1)
         states = states + hidden if self.residual else states
-        return states if rows is None else states.index_select(0, rows.index)
+        return states if query_rows is None else states.index_select(0, query_rows.index)
 
     @staticmethod
     def _read(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:

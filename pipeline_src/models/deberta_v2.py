@@ -14,16 +14,17 @@ from torch import Tensor, nn
 
 from pipeline_src.common.names import shown
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import StateDictAdapter
+from pipeline_src.models.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
 from pipeline_src.models.bert import Architecture, LayerNorm
 from pipeline_src.models.deberta import (
+    Deberta,
     DebertaBlock,
     DebertaConfig,
     DebertaEncoder,
-    DebertaModel,
     DecoderQuery,
     DisentangledAttention,
+    RelativeTable,
     deberta_names,
 )
 from pipeline_src.models.flops import Workload
@@ -36,7 +37,6 @@ SPEC = ArchitectureSpec(
     },
     refused_pairs="its mask decoder reads another last layer than the label of a pair would",
 )
-
 
 CONVOLUTION = "bert.encoder.layer.0.convolution."
 DISCRIMINATOR = "discriminator_predictions."
@@ -52,17 +52,7 @@ class DebertaV2Config(DebertaConfig):
             model_type="deberta-v2",
             title="DeBERTa-v2",
             paper="He et al. 2023, [DeBERTaV3](https://arxiv.org/abs/2111.09543)",
-            classes={
-                "pretraining": "DebertaV2ForMaskedLM",
-                "masked_lm": "DebertaV2ForMaskedLM",
-                "next_sentence": "DebertaV2Model",
-                "encoder": "DebertaV2Model",
-                "sequence": "DebertaV2ForSequenceClassification",
-                "choice": "DebertaV2ForMultipleChoice",
-                "span": "DebertaV2ForQuestionAnswering",
-                "token": "DebertaV2ForTokenClassification",
-            },
-            output_layers={},
+            classes=huggingface_classes("DebertaV2"),
             written={"share_att_key": True, "norm_rel_ebd": "layer_norm"},
             absent={"share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1},
             fixed={
@@ -90,8 +80,9 @@ class DebertaV2Config(DebertaConfig):
 
     def __post_init__(self) -> None:
         middle = self.position_buckets // 2
-        if self.position_buckets > 0 and self.max_position_embeddings - 1 > middle and not 0 < middle < self.reach - 1:
-            raise ValueError(f"max_relative_positions is {self.reach}, too few for position_buckets: {2 * middle}")
+        reach = self.max_distance
+        if self.position_buckets > 0 and self.max_position_embeddings - 1 > middle and not 0 < middle < reach - 1:
+            raise ValueError(f"max_relative_positions is {reach}, too few for position_buckets: {2 * middle}")
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
@@ -101,12 +92,9 @@ class DebertaV2Config(DebertaConfig):
         return super().from_hf_config(raw)
 
     @property
-    def half_table(self) -> int:
-        return self.position_buckets if self.position_buckets > 0 else self.reach
-
-    @property
-    def bucket_reach(self) -> int | None:
-        return self.reach if self.position_buckets > 0 else None
+    def relative_table(self) -> RelativeTable:
+        buckets = self.position_buckets
+        return RelativeTable(buckets, self.max_distance) if buckets > 0 else super().relative_table
 
     def training_flops(self, work: Workload) -> int:
         return super().training_flops(work) + 6 * self.conv_kernel_size * self.hidden_size**2 * work.tokens
@@ -120,16 +108,13 @@ class SharedAttention(DisentangledAttention):
         self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
 
     def project_query(self, hidden: Tensor) -> Tensor:
-        """[R, H] -> queries [R, H]."""
         return self.query(hidden)
 
     def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """[T, H] -> keys and values, [T, heads, head size] each."""
         key, value = (layer(hidden).view(len(hidden), self.heads, -1) for layer in (self.key, self.value))
         return key, value
 
     def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of relative positions [rows, H] -> as queries and as keys, [rows, H] each."""
         return self.query(table), self.key(table)
 
 
@@ -149,17 +134,17 @@ class Convolution(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.activation = ACTIVATIONS[config.conv_act]
 
-    def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, rows: QueryRows | None) -> Tensor:
+    def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, query_rows: QueryRows | None) -> Tensor:
         """Convolve hidden [T, H] and add it to the residual, [T, H] or [R, H]; returns the residual's shape."""
-        taps = self.conv.weight.shape[2]
-        positions = torch.arange(len(hidden), device=hidden.device) if rows is None else rows.index
-        seen = []
-        for offset in range(-(taps // 2), taps // 2 + 1):
-            near = (positions + offset).clamp(0, len(hidden) - 1)
-            same = layout.position[near] == layout.position[positions] + offset  # otherwise in another sequence
-            seen.append(hidden.index_select(0, near) * same[:, None])
-        weight = self.conv.weight.transpose(1, 2).flatten(1)  # [H, taps x H]
-        mixed = F.linear(torch.cat(seen, 1), weight, self.conv.bias)
+        kernel_size = self.conv.weight.shape[2]
+        index = torch.arange(len(hidden), device=hidden.device) if query_rows is None else query_rows.index
+        neighbors = []
+        for offset in range(-(kernel_size // 2), kernel_size // 2 + 1):
+            neighbor = (index + offset).clamp(0, len(hidden) - 1)
+            is_same_sequence = layout.position[neighbor] == layout.position[index] + offset
+            neighbors.append(hidden.index_select(0, neighbor) * is_same_sequence[:, None])
+        weight = self.conv.weight.transpose(1, 2).flatten(1)  # [H, kernel size x H]
+        mixed = F.linear(torch.cat(neighbors, 1), weight, self.conv.bias)
         return self.LayerNorm(residual + self.activation(self.dropout(mixed)))
 
 
@@ -174,10 +159,10 @@ class ConvolvedBlock(DebertaV2Block):
         self,
         hidden: Tensor,
         layout: PackedBatch,
-        rows: QueryRows | None = None,
+        query_rows: QueryRows | None = None,
         decoder_query: DecoderQuery | None = None,
     ) -> Tensor:
-        return self.convolution(hidden, super().forward(hidden, layout, rows, decoder_query), layout, rows)
+        return self.convolution(hidden, super().forward(hidden, layout, query_rows, decoder_query), layout, query_rows)
 
 
 class DebertaV2Encoder(DebertaEncoder):
@@ -195,7 +180,7 @@ class DebertaV2Encoder(DebertaEncoder):
         return self.LayerNorm(super().table())
 
 
-class DebertaV2(DebertaModel):
+class DebertaV2(Deberta):
     """DeBERTa-v2's encoder."""
 
     Encoder = DebertaV2Encoder

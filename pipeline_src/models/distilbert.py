@@ -12,14 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, StateDictAdapter
+from pipeline_src.models.adapter import StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import Dropout
 from pipeline_src.models.bert import LAYER_NORM_EPS, Architecture, Bert, BertConfig, Block, Encoder, Pooler
 
-SPEC = ArchitectureSpec(
-    refused_objectives={"clm": "it reads both directions, and transformers has no class for one"},
-)
-
+SPEC = ArchitectureSpec(refused_objectives={"clm": "it reads both directions, and transformers has no class for one"})
 
 PARTS = {  # parameters of a block, ours -> theirs
     "attention.self.query.": "attention.q_lin.",
@@ -31,23 +28,13 @@ PARTS = {  # parameters of a block, ours -> theirs
     "output.dense.": "ffn.lin2.",
     "output.LayerNorm.": "output_layer_norm.",
 }
-OURS, THEIRS = r"bert.encoder.layer.\1.", r"distilbert.transformer.layer.\1."
+BLOCK, HF_BLOCK = r"bert.encoder.layer.\1.", r"distilbert.transformer.layer.\1."
 
 DISTILBERT = StateDictAdapter(
     model_type="distilbert",
     title="DistilBERT",
     paper="Sanh et al. 2019, [DistilBERT, a distilled version of BERT](https://arxiv.org/abs/1910.01108)",
-    classes={
-        "pretraining": "DistilBertForMaskedLM",
-        "masked_lm": "DistilBertForMaskedLM",
-        "next_sentence": "DistilBertModel",
-        "encoder": "DistilBertModel",
-        "sequence": "DistilBertForSequenceClassification",
-        "choice": "DistilBertForMultipleChoice",
-        "span": "DistilBertForQuestionAnswering",
-        "token": "DistilBertForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
+    classes=huggingface_classes("DistilBert"),
     keys={
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",
@@ -63,7 +50,7 @@ DISTILBERT = StateDictAdapter(
     },
     from_hf=(
         (r"^(embeddings|transformer)\.", r"distilbert.\1."),
-        *((rf"^distilbert\.transformer\.layer\.(\d+)\.{theirs}", OURS + ours) for ours, theirs in PARTS.items()),
+        *((rf"^distilbert\.transformer\.layer\.(\d+)\.{hf_part}", BLOCK + part) for part, hf_part in PARTS.items()),
         (r"^distilbert\.", "bert."),
         (r"^pre_classifier\.", "bert.pooler.dense."),
         (r"^vocab_transform\.", "cls.predictions.transform.dense."),
@@ -71,7 +58,7 @@ DISTILBERT = StateDictAdapter(
         (r"^vocab_projector\.", "cls.predictions.decoder."),
     ),
     to_hf=(
-        *((rf"^bert\.encoder\.layer\.(\d+)\.{ours}", THEIRS + theirs) for ours, theirs in PARTS.items()),
+        *((rf"^bert\.encoder\.layer\.(\d+)\.{part}", HF_BLOCK + hf_part) for part, hf_part in PARTS.items()),
         (r"^bert\.pooler\.dense\.", "pre_classifier."),
         (r"^bert\.", "distilbert."),
         (r"^cls\.predictions\.transform\.dense\.", "vocab_transform."),

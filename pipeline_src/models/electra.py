@@ -8,18 +8,14 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline_src.common.registry import ArchitectureSpec
-from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter
-from pipeline_src.models.bert import INITIAL_STD, Architecture, Pooler
+from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter, huggingface_classes
+from pipeline_src.models.bert import INITIAL_STD, Architecture, GeluPooler
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 
-SPEC = ArchitectureSpec(
-    factorized_embeddings=True,  # a narrower generator can share them
-)
-
+SPEC = ArchitectureSpec(factorized_embeddings=True)  # a narrower generator can share them
 
 ELECTRA = StateDictAdapter(
     model_type="electra",
@@ -28,23 +24,8 @@ ELECTRA = StateDictAdapter(
         "Clark et al. 2020, "
         "[ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators](https://arxiv.org/abs/2003.10555)"
     ),
-    classes={
-        "pretraining": "ElectraForMaskedLM",
-        "masked_lm": "ElectraForMaskedLM",
-        "replaced": "ElectraForPreTraining",
-        "next_sentence": "ElectraModel",
-        "causal_lm": "ElectraForCausalLM",
-        "encoder": "ElectraModel",
-        "sequence": "ElectraForSequenceClassification",
-        "choice": "ElectraForMultipleChoice",
-        "span": "ElectraForQuestionAnswering",
-        "token": "ElectraForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
-    fixed={
-        **BERT.fixed,
-        **{"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)},
-    },
+    classes=huggingface_classes("Electra", replaced="ForPreTraining", causal_lm="ForCausalLM"),
+    fixed={**BERT.fixed, **{"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)}},
     from_hf=(
         (r"^electra\.", "bert."),
         (r"^generator_predictions\.", "cls.predictions.transform."),
@@ -94,18 +75,11 @@ class ElectraEncoder(FactorizedEncoder):
             self.embeddings_project = nn.Identity()
 
 
-class ElectraPooler(Pooler):
-    """Dense layer with GELU in transformers' task heads; pretraining does not train it, and the original has none."""
-
-    def forward(self, token: Tensor) -> Tensor:
-        return F.gelu(self.dense(token))
-
-
 class Electra(FactorizedBert):
     """ELECTRA's encoder."""
 
     Encoder = ElectraEncoder
-    Pooler = ElectraPooler
+    Pooler = GeluPooler
 
 
 ARCHITECTURE = Architecture(config=ElectraConfig, encoder=Electra)

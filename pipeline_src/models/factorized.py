@@ -46,9 +46,8 @@ class FactorizedEncoder(Encoder):
         super().__init__(config)
         self.embeddings_project = self.Projection(config.embedding_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """[T, E] -> [T, H], or [R, H] for the query rows of the last block."""
-        return super().forward(self.embeddings_project(hidden), layout, rows)
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
+        return super().forward(self.embeddings_project(hidden), layout, query_rows)
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
         """Initialise neighbor heads, and let the projection pass the positions on to them."""

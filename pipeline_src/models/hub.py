@@ -34,23 +34,18 @@ from pipeline_src.models.bert import (
 
 
 def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
-    """Return all tensors of a model folder by our names, memory-mapped if the format allows it.
-
-    Args:
-        folder: the model folder.
-        names: names of its architecture.
-    """
+    """Return all tensors of a model folder by our names, memory-mapped if the format allows it."""
     stored, huggingface_class = _read_files(folder), _class_of(folder / "config.json")
     tensors = {
         names.from_hf_name(name, huggingface_class): tensor
         for name, tensor in stored.items()
         if not re.search(names.buffers, name)
     }
-    copy, kept = names.tied
-    decoder, words = tensors.pop(copy, None), tensors.get(kept)
-    if decoder is not None and words is not None and not torch.equal(decoder, words):
+    decoder_name, embedding_name = names.tied
+    decoder, embedding = tensors.pop(decoder_name, None), tensors.get(embedding_name)
+    if decoder is not None and embedding is not None and not torch.equal(decoder, embedding):
         raise PipelineError(
-            "the decoder is not the embedding matrix", copy, where=folder,
+            "the decoder is not the embedding matrix", decoder_name, where=folder,
             hint="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
         )  # fmt: skip
     return tensors
@@ -64,9 +59,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 def model_files(folder: Path) -> list[Path]:
     """Return the config and weight files of a model folder, sorted."""
-    wanted = ("config.json", *FORMATS, *(f"{name}.index.json" for name in FORMATS))
-    ends = tuple(Path(name).suffix for name in FORMATS)
-    return sorted(path for path in folder.glob("*") if path.name in wanted or path.name.endswith(ends))
+    names = ("config.json", *(f"{name}.index.json" for name in FORMATS))
+    suffixes = {Path(name).suffix for name in FORMATS}
+    return sorted(path for path in folder.glob("*") if path.name in names or path.suffix in suffixes)
 
 
 def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:
@@ -88,9 +83,9 @@ def check_finite(name: str, tensor: Tensor, where: object) -> None:
         raise PipelineError("weights that are NaN or infinite", name, where=where, hint="fetch or train it again")
 
 
-def _class_of(config: Path) -> str | None:
-    said = read_json(config) if config.exists() else None
-    classes = said.get("architectures") if isinstance(said, dict) else None
+def _class_of(path: Path) -> str | None:
+    config = read_json(path) if path.exists() else None
+    classes = config.get("architectures") if isinstance(config, dict) else None
     return classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else None
 
 
@@ -140,20 +135,18 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         raise
     except Exception:  # damaged bytes can raise anything in torch's reader
         raise TypeError("not a file of torch.save that holds tensors alone, or a damaged one") from None
-    if not (isinstance(stored, dict) and all(map(_is_named_tensor, stored.items()))):
+    if not (isinstance(stored, dict) and all(isinstance(name, str) and _is_dense(stored[name]) for name in stored)):
         raise TypeError("not a state dict of plain tensors")
     return stored
 
 
-def _is_named_tensor(item: tuple[object, object]) -> bool:
-    """Return whether an item is a name and a dense tensor, not a sparse, quantised, nested or meta one."""
-    name, tensor = item
+def _is_dense(value: object) -> bool:
+    """Return whether a value is a tensor that is not sparse, quantised, nested or on the meta device."""
     return (
-        isinstance(name, str)
-        and isinstance(tensor, Tensor)
-        and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
-        and not (tensor.is_quantized or tensor.is_nested)
+        isinstance(value, Tensor)
+        and value.layout is torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_quantized or value.is_nested)
     )
 
 
@@ -162,23 +155,16 @@ FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
     "pytorch_model.bin": _read_pickle,
 }
 
-
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 LISTED = "vocab.txt"  # WordPiece only
-LEAST = {  # minimum of a config's integers; 1 by default
+MIN_VALUES = {  # minimum of a config's integers; 1 by default
     **dict.fromkeys(("pad_token_id", "type_vocab_size", "conv_kernel_size"), 0),
     **dict.fromkeys(("max_relative_positions", "position_buckets"), -1),
 }
-LARGEST = 1 << 24  # maximum of a config's integers, except those in MOST
+MAX_VALUE, MAX_LAYERS = 1 << 24, 1_000  # maximum of a config's integers
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-MOST = {"num_hidden_layers": 1_000}
-PLAIN: dict[str, Any] = {
-    "bool": bool,
-    "str": str,
-    "float": (int, float),
-    "float | None": (int, float, type(None)),
-}  # annotation -> accepted types
+TYPES: dict[str, Any] = {"bool": bool, "str": str, "float": (int, float), "float | None": (int, float, type(None))}
 CARD = "README.md"  # model card, as on Hugging Face's hub
 
 
@@ -195,10 +181,9 @@ def save_model(
     Args:
         folder: an existing, empty folder.
         model: the model or its ``state_dict``.
-        config: its config.
         huggingface_class: the transformers class that loads it ("BertForPreTraining").
         vocabulary: folder to copy the tokenizer's files from.
-        card: text of README.md, see ``models.model_card``.
+        card: text of README.md.
     """
     tensors = model.state_dict() if isinstance(model, nn.Module) else model
     save_tensors(folder, tensors, config, huggingface_class)
@@ -210,7 +195,7 @@ def save_model(
 
 
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
-    """Write ``config.json`` and ``model.safetensors``; arguments as in :func:`save_model`."""
+    """Write ``config.json`` and ``model.safetensors``; arguments as in ``save_model``."""
     names = config.names
     values = {
         "pad_token_id": 0,
@@ -222,21 +207,16 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
         **names.written,
     }
     write_json(folder / "config.json", {names.keys.get(key, key): value for key, value in values.items()})
-    kept = {
+    stored = {
         names.to_hf_name(name, huggingface_class): tensor.contiguous()
         for name, tensor in tensors.items()
         if name != names.tied[0]
     }
-    write_tensors(folder / "model.safetensors", kept, {"format": "pt"})
+    write_tensors(folder / "model.safetensors", stored, {"format": "pt"})
 
 
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
-    """Read ``config.json``; its ``model_type`` selects the architecture, BERT by default.
-
-    Args:
-        folder: the model folder.
-        dropout: replaces both dropout rates of the file.
-    """
+    """Read ``config.json``, whose ``model_type`` selects the architecture; ``dropout`` replaces both of its rates."""
     raw = read_json(folder / "config.json")
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
@@ -244,8 +224,8 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     if architecture_name(model_type) not in member_names("models"):
         raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('models'))}", folder)
     kind = load_architecture(architecture_name(model_type)).config
-    ours = {theirs: key for key, theirs in kind.names.keys.items()}
-    raw = {**kind.names.absent, **{ours.get(str(key), str(key)): value for key, value in raw.items()}}
+    from_hf_keys = {hf_key: key for key, hf_key in kind.names.keys.items()}
+    raw = {**kind.names.absent, **{from_hf_keys.get(str(key), str(key)): value for key, value in raw.items()}}
     try:
         raw = kind.from_hf_config(raw)
     except ValueError as error:
@@ -253,8 +233,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     for key, allowed in {**kind.names.fixed, "hidden_act": tuple(ACTIVATIONS)}.items():
         if raw.get(key, allowed[0]) not in allowed:
             raise _not_bert(f"{kind.names.keys.get(key, key)} is {raw[key]}, not {allowed[0]}", folder)
-    own = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
-    known = {name: raw[name] for name in own if name in raw}
+    known = {field.name: raw[field.name] for field in fields(kind) if field.name in raw.keys() - set(NOT_SAVED)}
     if "hidden_act" in known:
         known["hidden_act"] = ACTIVATIONS[known["hidden_act"]]
     if dropout is not None:
@@ -265,12 +244,12 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
 def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: object) -> BertConfig:
     """Build a config from ``values`` and validate it."""
     for name in (field.name for field in fields(kind) if field.type == "int"):
-        least, most = LEAST.get(name, 1), MOST.get(name, LARGEST)
-        if name in values and not (type(values[name]) is int and least <= values[name] <= most):
-            raise _not_bert(f"{name} is {shown(values[name])}, not a whole number of {least:,} up to {most:,}", where)
+        low, high = MIN_VALUES.get(name, 1), MAX_LAYERS if name == "num_hidden_layers" else MAX_VALUE
+        if name in values and not (type(values[name]) is int and low <= values[name] <= high):
+            raise _not_bert(f"{name} is {shown(values[name])}, not a whole number of {low:,} up to {high:,}", where)
     for field in fields(kind):
         value = values.get(field.name, field.default)
-        if (plain := PLAIN.get(str(field.type))) and not (isinstance(value, plain) and _is_bounded(field.name, value)):
+        if (types := TYPES.get(str(field.type))) and not (isinstance(value, types) and _is_bounded(field.name, value)):
             raise _not_bert(f"{field.name} is {shown(value)}", where)
     try:
         config = kind(**values)
@@ -295,10 +274,7 @@ def _not_bert(why: str, where: object) -> PipelineError:
 def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "") -> None:
     """Load weights from a model folder of any class; extra tensors in the folder are ignored.
 
-    Args:
-        model: a model with heads, or a :class:`bert.Bert`, whose parameters are then named ``bert....``.
-        folder: the model folder.
-        only: load only parameters whose names start with this.
+    Parameters of a ``Bert`` without heads are named ``bert....``; only those that start with ``only`` are loaded.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 
@@ -310,7 +286,7 @@ def filled(
     where: object,
     only: str | tuple[str, ...] = "",
 ) -> Model:
-    """Build a model with ``make(config)`` and fill it with ``tensors``; errors as in :func:`load_weights`.
+    """Build a model with ``make(config)`` and fill it with ``tensors``; errors as in ``load_weights``.
 
     Shapes are checked before any memory is allocated, since a wrong config could ask for any amount.
     """
@@ -323,7 +299,7 @@ def filled(
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
-    """Copy tensors, by our names, into a model or encoder; errors as in :func:`load_weights`."""
+    """Copy tensors, by our names, into a model or encoder; errors as in ``load_weights``."""
     with torch.no_grad():
         for name, parameter in _stored_parameters(model, only):
             parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))
@@ -332,7 +308,6 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: s
 
 def _stored_parameters(model: nn.Module, only: str | tuple[str, ...]) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield parameters with the names that a model with heads would give them."""
-    prefix = "bert." if isinstance(model, Bert) else ""
-    for own_name, parameter in model.named_parameters():
-        if f"{prefix}{own_name}".startswith(only):
-            yield f"{prefix}{own_name}", parameter
+    for name, parameter in model.named_parameters(prefix="bert" if isinstance(model, Bert) else ""):
+        if name.startswith(only):
+            yield name, parameter

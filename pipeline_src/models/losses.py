@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline_src.models.attention import PackedBatch
-
 CHUNK_LOGITS = 6 << 20  # logits held at once on a CPU: 24 MB, which fit its cache
 ALIGNMENT = 64  # the vocabulary is padded to a multiple, as in NVIDIA's and Mosaic's BERTs
 
@@ -36,14 +34,11 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
 def sampled_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return :func:`linear_cross_entropy` and a token sampled from each row's distribution, int64 [P].
+    """Return ``linear_cross_entropy`` and a token sampled from each row's distribution, int64 [P].
 
-    A token is sampled by inverting the cumulative distribution, with one random number per row instead of the Gumbel
-    noise per logit of ELECTRA (Clark et al. 2020); the distribution is the same. Samples have no gradient.
-
-    Args:
-        hidden, weight, bias, labels: as in :func:`linear_cross_entropy`.
-        uniform: random numbers in [0, 1), float32 [P].
+    A token is sampled by inverting the cumulative distribution, with one random number ``uniform`` in [0, 1) per row,
+    float32 [P], instead of the Gumbel noise per logit of ELECTRA (Clark et al. 2020); the distribution is the same.
+    Samples have no gradient.
     """
     if hidden.device.type == "cpu":
         return _Chunked.apply(hidden, weight, bias, labels, uniform)
@@ -75,12 +70,7 @@ def aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy (nats, float32) and the number of correct predictions (int64).
-
-    Args:
-        logits: [P, classes].
-        labels: int64 [P].
-    """
+    """Return the summed cross-entropy (nats, float32) and the number of correct predictions, logits [P, classes]."""
     with torch.no_grad():
         correct = (logits.argmax(dim=1) == labels).sum()
     return F.cross_entropy(logits.float(), labels, reduction="sum"), correct
@@ -95,28 +85,28 @@ class _Chunked(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         loss, correct, sampled = weight.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
         grad_hidden, grad_bias = torch.empty_like(hidden), torch.zeros_like(bias)
-        cuts, dtype = chunks(len(hidden), len(weight)), matmul_dtype(weight)
-        grad_weight = torch.empty_like(weight) if cuts else torch.zeros_like(weight)
+        slices, dtype = chunks(len(hidden), len(weight)), matmul_dtype(weight)
+        grad_weight = torch.empty_like(weight) if slices else torch.zeros_like(weight)
         exact, matrix = dtype == weight.dtype, weight.to(dtype)
-        (buffer,) = logit_buffers(1, cuts, weight)
-        for rows in cuts:
-            inner, wanted = hidden[rows].to(dtype), labels[rows, None]
+        (buffer,) = logit_buffers(1, slices, weight)
+        for chunk in slices:
+            inner, target = hidden[chunk].to(dtype), labels[chunk, None]
             logits = matmul_into(buffer[: len(inner)], inner, matrix.T, plus=bias)
             if not exact:  # bfloat16 logits have many ties
-                correct += (logits.argmax(1, keepdim=True) == wanted).sum()
-            at_label = logits.gather(1, wanted)
+                correct += (logits.argmax(1, keepdim=True) == target).sum()
+            at_label = logits.gather(1, target)
             probs, total, best = softmax_parts(logits)
             if uniform is not None:
-                sampled[rows] = sample_tokens(probs, uniform[rows])
+                sampled[chunk] = sample_tokens(probs, uniform[chunk])
             loss += (best + total.log() - at_label).sum()
-            grad_logits = probs.div_(total).scatter_add_(1, wanted, probs.new_full(wanted.shape, -1.0))
+            grad_logits = probs.div_(total).scatter_add_(1, target, probs.new_full(target.shape, -1.0))
             if exact:
                 correct += (at_label >= best).sum()  # twice as fast as argmax
             grad_bias += grad_logits.sum(0)
             grad_logits = grad_logits.to(dtype)
-            matmul_into(grad_hidden[rows], grad_logits, matrix)
+            matmul_into(grad_hidden[chunk], grad_logits, matrix)
             # the first chunk overwrites, so no zeros need be written
-            matmul_into(grad_weight, grad_logits.T, inner, plus=grad_weight if rows.start else None)
+            matmul_into(grad_weight, grad_logits.T, inner, plus=grad_weight if chunk.start else None)
         ctx.gradients = grad_hidden, grad_weight, grad_bias
         ctx.mark_non_differentiable(correct, sampled)
         return loss, correct, sampled
@@ -128,22 +118,17 @@ class _Chunked(torch.autograd.Function):
 
 
 def softmax_parts(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute exp(logits - max) in place, the softmax before normalisation.
-
-    Returns:
-        The exponentials [P, vocab_size], their row sums [P, 1] and the row maxima of the logits [P, 1]. The logsumexp
-        of a row is maximum + log(sum).
-    """
+    """Compute exp(logits - max) in place; return it, its row sums [P, 1] and the row maxima of the logits [P, 1]."""
     best = logits.amax(1, keepdim=True)
     probs = logits.sub_(best).exp_()
     return probs, probs.sum(1, keepdim=True), best
 
 
-def chunks(rows: int, vocab_size: int) -> list[slice]:
-    """Return near-equal slices of ``rows`` rows, each with at most ``CHUNK_LOGITS`` logits."""
+def chunks(length: int, vocab_size: int) -> list[slice]:
+    """Return near-equal slices of ``length`` rows, each with at most ``CHUNK_LOGITS`` logits."""
     size = max(1, CHUNK_LOGITS // vocab_size)
-    count = -(-rows // size)
-    return [slice(rows * chunk // count, rows * (chunk + 1) // count) for chunk in range(count)]
+    count = -(-length // size)
+    return [slice(length * chunk // count, length * (chunk + 1) // count) for chunk in range(count)]
 
 
 def matmul_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
@@ -163,15 +148,14 @@ def matmul_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
-def logit_buffers(number: int, cuts: Sequence[slice], weight: Tensor) -> Sequence[Tensor]:
+def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Sequence[Tensor]:
     """Return ``number`` reusable buffers for the logits of a chunk, float32 [rows of the longest chunk, vocab_size].
 
     Their rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
     """
-    rows, vocab_size = max((cut.stop - cut.start for cut in cuts), default=0), len(weight)
-    return weight.new_empty(number, rows, vocab_size + -vocab_size % ALIGNMENT, dtype=torch.float32)[
-        ..., :vocab_size
-    ].unbind()
+    rows, vocab_size = max((chunk.stop - chunk.start for chunk in slices), default=0), len(weight)
+    buffers = weight.new_empty(number, rows, vocab_size + -vocab_size % ALIGNMENT, dtype=torch.float32)
+    return buffers[..., :vocab_size].unbind()
 
 
 class LazyLogits(NamedTuple):
@@ -202,22 +186,23 @@ class _Distilled(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         loss = inner.new_zeros((), dtype=torch.float32)
         grad_inner, grad_weight, grad_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
-        cuts, dtype = chunks(len(inner), len(weight)), matmul_dtype(weight)
-        matrix, teacher_matrix, buffers = weight.to(dtype), teacher_weight.to(dtype), logit_buffers(3, cuts, weight)
-        start, teacher_start = bias / temperature, teacher_bias / temperature
-        for rows in cuts:
-            own, wanted, apart = (buffer[: rows.stop - rows.start] for buffer in buffers)
-            matmul_into(own, (inner[rows] / temperature).to(dtype), matrix.T, plus=start)
-            matmul_into(wanted, (teacher_inner[rows] / temperature).to(dtype), teacher_matrix.T, plus=teacher_start)
-            torch.sub(wanted, own, out=apart)
-            (probs, total, best), (aims, total_aims, best_aim) = softmax_parts(own), softmax_parts(wanted)
-            means = apart.mul_(aims).sum(1, keepdim=True) / total_aims
+        slices, dtype = chunks(len(inner), len(weight)), matmul_dtype(weight)
+        matrix, teacher_matrix, buffers = weight.to(dtype), teacher_weight.to(dtype), logit_buffers(3, slices, weight)
+        scaled_bias, teacher_scaled_bias = bias / temperature, teacher_bias / temperature
+        for chunk in slices:
+            logits, targets, difference = (buffer[: chunk.stop - chunk.start] for buffer in buffers)
+            teacher_chunk = (teacher_inner[chunk] / temperature).to(dtype)
+            matmul_into(logits, (inner[chunk] / temperature).to(dtype), matrix.T, plus=scaled_bias)
+            matmul_into(targets, teacher_chunk, teacher_matrix.T, plus=teacher_scaled_bias)
+            torch.sub(targets, logits, out=difference)
+            (probs, total, best), (aims, total_aims, best_aim) = softmax_parts(logits), softmax_parts(targets)
+            means = difference.mul_(aims).sum(1, keepdim=True) / total_aims
             loss += temperature**2 * (means + best + total.log() - best_aim - total_aims.log()).sum()
             grad_logits = probs.div_(total).addcdiv_(aims, total_aims, value=-1).mul_(temperature)
             grad_bias += grad_logits.sum(0)
             grad_logits = grad_logits.to(dtype)
-            matmul_into(grad_inner[rows], grad_logits, matrix)
-            matmul_into(grad_weight, grad_logits.T, inner[rows].to(dtype), plus=grad_weight)
+            matmul_into(grad_inner[chunk], grad_logits, matrix)
+            matmul_into(grad_weight, grad_logits.T, inner[chunk].to(dtype), plus=grad_weight)
         ctx.gradients = grad_inner, grad_weight, grad_bias
         return loss
 
@@ -225,18 +210,3 @@ class _Distilled(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         return *(gradient.mul_(grad_outputs[0]) for gradient in gradients), None, None, None, None
-
-
-def spread_layers(student: int, teacher: int) -> list[int]:
-    """Return the teacher layers that initialise a student's layers, evenly spread from the first to the last.
-
-    For 6 of 12 layers they are 0, 2, 4, 7, 9 and 11, as in DistilBERT (Sanh et al. 2019).
-    """
-    return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
-
-
-def real_pairs(layout: PackedBatch) -> Tensor:
-    """Return the mask of token pairs without padding, bool [B, 1, L, L]."""
-    positions = torch.arange(layout.max_seqlen, device=layout.cu_seqlens.device)
-    keep = positions < layout.cu_seqlens.diff()[:, None]
-    return keep[:, None, :, None] & keep[:, None, None, :]

@@ -32,16 +32,15 @@ class Source:
 def read_sources(manifest: Mapping[str, Any]) -> tuple[Source, ...] | None:
     """Return the sources listed in ``data/tokens/manifest.json``, or None if it lists none."""
     fields = Source.__dataclass_fields__
-    listed = [Source(**{key: row[key] for key in fields if key in row}) for row in manifest.get("sources", [])]
-    return tuple(listed) or None
+    sources = manifest.get("sources", [])
+    return tuple(Source(**{key: entry[key] for key in fields if key in entry}) for entry in sources) or None
 
 
 def read_mix(manifest: Mapping[str, Any], sources: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Return the share of each source in the training text.
 
-    Args:
-        manifest: ``data/tokens/manifest.json``, which counts the training tokens of each.
-        sources: if the study sets shares, what ``data/examples/manifest.json`` says of them.
+    ``manifest`` is ``data/tokens/manifest.json``; ``sources`` are those of ``data/examples/manifest.json``, if the
+    study sets shares.
     """
     if sources:
         return {name: mixed["share"] for name, mixed in sources.items()}
@@ -64,14 +63,13 @@ def pretrained_card(
     """Return the card of a pretrained encoder.
 
     Args:
-        config, parameters: of the encoder; the number of its parameters.
+        parameters: their number.
         learns: the objective ("masked words and next sentences").
-        huggingface_class: the transformers class that loads it.
-        sources, mix: results of :func:`read_sources` and :func:`read_mix`.
+        sources, mix: results of ``read_sources`` and ``read_mix``.
         training: training parameters by name, nested.
         figures: losses and accuracies by text ("validation text").
         cost: amounts by name ("tokens", "FLOP").
-        continued: it continues another model.
+        continued: whether it continues another model.
     """
     how = "a pretrained model trained further on" if continued else "trained from scratch on"
     return _card(
@@ -94,11 +92,8 @@ def finetuned_card(
     """Return the card of a fine-tuned model.
 
     Args:
-        config: the encoder's config.
         task: the task's title ("CoLA").
-        huggingface_class: the transformers class that loads it.
         source: the task's data, from its ``source.json``; None if it has none.
-        hyperparameters: by name: seed, finetune_seed, learning rate, epochs, batch, length.
         scores: on the sets by which the model was chosen.
     """
     figures: dict[str, dict[str, float]] = {}
@@ -165,16 +160,18 @@ def _card(
         model_name=title if results else None,
         eval_results=results or None,
     )
-    rows = [(text, name, f"{value:.4g}") for text, named in (figures or {}).items() for name, value in named.items()]
+    metrics = [(text, name, f"{value:.4g}") for text, named in (figures or {}).items() for name, value in named.items()]
     card = ModelCard.from_template(
         data,
         str(TEMPLATE),
         config=config,
         title=title,
         huggingface_class=huggingface_class,
-        sources=_cells((one.title, one.language or "not stated", one.licence, one.citation) for one in sources),
+        sources=_cells(
+            (entry.title, entry.language or "not stated", entry.licence, entry.citation) for entry in sources
+        ),
         training=_cells(_flat(training or {})),
-        metrics=_cells(rows),
+        metrics=_cells(metrics),
         **more,
     )
     return f"{card}\n"

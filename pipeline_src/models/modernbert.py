@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline_src.common.names import shown
 from pipeline_src.common.registry import ArchitectureSpec
 from pipeline_src.config.model import ModelParams
-from pipeline_src.models.adapter import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, StateDictAdapter
+from pipeline_src.models.adapter import ACTIVATIONS, SAVED_ACTIVATIONS, StateDictAdapter, huggingface_classes
 from pipeline_src.models.attention import (
     Dropout,
     PackedBatch,
@@ -48,8 +48,8 @@ def rope_cache(positions: Tensor, size: int, theta: float) -> tuple[Tensor, Tens
 def rotate(vectors: Tensor, cache: tuple[Tensor, ...]) -> Tensor:
     """Apply rotary positions to vectors [T, ..., size]; elements half a head apart form a pair."""
     cosines, sines = (table.view(len(table), *(1,) * (vectors.ndim - 2), -1) for table in cache)
-    one, other = vectors.float().chunk(2, dim=-1)
-    return torch.cat([one * cosines - other * sines, other * cosines + one * sines], dim=-1).to(vectors.dtype)
+    first, second = vectors.float().chunk(2, dim=-1)
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(vectors.dtype)
 
 
 class RotaryAttention(nn.Module):
@@ -58,36 +58,30 @@ class RotaryAttention(nn.Module):
     The encoder puts the rope cache of ``theta`` into ``layout.cache``.
 
     Args:
-        config: the encoder's config.
         theta: base of the rotary frequencies.
         reach: tokens visible on each side; None for all.
     """
 
     def __init__(self, config: BertConfig, theta: float, reach: int | None) -> None:
         super().__init__()
-        self.heads, self.rate, self.back_end = (
-            config.num_attention_heads,
-            config.attention_dropout,
-            config.attention,
-        )
+        self.heads, self.rate, self.back_end = config.num_attention_heads, config.attention_dropout, config.attention
         self.theta, self.reach = theta, reach
         self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.dropout = Dropout(config.attention_dropout)
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows."""
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         width, cache = hidden.shape[1], layout.cache[self.theta]
-        if rows is None:
-            both, value = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1).split([2, 1], dim=1)
-            query, key = rotate(both, cache).unbind(1)
+        if query_rows is None:
+            query_key, value = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1).split([2, 1], dim=1)
+            query, key = rotate(query_key, cache).unbind(1)
             positions, queries = layout.position, None
         else:
-            query = F.linear(hidden.index_select(0, rows.index), self.Wqkv.weight[:width])
+            query = F.linear(hidden.index_select(0, query_rows.index), self.Wqkv.weight[:width])
             key, value = F.linear(hidden, self.Wqkv.weight[width:]).view(len(hidden), 2, self.heads, -1).unbind(1)
-            rotation = tuple(table.index_select(0, rows.index) for table in cache)
+            rotation = tuple(table.index_select(0, query_rows.index) for table in cache)
             query, key = rotate(query.view(len(query), self.heads, -1), rotation), rotate(key, cache)
-            positions, queries = layout.position.index_select(0, rows.index), rows.layout
+            positions, queries = layout.position.index_select(0, query_rows.index), query_rows.layout
         window = None if self.reach is None else Window(self.reach, positions)
         dropout = self.rate if self.training else 0.0
         value = value.reshape(key.shape)
@@ -95,9 +89,8 @@ class RotaryAttention(nn.Module):
         return self.dropout(self.Wo(context.reshape(-1, width)))
 
     def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the attention probabilities; see :class:`pipeline_src.models.bert.HasAttentionProbs`."""
-        both = F.linear(hidden, self.Wqkv.weight[: 2 * hidden.shape[1]]).view(len(hidden), 2, self.heads, -1)
-        query, key = rotate(both, layout.cache[self.theta]).unbind(1)
+        query_key = F.linear(hidden, self.Wqkv.weight[: 2 * hidden.shape[1]]).view(len(hidden), 2, self.heads, -1)
+        query, key = rotate(query_key, layout.cache[self.theta]).unbind(1)
         return attention_probs_of(attention_logits(query, key, layout), layout, reach=self.reach)
 
 
@@ -111,17 +104,8 @@ MODERNBERT = StateDictAdapter(
     model_type="modernbert",
     title="ModernBERT",
     paper="Warner et al. 2024, [Smarter, Better, Faster, Longer](https://arxiv.org/abs/2412.13663)",
-    classes={
-        "pretraining": "ModernBertForMaskedLM",
-        "masked_lm": "ModernBertForMaskedLM",
-        "next_sentence": "ModernBertModel",
-        "encoder": "ModernBertModel",
-        "sequence": "ModernBertForSequenceClassification",
-        "choice": "ModernBertForMultipleChoice",
-        "span": "ModernBertForQuestionAnswering",
-        "token": "ModernBertForTokenClassification",
-    },
-    output_layers=dict.fromkeys(BERT.output_layers, "classifier"),
+    classes=huggingface_classes("ModernBert"),
+    output_layers=dict.fromkeys(TASKS, "classifier"),
     keys=dict(
         hidden_act="hidden_activation",
         layer_norm_eps="norm_eps",
@@ -190,10 +174,12 @@ class ModernBertConfig(BertConfig):
             raise ValueError(f"classifier_activation is {head}, not {inner}, the hidden_activation")
         kinds, ropes, listed = raw.get("layer_types"), raw.get("rope_parameters"), {}
         if kinds is not None:
-            found = kinds if isinstance(kinds, list) else []
-            every = next((number for number, kind in enumerate(found) if number and kind == GLOBAL), max(1, len(found)))
-            regular = [LOCAL if number % every else GLOBAL for number in range(len(found))]
-            if kinds != regular or len(found) != raw.get("num_hidden_layers"):
+            layers = kinds if isinstance(kinds, list) else []
+            every = next(
+                (number for number, kind in enumerate(layers) if number and kind == GLOBAL), max(1, len(layers))
+            )
+            regular = [LOCAL if number % every else GLOBAL for number in range(len(layers))]
+            if kinds != regular or len(layers) != raw.get("num_hidden_layers"):
                 raise ValueError(f"layer_types is {shown(kinds)}, not {GLOBAL} every n layers and else {LOCAL}")
             listed["global_attn_every_n_layers"] = every
         for key, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
@@ -222,11 +208,15 @@ class ModernBertConfig(BertConfig):
 
     def training_flops(self, work: Workload) -> int:
         """Count three matrices per feed-forward layer, and only pairs within the window in local blocks."""
-        whole, local = work.sum_len_squared, self.local_pairs(work)
-        seen = [whole if self.is_global(number) else local for number in range(self.num_hidden_layers)]
-        blocks = sum(block_flops(self, work.tokens, pairs, MATRICES) for pairs in seen[:-1])
+        all_pairs, local_pairs = work.sum_len_squared, self.local_pairs(work)
+        visible = [all_pairs if self.is_global(number) else local_pairs for number in range(self.num_hidden_layers)]
+        blocks = sum(block_flops(self, work.tokens, pairs, MATRICES) for pairs in visible[:-1])
         last = block_flops(
-            self, work.num_outputs, work.attended_pairs * seen[-1] // max(1, whole), MATRICES, key_tokens=work.tokens
+            self,
+            work.num_outputs,
+            work.attended_pairs * visible[-1] // max(1, all_pairs),
+            MATRICES,
+            key_tokens=work.tokens,
         )
         return blocks + last + head_flops(self, work.predictions)
 
@@ -242,7 +232,6 @@ class ModernBertEmbeddings(Embeddings):
     """Token embeddings with a LayerNorm."""
 
     def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
-        """[T] ids -> [T, H]; ignores ``token_type_ids``."""
         return self.LayerNorm(self.word_embeddings(ids))
 
 
@@ -267,16 +256,15 @@ class ModernBertBlock(TransformerBlock):
         super().__init__()
         norms = [LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False) for _ in range(2)]
         self.attn_LayerNorm, self.mlp_LayerNorm = norms[0] if number else nn.Identity(), norms[1]
-        whole = config.is_global(number)
-        theta = config.global_rope_theta if whole else config.local_rope_theta
-        self.attn = RotaryAttention(config, theta, None if whole else config.local_attention // 2)
+        is_global = config.is_global(number)
+        theta = config.global_rope_theta if is_global else config.local_rope_theta
+        self.attn = RotaryAttention(config, theta, None if is_global else config.local_attention // 2)
         self.mlp = GatedFeedForward(config)
         self.scale = config.head_init_scale
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows."""
-        kept = hidden if rows is None else hidden.index_select(0, rows.index)
-        hidden = kept + self.attn(self.attn_LayerNorm(hidden), layout, rows)
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
+        residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
+        hidden = residual + self.attn(self.attn_LayerNorm(hidden), layout, query_rows)
         return hidden + self.mlp(self.mlp_LayerNorm(hidden))
 
     def custom_init(self) -> None:
@@ -295,14 +283,12 @@ class ModernBertEncoder(Encoder):
         self.thetas = {config.global_rope_theta, config.local_rope_theta}
 
     def make_block(self, config: BertConfig, number: int) -> nn.Module:
-        """Build block ``number``, from 0, global or local."""
         assert isinstance(config, ModernBertConfig)
         return ModernBertBlock(config, number)
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows of the last block."""
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         self._fill_rope_cache(layout)
-        return self.LayerNorm(super().forward(hidden, layout, rows))
+        return self.LayerNorm(super().forward(hidden, layout, query_rows))
 
     def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
         """Return the input and every block's output, the last after the LayerNorm."""
@@ -322,7 +308,6 @@ class PredictionHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
-
         self.approximate = config.head_gelu
 
     def forward(self, token: Tensor) -> Tensor:

@@ -10,28 +10,16 @@ from typing import Any, ClassVar, Self
 
 from pipeline_src.common.registry import ArchitectureSpec
 from pipeline_src.config.model import ModelParams
-from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter
+from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter, huggingface_classes
 from pipeline_src.models.bert import Architecture, Bert, BertConfig, Embeddings
 
 SPEC = ArchitectureSpec()
-
 
 ROBERTA = StateDictAdapter(
     model_type="roberta",
     title="RoBERTa",
     paper="Liu et al. 2019, [RoBERTa: A Robustly Optimized BERT Pretraining Approach](https://arxiv.org/abs/1907.11692)",
-    classes={
-        "pretraining": "RobertaForMaskedLM",
-        "masked_lm": "RobertaForMaskedLM",
-        "next_sentence": "RobertaModel",
-        "causal_lm": "RobertaForCausalLM",
-        "encoder": "RobertaModel",
-        "sequence": "RobertaForSequenceClassification",
-        "choice": "RobertaForMultipleChoice",
-        "span": "RobertaForQuestionAnswering",
-        "token": "RobertaForTokenClassification",
-    },
-    output_layers=BERT.output_layers,
+    classes=huggingface_classes("Roberta", causal_lm="ForCausalLM"),
     absent={"layer_norm_eps": 1e-12, "type_vocab_size": 2, "pad_token_id": 1},
     fixed=BERT.fixed,
     from_hf=(

@@ -12,7 +12,6 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.losses import real_pairs
 
 TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # loss term -> weight, as in the paper
 
@@ -46,27 +45,24 @@ def layer_differences(
 ) -> dict[str, Tensor]:
     """Return the sum of squared differences over all layers for each term in ``TERMS``.
 
-    Padding is excluded; the original averages over it. The teacher gets no gradient.
-
-    Args:
-        student, teacher: encoders accepted by :func:`imitated_every`.
-        fit: projects the student's hidden states to the teacher's width.
-        ids, token_type_ids, layout: as in :meth:`Bert.hidden_states`.
+    Padding is excluded; the original averages over it. The teacher gets no gradient. ``fit`` projects the student's
+    hidden states to the teacher's width.
     """
-    every = imitated_every(student.config, teacher.config)
+    stride = imitated_every(student.config, teacher.config)
     with torch.no_grad():
-        taught = teacher.hidden_states(ids, token_type_ids, layout)
+        targets = teacher.hidden_states(ids, token_type_ids, layout)
     states = student.hidden_states(ids, token_type_ids, layout)
-    real, scores = real_pairs(layout), []
-    theirs = teacher.encoder.blocks()
+    keep = torch.arange(layout.max_seqlen, device=ids.device) < layout.cu_seqlens.diff()[:, None]
+    is_pair = keep[:, None, :, None] & keep[:, None, None, :]
+    scores, teacher_blocks = [], teacher.encoder.blocks()
     for number, block in enumerate(student.encoder.blocks()):
-        last = number * every + every - 1
+        last = number * stride + stride - 1
         with torch.no_grad():
-            wanted = theirs[last].attention_logits(taught[last], layout)
-        found = block.attention_logits(states[number], layout)
-        scores.append((found - wanted).float().masked_fill(~real, 0).square().sum())
+            target = teacher_blocks[last].attention_logits(targets[last], layout)
+        logits = block.attention_logits(states[number], layout)
+        scores.append((logits - target).float().masked_fill(~is_pair, 0).square().sum())
     fits = [
-        F.mse_loss(fit(own).float(), taught[number * every].float(), reduction="sum")
-        for number, own in enumerate(states)
+        F.mse_loss(fit(state).float(), targets[number * stride].float(), reduction="sum")
+        for number, state in enumerate(states)
     ]
     return {"scores": torch.stack(scores).sum(), "states": torch.stack(fits).sum()}

@@ -29,13 +29,11 @@ SPEC = ArchitectureSpec(
     },
 )
 
-
 WORD_VECTORS = StateDictAdapter(
     model_type="word-vectors",
     title="Word vectors",
     paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
     classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # transformers has none
-    output_layers=BERT.output_layers,
     from_hf=((r"^word_vectors\.", "bert."),),
     to_hf=((r"^bert\.", "word_vectors."),),
 )
@@ -75,7 +73,6 @@ class Vectors(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
-        """[T] ids -> [T, H]; ignores ``token_type_ids``."""
         return self.dropout(self.word_embeddings(ids))
 
 
@@ -85,15 +82,14 @@ class Mean(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
 
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows."""
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         lengths = layout.cu_seqlens.diff()
         sequence = torch.repeat_interleave(
             torch.arange(layout.sequences, device=hidden.device), lengths, output_size=len(hidden)
         )
         sums = hidden.new_zeros(layout.sequences, hidden.shape[1]).index_add(0, sequence, hidden)
         mixed = hidden.index_copy(0, layout.first, sums / lengths[:, None])
-        return mixed if rows is None else mixed.index_select(0, rows.index)
+        return mixed if query_rows is None else mixed.index_select(0, query_rows.index)
 
 
 class MeanEncoder(Encoder):

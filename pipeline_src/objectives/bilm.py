@@ -40,7 +40,7 @@ class LanguageModels(nn.Module):
     def tie(self) -> None:
         self.cls["predictions"]["decoder"].weight = self.bert.embeddings.word_embeddings.weight
 
-    def halves(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None) -> Sequence[Tensor]:
+    def directions(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None) -> Sequence[Tensor]:
         """Return the forward-direction and the backward-direction hidden states, [T, H / 2] each."""
         layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
         return self.bert.encode(ids, segments, layout).chunk(2, dim=-1)
@@ -49,7 +49,7 @@ class LanguageModels(nn.Module):
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the logits of the next token at ``predicted`` [P, vocab_size], and of pairs, all 0, [B, 2]."""
-        forward = self.halves(ids, segments, cu_seqlens, max_seqlen)[0]
+        forward = self.directions(ids, segments, cu_seqlens, max_seqlen)[0]
         logits = self.cls["predictions"]["decoder"](forward.index_select(0, predicted))
         return logits, logits.new_zeros(len(cu_seqlens) - 1, 2)
 
@@ -72,12 +72,12 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the summed losses of both directions; a token is predicted at its neighbor."""
-        halves = self.model.halves(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        decoder, before = self.model.cls["predictions"]["decoder"], batch.predicted
-        targets = {"mlm": (before, batch.labels), "backward": (before + 1, batch.ids.index_select(0, before))}
+        states = self.model.directions(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
+        decoder, index = self.model.cls["predictions"]["decoder"], batch.predicted
+        targets = {"mlm": (index, batch.labels), "backward": (index + 1, batch.ids.index_select(0, index))}
         return {
-            term: LossTerm(*linear_cross_entropy(half.index_select(0, at), decoder.weight, decoder.bias, labels))
-            for half, (term, (at, labels)) in zip(halves, targets.items(), strict=True)
+            term: LossTerm(*linear_cross_entropy(hidden.index_select(0, at), decoder.weight, decoder.bias, labels))
+            for hidden, (term, (at, labels)) in zip(states, targets.items(), strict=True)
         }
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:

@@ -15,7 +15,7 @@ from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import BertConfig, BertForMaskedLM
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.losses import distillation_loss, spread_layers
+from pipeline_src.models.losses import distillation_loss
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
 from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
@@ -27,13 +27,7 @@ SPEC = ObjectiveSpec(
     needs_teacher=True,
 )
 
-
-COPIED = (
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-)  # equal, to copy layers
+COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")  # equal, to copy layers
 
 
 class DistilBertObjective(PretrainingObjective[TensorBatch]):
@@ -60,29 +54,26 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
                 parameter.requires_grad_(parameter is table)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher."""
+        """Set the teacher, whose sizes must be the student's as far as hidden states are compared or layers copied."""
         super().set_teacher(teacher)
-        theirs, copies = self.teacher.bert.config, self.objective_params.init == "teacher"
-        same = COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ()
-        for name in same:
-            if getattr(theirs, name) != getattr(self.config, name):
+        config, copies = self.teacher.bert.config, self.objective_params.init == "teacher"
+        for name in COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ():
+            if getattr(config, name) != getattr(self.config, name):
                 raise PipelineError(
-                    "a teacher of another shape",
-                    f"{name} {getattr(theirs, name)}, not {getattr(self.config, name)}",
+                    "a teacher of another shape", f"{name} {getattr(config, name)}, not {getattr(self.config, name)}",
                     where="pretrain.teacher",
                     hint="make the block model as the teacher is, or set objectives.distilbert.init to random"
                     + (" and cosine to 0" if name == "hidden_size" else ""),
-                )
+                )  # fmt: skip
         if copies and encoder_names(self.model) - encoder_names(self.teacher):
             raise PipelineError(
-                "a teacher whose layers are of other parts", theirs.names.title, where="pretrain.teacher",
+                "a teacher whose layers are of other parts", config.names.title, where="pretrain.teacher",
                 hint=f"give one of {self.config.names.title}, or set objectives.distilbert.init to random",
             )  # fmt: skip
-        if copies and self.config.num_hidden_layers > theirs.num_hidden_layers:
+        if copies and self.config.num_hidden_layers > config.num_hidden_layers:
             raise PipelineError(
-                "a student of more layers than its teacher", self.config.num_hidden_layers, where=
-                "model.num_hidden_layers",
-                hint=f"set it to at most {theirs.num_hidden_layers}",
+                "a student of more layers than its teacher", self.config.num_hidden_layers,
+                where="model.num_hidden_layers", hint=f"set it to at most {config.num_hidden_layers}",
             )  # fmt: skip
 
     def init_weights(self, generator: torch.Generator) -> None:
@@ -98,39 +89,37 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the summed losses; no logits are kept."""
         # one each: a layout may cache what depends on the width of heads
-        of_teacher, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
-        rows, predicted = None, batch.predicted
+        teacher_layout, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
+        query_rows, predicted = None, batch.predicted
         if not self.reads_all_tokens:
-            rows, predicted = (
-                QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs),
-                batch.predicted_outputs,
-            )
+            query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
+            predicted = batch.predicted_outputs
         with torch.no_grad():
-            taught = self.teacher.bert.decode(batch.ids, batch.segments, of_teacher, rows)
-        hidden = self.model.bert.decode(batch.ids, batch.segments, layout, rows)
-        words = self.model.cls["predictions"]
+            target = self.teacher.bert.decode(batch.ids, batch.segments, teacher_layout, query_rows)
+        hidden = self.model.bert.decode(batch.ids, batch.segments, layout, query_rows)
+        head = self.model.cls["predictions"]
         terms = {}
         if "mlm" in self.weights:
-            terms["mlm"] = LossTerm(*words.loss(hidden.index_select(0, predicted), batch.labels))
-        every = hidden, taught
+            terms["mlm"] = LossTerm(*head.loss(hidden.index_select(0, predicted), batch.labels))
         if "kl" in self.weights:
+            states = hidden, target
             if self.objective_params.loss_on == "predicted":
-                hidden, taught = (states.index_select(0, predicted) for states in (hidden, taught))
+                states = hidden.index_select(0, predicted), target.index_select(0, predicted)
+            logits = head.lazy_logits(states[0])
             with torch.no_grad():
-                wanted = self.teacher.cls["predictions"].lazy_logits(taught)
-            entries = self.config.vocab_size  # the teacher's table may have more rows, of no token
-            wanted = wanted._replace(weight=wanted.weight[:entries], bias=wanted.bias[:entries])
-            terms["kl"] = LossTerm(
-                distillation_loss(words.lazy_logits(hidden), wanted, self.objective_params.temperature)
+                teacher_logits = self.teacher.cls["predictions"].lazy_logits(states[1])
+            size = self.config.vocab_size  # the teacher's table may have more rows, of no token
+            teacher_logits = teacher_logits._replace(
+                weight=teacher_logits.weight[:size], bias=teacher_logits.bias[:size]
             )
+            terms["kl"] = LossTerm(distillation_loss(logits, teacher_logits, self.objective_params.temperature))
         if "cosine" in self.weights:
-            one, other = (states.float() for states in every)
-            terms["cosine"] = LossTerm((1 - F.cosine_similarity(one, other)).sum())
+            terms["cosine"] = LossTerm((1 - F.cosine_similarity(hidden.float(), target.float())).sum())
         return terms
 
     @property
     def reads_all_tokens(self) -> bool:
-        """Whether a loss reads the last layer at every token."""
+        """True if a loss reads the last layer at every token."""
         return self.objective_params.loss_on == "all" or "cosine" in self.weights
 
     def training_flops(self, work: Workload) -> int:
@@ -154,35 +143,39 @@ def encoder_names(model: BertForMaskedLM) -> set[str]:
     return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
 
 
+def spread_layers(student: int, teacher: int) -> list[int]:
+    """Return the teacher layers that initialise a student's: 0, 2, 4, 7, 9 and 11 of 12 for 6, as in DistilBERT."""
+    return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
+
+
 def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
     """Copy the teacher's embeddings, head and evenly spaced layers, as far as the student has them.
 
     Position embeddings with another offset than the teacher's keep their initial values.
     """
-    ours, theirs = student.bert.config, teacher.bert.config
-    layers = spread_layers(ours.num_hidden_layers, theirs.num_hidden_layers)
-    alike = ours.max_position_embeddings - ours.longest_input == theirs.max_position_embeddings - theirs.longest_input
-    known = dict(teacher.named_parameters())
+    student_layers, teacher_layers = student.bert.config.num_hidden_layers, teacher.bert.config.num_hidden_layers
+    layers = spread_layers(student_layers, teacher_layers)
+    same_offset = student.bert.config.first_position == teacher.bert.config.first_position
+    sources = dict(teacher.named_parameters())
     with torch.no_grad():
         for name, parameter in student.named_parameters():
-            taken = re.sub(r"(\.layer\.)(\d+)", lambda found: f"{found[1]}{layers[int(found[2])]}", name)
-            if taken in known and (alike or "position_embeddings" not in name):
-                parameter.copy_(_rows_of(known[taken], parameter, taken))
+            source = re.sub(r"(\.layer\.)(\d+)", lambda match: f"{match[1]}{layers[int(match[2])]}", name)
+            if source in sources and (same_offset or "position_embeddings" not in name):
+                parameter.copy_(_first_rows(sources[source], parameter, source))
 
 
-def _rows_of(theirs: Tensor, ours: Tensor, name: str) -> Tensor:
+def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
     """Return the first rows of a teacher's tensor; of relative positions those in the middle."""
-    more = len(theirs) - len(ours)
-    if more < 0 or theirs.shape[1:] != ours.shape[1:]:
+    surplus = len(source) - len(target)
+    if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(
-            "a teacher of another shape", f"{name} {tuple(theirs.shape)}, not {tuple(ours.shape)}",
+            "a teacher of another shape", f"{name} {tuple(source.shape)}, not {tuple(target.shape)}",
             where="pretrain.teacher",
             hint="make the block model as the teacher is (model.embedding_size too), or set "
-            "objectives.distilbert.init "
-            "to random",
+            "objectives.distilbert.init to random",
         )  # fmt: skip
-    first = more // 2 if name.endswith("rel_embeddings.weight") else 0
-    return theirs[first : first + len(ours)]
+    first = surplus // 2 if name.endswith("rel_embeddings.weight") else 0
+    return source[first : first + len(target)]
 
 
 OBJECTIVE = DistilBertObjective

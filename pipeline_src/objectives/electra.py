@@ -54,22 +54,22 @@ class FilledText(NamedTuple):
 
     Attributes:
         ids, segments, layout: of all T tokens.
-        rows: positions at which the last block is computed; None for all.
-        query: indices of the N positions among the rows, int64 [N]; None for all.
-        seen, labels: input and original tokens at the N positions, int64 [N]; the label of filler is ``IGNORE_INDEX``.
+        query_rows: positions at which the last block is computed; None for all.
+        query_index: indices of the N positions among these, int64 [N]; None for all.
+        inputs, labels: input and original tokens at the N positions, int64 [N]; filler's label is ``IGNORE_INDEX``.
     """
 
     ids: Tensor
     segments: Tensor
     layout: PackedBatch
-    rows: QueryRows | None
-    query: Tensor | None
-    seen: Tensor
+    query_rows: QueryRows | None
+    query_index: Tensor | None
+    inputs: Tensor
     labels: Tensor
 
-    def pick(self, values: Tensor) -> Tensor:
-        """Select the N positions from values of the rows, [R, ...] -> [N, ...]."""
-        return values if self.query is None else values.index_select(0, self.query)
+    def select(self, values: Tensor) -> Tensor:
+        """Select the N positions from values of the query rows, [R, ...] -> [N, ...]."""
+        return values if self.query_index is None else values.index_select(0, self.query_index)
 
 
 class DiscriminatorHead(nn.Module):
@@ -111,11 +111,10 @@ class AddedTable(nn.Module):
         self.weight = nn.Parameter(torch.empty_like(base.weight))
 
     def custom_init(self) -> None:
-        """Start from the generator's embeddings."""
         nn.init.zeros_(self.weight)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        return F.embedding(rows, self.base[0].weight.detach()) + F.embedding(rows, self.weight)
+    def forward(self, index: Tensor) -> Tensor:
+        return F.embedding(index, self.base[0].weight.detach()) + F.embedding(index, self.weight)
 
     def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = (self.base[0].weight + self.weight).detach()
@@ -125,7 +124,6 @@ class Discriminator(nn.Module):
     """The encoder without a pooler, and the head for replaced token detection (RTD).
 
     Attributes:
-        term: name of its loss.
         use: key of the class that transformers loads it with, in ``models.adapter``.
         learns: for the model card.
     """
@@ -137,19 +135,18 @@ class Discriminator(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.bert = make_encoder(config)
-        self.bert.pooler = nn.Identity()
+        self.bert = make_encoder(config, has_pooler=False)
         self.discriminator_predictions = (FirstTokenHead if config.rtd_adds_cls else DiscriminatorHead)(config)
 
     def logits(self, text: FilledText) -> Tensor:
         """Return the logits at the N positions."""
-        hidden = self.bert.encode(text.ids, text.segments, text.layout, text.rows)
-        layout = text.layout if text.rows is None else text.rows.layout
-        return text.pick(self.discriminator_predictions(hidden, layout))
+        hidden = self.bert.encode(text.ids, text.segments, text.layout, text.query_rows)
+        layout = text.layout if text.query_rows is None else text.query_rows.layout
+        return text.select(self.discriminator_predictions(hidden, layout))
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
         """Return the summed binary cross-entropy (nats) and the number of correct predictions."""
-        logits, replaced, counted = self.logits(text), text.seen != text.labels, text.labels != IGNORE_INDEX
+        logits, replaced, counted = self.logits(text), text.inputs != text.labels, text.labels != IGNORE_INDEX
         loss = F.binary_cross_entropy_with_logits(
             logits.float(), replaced.float(), weight=counted.float(), reduction="sum"
         )
@@ -165,24 +162,24 @@ class Discriminator(nn.Module):
 
         ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the others.
         """
-        logits, replaced = self.logits(text).float(), text.seen != text.labels
+        logits, replaced = self.logits(text).float(), text.inputs != text.labels
         loss = float(F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum"))
         bins = ((logits + MAX_LOGIT) * (BINS / (2 * MAX_LOGIT))).long().clamp(0, BINS - 1)
         counts = torch.bincount(bins + BINS * replaced.long(), minlength=2 * BINS).view(2, BINS)
         originals, replacements = counts.double().cpu().numpy()
-        specific, recalled = originals[: BINS // 2].sum(), replacements[BINS // 2 :].sum()
+        true_negatives, true_positives = originals[: BINS // 2].sum(), replacements[BINS // 2 :].sum()
         return {
             "rtd_loss": Metric(loss, len(logits)),
-            "rtd_accuracy": Metric(specific + recalled, len(logits)),
-            "rtd_specificity": Metric(specific, originals.sum(), share),
-            "rtd_recall": Metric(recalled, replacements.sum(), share),
+            "rtd_accuracy": Metric(true_negatives + true_positives, len(logits)),
+            "rtd_specificity": Metric(true_negatives, originals.sum(), fraction),
+            "rtd_recall": Metric(true_positives, replacements.sum(), fraction),
             "rtd_auc": Metric(originals, replacements, area_under_curve),
         }
 
 
-def share(part: float, whole: float) -> float:
-    """Return ``part`` / ``whole``; 0 if there is nothing."""
-    return float(part / max(1.0, whole))
+def fraction(part: float, total: float) -> float:
+    """Return ``part`` / ``total``; 0 if there is nothing."""
+    return float(part / max(1.0, total))
 
 
 def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
@@ -193,10 +190,7 @@ def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
 
 
 class ReplaceMLM(BertForMaskedLM):
-    """Predict the original tokens with the MLM head, at positions with a generator's samples (section 3.4).
-
-    For its attributes see :class:`Discriminator`.
-    """
+    """Predict the original tokens with the MLM head, at positions with a generator's samples (section 3.4)."""
 
     term: ClassVar[str] = "words"
     use: ClassVar[str] = "masked_lm"
@@ -212,7 +206,7 @@ class ReplaceMLM(BertForMaskedLM):
 
     def decoded(self, text: FilledText) -> Tensor:
         """Return the inputs of the head at the N positions, [N, H]."""
-        return text.pick(self.bert.decode(text.ids, text.segments, text.layout, text.rows))
+        return text.select(self.bert.decode(text.ids, text.segments, text.layout, text.query_rows))
 
     def training_flops(self, work: Workload, positions: int) -> int:
         """Return the FLOPs of masked language modelling with N predictions."""
@@ -221,8 +215,8 @@ class ReplaceMLM(BertForMaskedLM):
     def metrics(self, text: FilledText) -> dict[str, Metric]:
         """Return ``words_loss`` and ``words_accuracy``."""
         loss, correct = self.loss(text)
-        counts = {"loss": float(loss), "accuracy": float(correct)}
-        return {f"words_{name}": Metric(total, len(text.labels), share) for name, total in counts.items()}
+        totals = {"words_loss": float(loss), "words_accuracy": float(correct)}
+        return {name: Metric(total, len(text.labels), fraction) for name, total in totals.items()}
 
 
 class AllTokensMLM(ReplaceMLM):
@@ -237,10 +231,9 @@ class AllTokensMLM(ReplaceMLM):
         self.copy_gate = nn.Linear(config.hidden_size, 1)
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
-        """Return the summed loss and the number of correct predictions."""
         hidden = self.decoded(text)
         gates = self.copy_gate(hidden).squeeze(-1)
-        return copying_cross_entropy(self.cls["predictions"].lazy_logits(hidden), gates, text.seen, text.labels)
+        return copying_cross_entropy(self.cls["predictions"].lazy_logits(hidden), gates, text.inputs, text.labels)
 
     def training_flops(self, work: Workload, positions: int) -> int:
         """Add 6 H a position for the gate."""
@@ -248,28 +241,27 @@ class AllTokensMLM(ReplaceMLM):
 
 
 def copying_cross_entropy(
-    lazy_logits: LazyLogits, gates: Tensor, seen: Tensor, labels: Tensor
+    lazy_logits: LazyLogits, gates: Tensor, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the sum of -log(D [seen = label] + (1 - D) softmax(label)), float32, and the number correct.
+    """Return the sum of -log(D [input = label] + (1 - D) softmax(label)), float32, and the number correct.
 
     Logits are computed in chunks, and again in the backward pass, so that they are never held at once.
 
     Args:
-        lazy_logits: inputs, weight and bias of the N logits.
         gates: logits of D, [N].
-        seen, labels: input and original tokens, int64 [N]; the label ``IGNORE_INDEX`` does not count.
+        inputs, labels: input and original tokens, int64 [N]; the label ``IGNORE_INDEX`` does not count.
     """
     loss, correct = lazy_logits.inner.new_zeros((), dtype=torch.float32), labels.new_zeros(())
     weight, bias = aligned(lazy_logits.weight, lazy_logits.bias)
-    for rows in chunks(len(labels), len(weight)):
-        some = (lazy_logits.inner[rows], weight, bias, gates[rows], seen[rows], labels[rows])
-        chunk_loss, chunk_correct = checkpoint(_mixed, *some, use_reentrant=False)
+    for chunk in chunks(len(labels), len(weight)):
+        batch = (lazy_logits.inner[chunk], weight, bias, gates[chunk], inputs[chunk], labels[chunk])
+        chunk_loss, chunk_correct = checkpoint(_copying_loss, *batch, use_reentrant=False)
         loss, correct = loss + chunk_loss, correct + chunk_correct
     return loss, correct
 
 
-def _mixed(
-    inner: Tensor, weight: Tensor, bias: Tensor, gates: Tensor, seen: Tensor, labels: Tensor
+def _copying_loss(
+    inner: Tensor, weight: Tensor, bias: Tensor, gates: Tensor, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
     log_softmax = F.linear(inner, weight, bias).float().log_softmax(1)
     copied, predicted = F.logsigmoid(gates.float()), F.logsigmoid(-gates.float())
@@ -278,11 +270,11 @@ def _mixed(
     def predict(tokens: Tensor) -> Tensor:
         return predicted + log_softmax.gather(1, tokens[:, None]).squeeze(1)
 
-    label = torch.where(seen == labels, torch.logaddexp(copied, predict(labels)), predict(labels))
+    at_label = torch.where(inputs == labels, torch.logaddexp(copied, predict(labels)), predict(labels))
     with torch.no_grad():
-        best = torch.maximum(predicted + log_softmax.amax(1), torch.logaddexp(copied, predict(seen)))
-        correct = ((label >= best) & counted).sum()
-    return -label.where(counted, 0.0).sum(), correct
+        best = torch.maximum(predicted + log_softmax.amax(1), torch.logaddexp(copied, predict(inputs)))
+        correct = ((at_label >= best) & counted).sum()
+    return -at_label.where(counted, 0.0).sum(), correct
 
 
 TABLES = ("word_embeddings", "position_embeddings")  # disentangled as in DeBERTa-v3's code
@@ -313,15 +305,14 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         self.generator_config = generator_config(config, params)
         self.model = MODELS[params.disc_target, params.disc_loss_on](config)
         self.generator = BertForMaskedLM(self.generator_config)
-        if params.embeddings != "separate":
-            if self.generator_config.embedding_width != config.embedding_width:
-                raise PipelineError(
-                    "a generator of another width cannot share these embeddings",
-                    f"{self.generator_config.hidden_size}, not {config.hidden_size}",
-                    where="objectives.electra.generator_width",
-                    hint="set it to 1, set embeddings: separate, or take an architecture whose embeddings have a "
-                    "width of their own, such as electra",
-                )
+        if params.embeddings != "separate" and self.generator_config.embedding_width != config.embedding_width:
+            raise PipelineError(
+                "a generator of another width cannot share these embeddings",
+                f"{self.generator_config.hidden_size}, not {config.hidden_size}",
+                where="objectives.electra.generator_width",
+                hint="set it to 1, set embeddings: separate, or take an architecture whose embeddings have a "
+                "width of their own, such as electra",
+            )
         if params.embeddings == "shared":
             self.generator.bert.embeddings = self.model.bert.embeddings
             self.generator.tie()
@@ -350,16 +341,18 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return both summed losses."""
-        words, text = self.fill(batch)
-        return {"mlm": words, self.model.term: LossTerm(*self.model.loss(text))}
+        generator_term, text = self.fill(batch)
+        return {"mlm": generator_term, self.model.term: LossTerm(*self.model.loss(text))}
 
     def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
         """Return the generator's loss, and the text with its samples, which ``batch.sampling_noise`` decide."""
         assert batch.sampling_noise is not None
         # one each: a layout may cache what depends on the width of heads
-        of_generator, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
-        rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
-        hidden = self.generator.bert.decode(batch.ids, batch.segments, of_generator, rows)
+        generator_layout, layout = (
+            PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2)
+        )
+        query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
+        hidden = self.generator.bert.decode(batch.ids, batch.segments, generator_layout, query_rows)
         hidden = hidden.index_select(0, batch.predicted_outputs)
         loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.sampling_noise)
         filled = batch.ids.index_copy(0, batch.predicted, sampled)
@@ -370,7 +363,9 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
             original = batch.ids.index_copy(0, batch.predicted, batch.labels).where(real, IGNORE_INDEX)
             text = FilledText(filled, batch.segments, layout, None, None, filled, original)
         else:
-            text = FilledText(filled, batch.segments, layout, rows, batch.predicted_outputs, sampled, batch.labels)
+            text = FilledText(
+                filled, batch.segments, layout, query_rows, batch.predicted_outputs, sampled, batch.labels
+            )
         return LossTerm(loss, correct), text
 
     def training_flops(self, work: Workload) -> int:
@@ -391,9 +386,12 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         """
         metrics = masked_lm_metrics(self.generator, batch)
         _, text = self.fill(batch.tensors)
-        replaced = float((text.seen != text.labels).sum())
-        replaced_metric = {"replaced": Metric(replaced, batch.tensors.workload.predictions, share)}
-        return metrics | self.model.metrics(text) | replaced_metric
+        replaced = float((text.inputs != text.labels).sum())
+        return (
+            metrics
+            | self.model.metrics(text)
+            | {"replaced": Metric(replaced, batch.tensors.workload.predictions, fraction)}
+        )
 
     def saved_models(self) -> dict[str, SavedModel]:
         classes = self.config.names.classes

@@ -5,6 +5,8 @@ The losses are in ``models/tinybert.py``. No token is masked or predicted.
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import nn
 
 from pipeline_src.common.registry import ObjectiveSpec
@@ -33,16 +35,8 @@ class Student(nn.Module):
 
     def __init__(self, config: BertConfig, width: int) -> None:
         super().__init__()
-        self.bert = make_encoder(config)
-        self.bert.pooler = nn.Identity()
+        self.bert = make_encoder(config, has_pooler=False)
         self.fit_dense = nn.Linear(config.hidden_size, width)
-
-
-def build_teacher(config: BertConfig) -> Bert:
-    """Build an encoder without a pooler."""
-    encoder = make_encoder(config)
-    encoder.pooler = nn.Identity()
-    return encoder
 
 
 class TinyBertObjective(PretrainingObjective[TensorBatch]):
@@ -50,12 +44,9 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
 
     Each is a mean over heads and pairs of tokens, or over tokens and the teacher's width, summed over layers. Pairs are
     of real tokens, whereas the original averages over padding too.
-
-    Attributes:
-        teacher: an encoder with a multiple of the student's layers, and as many heads.
     """
 
-    spec, build_teacher, predictor = SPEC, staticmethod(build_teacher), None
+    spec, build_teacher, predictor = SPEC, partial(make_encoder, has_pooler=False), None
     learns = "the layers of a larger model"
     model: Student
     teacher: Bert
@@ -77,8 +68,8 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the squared differences summed over all layers."""
         layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
-        student = self.model.bert, self.model.fit_dense
-        totals = layer_differences(*student, self.teacher, batch.ids, batch.segments, layout)
+        models = self.model.bert, self.model.fit_dense, self.teacher
+        totals = layer_differences(*models, batch.ids, batch.segments, layout)
         return {name: LossTerm(total) for name, total in totals.items()}
 
     def training_flops(self, work: Workload) -> int:

@@ -19,7 +19,7 @@ from pipeline_src.pretraining.data import PretrainingExamples, shown_examples
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.validation import Validator
 from pipeline_src.training.checkpoint import (
-    KEPT,
+    STEPS,
     Checkpointer,
     gathered_weights,
     save_state,
@@ -49,7 +49,7 @@ class KeptModels(Callback):
     def copy_to(self, folder: Path) -> dict[int, Path]:
         """Copy the models into a phase's folder; return their folders by step."""
         sources = {step: self.checkpointer.kept_model(step) for step in self.steps}
-        return {step: Path(shutil.copytree(source, folder / KEPT / str(step))) for step, source in sources.items()}
+        return {step: Path(shutil.copytree(source, folder / STEPS / str(step))) for step, source in sources.items()}
 
 
 def save_models(

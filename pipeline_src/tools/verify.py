@@ -38,7 +38,7 @@ from pipeline_src.pretraining.pretrain import (
     phase_capacity,
 )
 from pipeline_src.tokenizer.load import load_tokenizer
-from pipeline_src.training.checkpoint import KEPT, difference, environment, saved_files
+from pipeline_src.training.checkpoint import STEPS, difference, environment, saved_files
 from pipeline_src.training.distributed import Distributed, single_process
 
 OK, MISMATCH, TRUNCATED, MODIFIED = "ok", "mismatch", "truncated", "modified"
@@ -73,7 +73,7 @@ class Ledger:
     def folder(self, step: int) -> Path:
         """Return the folder of the model saved after a step."""
         folder = PRETRAINED / self.phase.name
-        return folder if step == self.phase.last else folder / KEPT / str(step)
+        return folder if step == self.phase.last else folder / STEPS / str(step)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
 
 
 def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
-    """Split into as many microbatches as :func:`split_greedy`, the largest of them as small as possible.
+    """Split into as many microbatches as ``split_greedy``, the largest of them as small as possible.
 
     A small microbatch costs a GPU nearly as much time as a full one. Nothing is split if ``max_tokens`` is None.
     """
@@ -104,12 +104,9 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
     stream that computes, a copy would wait for every kernel queued before it, and the kernels after it for the copy
     (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
     """
-    if device.type == "cpu":
-        yield from prefetch(batches)
-        return
-    if device.type == "mps":
+    if device.type != "cuda":
         for batch in prefetch(batches):
-            yield [to_device(microbatch, device) for microbatch in batch]
+            yield batch if device.type == "cpu" else [to_device(microbatch, device) for microbatch in batch]
         return
     copying = torch.cuda.Stream(device)
 

@@ -41,14 +41,14 @@ from pipeline_src.training.trainer import Callback, Objective, Requests, Trainer
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
-EXPERIMENTS = Path(".dvc/tmp/exps").parts  # where `dvc exp run --temp` and the queue's workers run
+EXPERIMENTS = ".dvc/tmp/exps"  # where `dvc exp run --temp` and the queue's workers run
 WEIGHTS = "model.safetensors"
 STATE, OPTIMIZER_TENSORS, TENSORS = "state.json", "optimizer.safetensors", "tensors.safetensors"
 WEIGHT = "weight"  # prefix of weights in a checkpoint's tensors
 KINDS = (WEIGHT, *MOMENTS)
 NAME = re.compile(r"step-[0-9]{8,}")
-KEPT = "steps"  # folder, in a saved model, of those that were kept on the way
-OWN_SUM = "checksum_of_the_rest"  # of state.json itself
+STEPS = "steps"  # folder, in a saved model, of the models of ``keep_checkpoint_steps``
+STATE_CHECKSUM = "checksum_of_the_rest"  # of state.json itself
 IN_USE = ".in-use"  # in the folder of a training's checkpoints; locked while it runs
 NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
 Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
@@ -60,11 +60,8 @@ def checkpoint_root(folder: Path) -> Path:
     DVC deletes the folder of an experiment that was stopped; its checkpoints are kept in the main checkout, so that the
     same command continues from them.
     """
-    parts = folder.parts
-    for place in range(len(parts) - len(EXPERIMENTS)):
-        if parts[place : place + len(EXPERIMENTS)] == EXPERIMENTS:
-            return Path(*parts[:place]) / CHECKPOINTS
-    return CHECKPOINTS
+    main_checkout, separator, _ = str(folder).partition(f"/{EXPERIMENTS}/")
+    return Path(main_checkout, CHECKPOINTS) if separator else CHECKPOINTS
 
 
 ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
@@ -88,7 +85,7 @@ def check_settings() -> None:
 
 
 def minutes() -> float:
-    """Return the minutes between two checkpoints: ``$PIPELINE_CHECKPOINT_MINUTES``, 10 if unset."""
+    """Return the minutes between two checkpoints."""
     return number_of("minutes", MINUTES, 10)
 
 
@@ -111,7 +108,7 @@ def stored_tensors(
 
 
 def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Return a module's ``state_dict``; DTensors are gathered as by :func:`stored_tensors`."""
+    """Return a module's ``state_dict``; DTensors are gathered as by ``stored_tensors``."""
     tensors = {}
     for name, tensor in module.state_dict().items():
         gathered = full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
@@ -123,7 +120,7 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
 def restore_tensors(
     path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
 ) -> None:
-    """Load the tensors of :func:`stored_tensors` and set the optimizer's number of steps."""
+    """Load the tensors of ``stored_tensors`` and set the optimizer's number of steps."""
     try:
         with safe_open(path, "pt") as stored, torch.no_grad():
             names = set(stored.keys())
@@ -141,7 +138,7 @@ def restore_tensors(
 
 
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
-    """Write the moments, from :func:`stored_tensors`, and the number of steps to ``folder``, for the next phase.
+    """Write the moments, from ``stored_tensors``, and the number of steps to ``folder``, for the next phase.
 
     ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
     """
@@ -162,7 +159,7 @@ def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
     return {
         name: {"bytes": path.stat().st_size, "sha256": hash_file(path)}
         for name, path in named.items()
-        if path.name != CARD and not name.startswith(f"{KEPT}/")
+        if path.name != CARD and not name.startswith(f"{STEPS}/")
     }
 
 
@@ -172,11 +169,11 @@ def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> in
     try:
         state = read_json(folder / STATE)
         step, sums = int(state["step"]), dict(state["sums"])
-        found = {name: checksum(path) for name, path in _summed(folder)}
+        actual = {name: checksum(path) for name, path in _summed(folder)}
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise PipelineError("no training state to read", error, where=folder, hint=hint) from None
-    if found != sums:
-        damaged = sorted(name for name in found if found[name] != sums.get(name))
+    if actual != sums:
+        damaged = sorted(name for name in actual if actual[name] != sums.get(name))
         raise PipelineError("not as it was written", ", ".join(damaged), where=folder, hint=hint)
     restore_tensors(folder / OPTIMIZER_TENSORS, parameters, optimizer, MOMENTS, step, hint)
     return step
@@ -234,15 +231,9 @@ class Checkpointer(Callback):
     Args:
         phase: ``ROOT/<phase>`` holds the checkpoints of all identities.
         identity: parameters, data and code that determine the result; JSON values, nested by key.
-        machine: see :func:`environment`; a difference is logged, not refused.
-        distributed: the processes that train. All of them save and restore; the main one writes.
-        every, last: numbers of steps; None never saves for their sake.
+        machine: see ``environment``; a difference is logged, and ``mixed`` is then set.
         best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is not removed.
-        keep_best: :meth:`finish` moves the best checkpoint to ``ROOT/<phase>/best``.
-
-    Attributes:
-        requests: for the trainer.
-        mixed: whether steps were taken under other conditions than ``machine`` too.
+        keep_best: ``finish`` moves the best checkpoint to ``ROOT/<phase>/best``.
     """
 
     def __init__(
@@ -266,7 +257,7 @@ class Checkpointer(Callback):
         self.machine, self.mixed = json.loads(json.dumps(machine)), False
         self.folder = self.phase / hash_values(self.identity)
         self._best: tuple[int, float] | None = None  # step and loss
-        self._found: tuple[int, dict[str, Any]] | None = None
+        self._resume_from: tuple[int, dict[str, Any]] | None = None
         self._in_use: IO[str] | None = None
 
     def due(self, step: int) -> bool:
@@ -294,7 +285,7 @@ class Checkpointer(Callback):
                     "best": self._best,
                     "checksum": checksum(folder / TENSORS),
                 }
-                write_json(folder / STATE, content | {OWN_SUM: _own_sum(content)})
+                write_json(folder / STATE, content | {STATE_CHECKSUM: _json_checksum(content)})
             steps = _steps(self.folder)
             for old in {*steps[:-NUM_KEPT]} - {self._best[0] if self._best else 0}:
                 shutil.rmtree(self._path(old))
@@ -308,17 +299,17 @@ class Checkpointer(Callback):
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
-        self._found = self._newest()
+        self._resume_from = self._newest()
         self._agree()
-        if self._found is None:
-            for other in self._others():
-                log.info("not used: %s", other)
-        return self._found is not None
+        if self._resume_from is None:
+            for description in self._other_trainings():
+                log.info("not used: %s", description)
+        return self._resume_from is not None
 
     def restore(self, trainer: Trainer[Any]) -> None:
-        """Load weights, moments and the trainer's state from the checkpoint that :meth:`find` has found."""
-        assert self._found is not None
-        step, content = self._found
+        """Load weights, moments and the trainer's state from the checkpoint that ``find`` has found."""
+        assert self._resume_from is not None
+        step, content = self._resume_from
         path, parameters = self._path(step), trainer.objective.checkpoint_parameters()
         restore_tensors(path / TENSORS, parameters, trainer.optimizer, KINDS, step, f"delete {path}")
         self.mixed = content["mixed"] or content["machine"] != self.machine
@@ -367,13 +358,13 @@ class Checkpointer(Callback):
 
     def _agree(self) -> None:
         """Fail on all processes if they would continue from different checkpoints or train different things."""
-        step, content = self._found or (0, {})
-        found = self.distributed.gather((self.folder.name, step, content.get("checksum")))
-        for rank, other in enumerate(found):
-            if other != found[0]:
-                named = [f"process {number} step {found[number][1]:,} of {found[number][0]}" for number in (0, rank)]
+        step, content = self._resume_from or (0, {})
+        values = self.distributed.gather((self.folder.name, step, content.get("checksum")))
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                names = [f"process {number} step {values[number][1]:,} of {values[number][0]}" for number in (0, rank)]
                 raise PipelineError(
-                    "the processes see different checkpoints", ", ".join(named), where=self.phase,
+                    "the processes see different checkpoints", ", ".join(names), where=self.phase,
                     hint="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
                     "processes in the same checkout",
                 )  # fmt: skip
@@ -386,7 +377,6 @@ class Checkpointer(Callback):
         return self.folder / f"step-{step:08d}"
 
     def _check(self, path: Path) -> dict[str, Any]:
-        """Content of a checkpoint's ``state.json``, after checking its tensors and identity."""
         content = _read_state(path)
         try:
             intact = checksum(path / TENSORS) == content["checksum"]
@@ -403,7 +393,7 @@ class Checkpointer(Callback):
             )  # fmt: skip
         return content
 
-    def _others(self) -> Iterator[str]:
+    def _other_trainings(self) -> Iterator[str]:
         for folder in sorted(self.phase.glob("*")):
             steps = _steps(folder)
             if folder != self.folder and steps:
@@ -420,17 +410,16 @@ class CorruptCheckpointError(Exception):
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    """Content of a checkpoint's ``state.json``; raises CorruptCheckpointError if it is not as it was written."""
     try:
         content = read_json(path / STATE)
     except (PipelineError, OSError) as error:
         raise CorruptCheckpointError(str(error).splitlines()[0]) from None
-    if not isinstance(content, dict) or content.pop(OWN_SUM, None) != _own_sum(content):
+    if not isinstance(content, dict) or content.pop(STATE_CHECKSUM, None) != _json_checksum(content):
         raise CorruptCheckpointError(f"{STATE} has another checksum than was written")
     return content
 
 
-def _own_sum(content: Any) -> int:
+def _json_checksum(content: Any) -> int:
     """CRC-32C of JSON values, whatever the layout of their file."""
     return int(google_crc32c.value(json.dumps(content, sort_keys=True).encode()))
 
@@ -448,11 +437,8 @@ def _lock(path: Path) -> IO[str]:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise PipelineError(
-            "the same training runs already",
-            path.parent,
-            hint="wait for it, or stop it; this one would go on from it",
-        ) from None
+        hint = "wait for it, or stop it; this one would go on from it"
+        raise PipelineError("the same training runs already", path.parent, hint=hint) from None
     except OSError as error:  # a disk without locks
         log.warning("%s cannot be locked (%s): start this training only once", path.parent, error.strerror)
     return file

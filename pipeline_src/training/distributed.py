@@ -49,7 +49,7 @@ MAIN_TIMEOUT, OTHERS_TIMEOUT = timedelta(seconds=5), timedelta(seconds=15)  # af
 MAX_EXIT_SECONDS = 30.0  # seconds after an error until a process that cannot end by itself is ended
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable
 _CLAIMED: list[IO[str]] = []  # locks on GPUs, held until the process ends
-_LEFT: list[object] = []  # process groups that were left
+_DESTROYED_GROUPS: list[object] = []  # process groups that were left
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,6 @@ class Distributed:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that writes."""
         return self.rank == 0
 
     def autocast(self) -> torch.autocast:
@@ -102,7 +101,6 @@ class Distributed:
         return values
 
     def wait_for_all(self) -> None:
-        """Return once every process has called this, however long the main one reads or writes."""
         if self.world_size > 1:
             self.gather(None)
 
@@ -114,30 +112,30 @@ class Distributed:
         return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
 
-def single_process(precision: Precision = "auto", wanted: Device = "auto") -> Distributed:
+def single_process(precision: Precision = "auto", device_setting: Device = "auto") -> Distributed:
     """Return a world of one process, on a GPU if there is one."""
-    device = torch.device("cpu" if wanted == "auto" else wanted)
+    device = torch.device("cpu" if device_setting == "auto" else device_setting)
     if device.type == "mps" and not torch.backends.mps.is_available():
         hint = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
         raise PipelineError("this torch finds no GPU of Apple's", "mps", where="machine.yaml: device", hint=hint)
-    if wanted == "auto" and torch.cuda.is_available():
+    if device_setting == "auto" and torch.cuda.is_available():
         device = torch.device("cuda", _claim_gpu(torch.cuda.device_count()))
         torch.cuda.set_device(device)
     return Distributed(0, 1, device, choose_precision(precision, device))
 
 
 @contextmanager
-def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> Iterator[Distributed]:
+def init_distributed(precision: Precision = "auto", device_setting: Device = "auto") -> Iterator[Distributed]:
     """Join the processes that torchrun or ``srun`` has started, and leave them at the end."""
     rank, world_size, local_rank = process_rank()
     if world_size == 1:
-        yield single_process(precision, wanted)
+        yield single_process(precision, device_setting)
         return
-    if wanted == "mps":
+    if device_setting == "mps":
         hint = "start one process, or set device: cpu in machine.yaml"
         raise PipelineError("several processes cannot share Apple's GPU", f"{world_size} processes", hint=hint)
     timeout = timedelta(seconds=number_of("seconds", HUNG_AFTER, DEFAULT_HUNG_SECONDS, 1, SLOW_TIMEOUT.total_seconds()))
-    device = torch.device("cpu") if wanted == "cpu" else _own_device(local_rank)
+    device = torch.device("cpu") if device_setting == "cpu" else _own_device(local_rank)
     products = choose_precision(precision, device)
     store = _shared_store(rank, world_size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
@@ -162,7 +160,7 @@ def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> 
         raise
     except BaseException as error:
         # Nothing is waited for: the others may be in the middle of a collective.
-        _LEFT.append(dist.group.WORLD)
+        _DESTROYED_GROUPS.append(dist.group.WORLD)
         faulthandler.dump_traceback_later(MAX_EXIT_SECONDS, exit=True)
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
@@ -176,15 +174,15 @@ def init_distributed(precision: Precision = "auto", wanted: Device = "auto") -> 
         _leave()
 
 
-def _lost(said: str, roll_call: dist.ProcessGroup) -> str:
+def _lost(message: str, roll_call: dist.ProcessGroup) -> str:
     """Torch's account of a failed collective; after a timeout, of which processes no longer answer."""
-    if "Timed out" in said:
+    if "Timed out" in message:
         try:
             # the others wait for their group's time
             dist.monitored_barrier(roll_call, MAIN_TIMEOUT, wait_all_ranks=True)
         except RuntimeError as error:
-            said = str(error)
-    return said.splitlines()[0].partition("] ")[2].partition(". ")[0] or said
+            message = str(error)
+    return message.splitlines()[0].partition("] ")[2].partition(". ")[0] or message
 
 
 def _shared_store(rank: int, world_size: int) -> dist.Store:
@@ -209,12 +207,11 @@ def _shared_store(rank: int, world_size: int) -> dist.Store:
 def _leave() -> None:
     # The group itself is kept until the process ends: its destructor joins gloo's threads while it holds Python's
     # lock, for which one of them may wait, and then the process never ends.
-    _LEFT.append(dist.group.WORLD)
+    _DESTROYED_GROUPS.append(dist.group.WORLD)
     dist.destroy_process_group()
 
 
 def _own_device(local_rank: int) -> torch.device:
-    """A GPU for each process of a machine; a task that sees only its own GPU sees it as number 0."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -223,17 +220,16 @@ def _own_device(local_rank: int) -> torch.device:
 
 
 def _check_devices(distributed: Distributed) -> None:
-    """Fail on all processes if two of them have the same GPU."""
     device = distributed.device
     if device.type != "cuda":
         return
-    mine = (os.uname().nodename, str(torch.cuda.get_device_properties(device).uuid))
-    devices = distributed.gather(mine)
-    for rank, taken in enumerate(devices):
-        if taken in devices[:rank]:
+    identity = (os.uname().nodename, str(torch.cuda.get_device_properties(device).uuid))
+    devices = distributed.gather(identity)
+    for rank, value in enumerate(devices):
+        if value in devices[:rank]:
             raise PipelineError(
-                "more processes than GPUs", f"processes {devices.index(taken)} and {rank} have the same",
-                where=taken[0], hint="start one process a GPU",
+                "more processes than GPUs", f"processes {devices.index(value)} and {rank} have the same",
+                where=value[0], hint="start one process a GPU",
             )  # fmt: skip
 
 
@@ -262,20 +258,20 @@ def _claim_gpu(gpus: int) -> int:
 
 
 def choose_precision(
-    wanted: Precision, device: torch.device, slowdown: Callable[[torch.dtype], float] = cpu_slowdown
+    setting: Precision, device: torch.device, slowdown: Callable[[torch.dtype], float] = cpu_slowdown
 ) -> torch.dtype:
     """Choose the dtype of matrix products on a device; ``auto`` is bfloat16 on CUDA from Ampere on, else float32.
 
     Logs a warning if bfloat16 is wanted on a CPU that multiplies it more slowly than float32.
     """
-    if wanted == "float32":
+    if setting == "float32":
         return torch.float32
     old = device.type == "cuda" and torch.cuda.get_device_capability(device) < AMPERE
-    if wanted == "auto" and (old or device.type != "cuda"):
+    if setting == "auto" and (old or device.type != "cuda"):
         return torch.float32
     if device.type == "mps":
         hint = "set precision: float32 (or auto) in machine.yaml"
-        raise PipelineError("Apple's GPU trains in float32 here", wanted, where="training", hint=hint)
+        raise PipelineError("Apple's GPU trains in float32 here", setting, where="training", hint=hint)
     if old:
         raise PipelineError(
             "this GPU has no bfloat16", torch.cuda.get_device_name(device), where="training",
@@ -338,7 +334,7 @@ def sharding_of(module: nn.Module) -> str:
 
 
 def is_sharded(module: nn.Module) -> TypeGuard[FSDPModule]:
-    """Whether the module's parameters are sharded over the processes."""
+    """Return whether the module's parameters are sharded over the processes."""
     return sharding_of(module) != NO_SHARD
 
 
@@ -354,7 +350,7 @@ def reshard(module: nn.Module) -> None:
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether this process holds only a part of the tensor."""
+    """Return whether this process holds only a part of the tensor."""
     return hasattr(tensor, "placements")
 
 
@@ -364,7 +360,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def distribute_like(tensor: Tensor, target: Tensor) -> Tensor:
-    """This process's part of a full tensor, sharded as ``target`` is; the tensor itself if that is no DTensor."""
+    """Shard a full tensor as ``target`` is and return this process's part; unchanged if ``target`` is no DTensor."""
     if not is_dtensor(target):
         return tensor
     from torch.distributed.tensor import distribute_tensor

@@ -1,6 +1,6 @@
 """What makes training fast on a GPU: decisions from the FLOPs of a step, and steps captured in CUDA graphs.
 
-A captured step needs microbatches of fixed capacity (:mod:`pipeline_src.pretraining.capacity`): the host then launches
+A captured step needs microbatches of fixed capacity (``pipeline_src.pretraining.capacity``): the host then launches
 one graph a microbatch and one for the update instead of some 1,300 kernels, which small models wait for.
 """
 
@@ -120,11 +120,7 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
 
 
 class CopiedWeights:
-    """Runs a trainer's passes with bfloat16 copies of its weights; see :class:`Bfloat16Weights`.
-
-    Args:
-        trainer: of a single process in bfloat16, without another stepper.
-    """
+    """Runs a trainer's passes with bfloat16 copies of its weights; see ``Bfloat16Weights``."""
 
     def __init__(self, trainer: Trainer[Any]) -> None:
         assert trainer.stepper is None, "copies come before the capture"
@@ -133,14 +129,12 @@ class CopiedWeights:
         trainer.stepper = self
 
     def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
-        """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         if self.copies is None:
             self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(microbatch))
         with self.copies.in_use():
             return self.trainer.backward(microbatch, counts, is_last, is_own)
 
     def update(self) -> Tensor:
-        """Update the weights and their copies; see :meth:`Trainer.update`."""
         norm = self.trainer.update()
         assert self.copies is not None
         self.copies.refresh()
@@ -156,10 +150,6 @@ class CapturedSteps:
 
     Dropout reads the seed and offset of torch's generator at each replay, so it does not repeat. If a capture fails,
     training goes on without, as far as CUDA allows.
-
-    Args:
-        trainer: its batches have microbatches of equal shapes.
-        capture: see :func:`capture_graph`.
     """
 
     def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
@@ -175,7 +165,6 @@ class CapturedSteps:
         trainer.keeps_gradients, trainer.stepper = True, self
 
     def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
-        """Add a microbatch's gradients; see :meth:`Trainer.backward`."""
         trainer = self.trainer
         for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds otherwise
             if name not in self._counts:
@@ -195,7 +184,6 @@ class CapturedSteps:
         return self._values
 
     def update(self) -> Tensor:
-        """Clip the gradients and take the optimizer's step; see :meth:`Trainer.update`."""
         if self._replay_update is None:
             return self._inner.update()
         self._replay_update()

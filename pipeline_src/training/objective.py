@@ -1,7 +1,7 @@
 """Base class of pretraining objectives, and the function that loads one by name.
 
 An objective is a file in ``objectives/`` that defines ``SPEC`` and ``OBJECTIVE``, a subclass of
-:class:`PretrainingObjective`. It may only import what the stages of pretraining depend on anyway, so that adding one
+``PretrainingObjective``. It may only import what the stages of pretraining depend on anyway, so that adding one
 makes no trained model stale.
 """
 
@@ -79,7 +79,7 @@ class PretrainingObjective(Objective[B]):
         """Return the models to save: subfolder -> model; ``""`` is the phase's own folder."""
 
     def validation_metrics(self, batch: Any) -> dict[str, Metric]:
-        """Return metrics of a :class:`pipeline_src.pretraining.validation.ValidationBatch`.
+        """Return metrics of a ``ValidationBatch``.
 
         By default the loss of each term. Called without dropout and gradients, on all processes.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -44,11 +45,10 @@ class Muon(Optimizer):
     thirds of the time, and on a CPU in float32 instead of bfloat16.
 
     On CUDA the matrices of a shape, their gradients and their momentum lie in one tensor each from the start (see
-    :class:`Stack`), so that a step takes as many kernels for a hundred matrices as for one. Sharded ones do not.
+    ``Stack``), so that a step takes as many kernels for a hundred matrices as for one. Sharded ones do not.
 
     Args:
         groups: parameter groups, at most one of them with ``matrices: True``.
-        lr, betas, eps: of AdamW; Muon has the same learning rate.
         stacked: whether unsharded matrices are stacked; by default those on CUDA.
     """
 
@@ -64,19 +64,19 @@ class Muon(Optimizer):
     ) -> None:
         capturable = _may_capture(groups)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True, "capturable": capturable})
-        others = [group for group in self.param_groups if not group.get(MATRICES)]
-        self._adamw = _adamw(others, lr=lr, betas=betas, eps=eps) if others else None
+        adamw_groups = [group for group in self.param_groups if not group.get(MATRICES)]
+        self._adamw = _adamw(adamw_groups, lr=lr, betas=betas, eps=eps) if adamw_groups else None
         if self._adamw is not None:  # both optimizers share one state and one list of groups
             self._adamw.state = self.state
             matrices = [group for group in self.param_groups if group.get(MATRICES)]
             self.param_groups = [*matrices, *self._adamw.param_groups]
-        in_stacks: list[nn.Parameter] = []
+        to_stack: list[nn.Parameter] = []
         self._single: list[nn.Parameter] = []
         for group in self.param_groups:
             for matrix in group["params"] if group.get(MATRICES) else ():
-                wanted = matrix.is_cuda if stacked is None else stacked
-                (in_stacks if wanted and _has_own_memory(matrix) else self._single).append(matrix)
-        self._stacks = [Stack(matrices, self.state) for matrices in by_shape(in_stacks)]
+                is_stacked = (matrix.is_cuda if stacked is None else stacked) and _has_own_memory(matrix)
+                (to_stack if is_stacked else self._single).append(matrix)
+        self._stacks = [Stack(matrices, self.state) for matrices in by_shape(to_stack)]
         self._move_stacked: Callable[..., None] = move_stacked
 
     def compile(self, compiler: Callable[[Callable[..., None]], Callable[..., None]] | None = None) -> None:
@@ -114,7 +114,7 @@ class Muon(Optimizer):
             if MOMENTUM not in state:
                 state[MOMENTUM] = torch.zeros_like(matrix)
             state.pop("exp_avg_sq", None)  # zeros, from a checkpoint
-        for matrices in alike(moved):
+        for matrices in same_shape_batches(moved):
             updates = []
             for matrix in matrices:
                 momentum = self.state[matrix][MOMENTUM].lerp_(matrix.grad, 1 - MUON_BETA)
@@ -154,7 +154,7 @@ class Stack:
         Raises:
             RuntimeError: a matrix or its momentum was moved to other memory.
         """
-        elsewhere = []
+        copies = []
         for matrix, (parameter, gradient, momentum) in zip(self.matrices, self._views, strict=True):
             state[matrix].pop("exp_avg_sq", None)  # zeros, from a checkpoint
             if not _same_memory(matrix, parameter) or not _same_memory(state[matrix][MOMENTUM], momentum):
@@ -162,15 +162,14 @@ class Stack:
             if matrix.grad is None:
                 return False
             if matrix.grad is not gradient:
-                elsewhere.append((gradient, matrix.grad))
-        if elsewhere:
-            stacked, given = map(list, zip(*elsewhere, strict=True))
-            torch._foreach_copy_(stacked, given)
+                copies.append((gradient, matrix.grad))
+        if copies:
+            torch._foreach_copy_(*map(list, zip(*copies, strict=True)))
         return True
 
 
 def _has_own_memory(matrix: Tensor) -> bool:
-    """Whether a matrix may be moved: cuDNN has laid an LSTM's weights together, and would again in every pass."""
+    # cuDNN has laid an LSTM's weights together, and would again in every pass if one were moved
     return not is_dtensor(matrix) and matrix.untyped_storage().nbytes() == matrix.nbytes
 
 
@@ -209,11 +208,11 @@ def by_shape(matrices: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     return [list(group) for _, group in groupby(ordered, lambda matrix: matrix.shape)]
 
 
-def alike(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+def same_shape_batches(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     """Group matrices by shape, at most ``MAX_BATCH_ELEMENTS`` elements in a group unless one matrix has more."""
-    for same in by_shape(matrices):
-        most = max(1, MAX_BATCH_ELEMENTS // same[0].numel())
-        yield from (same[first : first + most] for first in range(0, len(same), most))
+    for group in by_shape(matrices):
+        size = max(1, MAX_BATCH_ELEMENTS // group[0].numel())
+        yield from (group[first : first + size] for first in range(0, len(group), size))
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -298,14 +297,13 @@ class _Moments(Optimizer):
             torch._foreach_addcmul_(second, gradients, gradients, 1 - group["betas"][1])
             self._move(parameters, first, second, group)
 
+    @abstractmethod
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         """Update ``parameters`` from this process's parts of their moments."""
-        raise NotImplementedError
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """This process's part of a DTensor, sharing its memory; any other tensor as it is."""
-    return tensor.to_local() if is_dtensor(tensor) else tensor
+    return tensor.to_local() if is_dtensor(tensor) else tensor  # sharing its memory
 
 
 def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
@@ -313,9 +311,9 @@ def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
     norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
     if not is_dtensor(like):
         return norms
-    squares = norms.square()
-    dist.all_reduce(squares, group=like.device_mesh.get_group())
-    return squares.sqrt()
+    squared = norms.square()
+    dist.all_reduce(squared, group=like.device_mesh.get_group())
+    return squared.sqrt()
 
 
 def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> list[Tensor]:
@@ -379,12 +377,7 @@ def _adamw(groups: list[dict[str, Any]], **options: Any) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, fused=True, capturable=capturable, **options)
 
 
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "adamw": _adamw,
-    "bert_adam": BertAdam,
-    "lamb": Lamb,
-    "muon": Muon,
-}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": _adamw, "bert_adam": BertAdam, "lamb": Lamb, "muon": Muon}
 
 
 def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
@@ -398,16 +391,16 @@ def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
 
 
 def _may_capture(groups: list[dict[str, Any]]) -> bool:
-    """Whether all parameters are on CUDA, none of them sharded: collectives are not captured."""
+    """Return whether all parameters are on CUDA and unsharded: collectives are not captured."""
     parameters = [parameter for group in groups for parameter in group["params"]]
-    return bool(parameters) and all(each.is_cuda and not is_dtensor(each) for each in parameters)
+    return bool(parameters) and all(parameter.is_cuda and not is_dtensor(parameter) for parameter in parameters)
 
 
 def is_capturable(optimizer: Optimizer) -> bool:
-    """Whether a step can be captured in a CUDA graph, once one was taken without: it makes the state that is missing.
+    """Return whether a step can be captured in a CUDA graph, once one without has made the optimizer's state.
 
-    That is so of every optimizer here whose parameters are on CUDA and not sharded. A loop that captures also keeps
-    gradients in their memory by ``zero_grad(set_to_none=False)``.
+    True if all parameters are on CUDA and not sharded. A loop that captures also keeps gradients in their memory by
+    ``zero_grad(set_to_none=False)``.
     """
     return bool(optimizer.defaults.get("capturable"))
 
@@ -442,7 +435,7 @@ def make_optimizer(
     learning rate: with ``muon`` the blocks' matrices may have another one, and a weight decay of their own.
 
     The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
-    :func:`set_learning_rate`, and Muon moves its matrices to other memory.
+    ``set_learning_rate``, and Muon moves its matrices to other memory.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []

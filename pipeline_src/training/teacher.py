@@ -28,13 +28,7 @@ def load_teacher(
     device: torch.device,
     key: str,
 ) -> Model:
-    """Load a trained model in evaluation mode, without dropout and gradients.
-
-    Args:
-        make: builds the model to load: the encoder, with or without a head.
-        student: the student's config, whose attention back end the teacher uses too.
-        key: of params.yaml that names the folder.
-    """
+    """Load a trained model in evaluation mode, without dropout and gradients."""
     if not (folder / "config.json").exists():
         raise PipelineError(
             "no teacher here",

@@ -85,11 +85,11 @@ def cpu_slowdown(precision: torch.dtype) -> float:
 
 
 def datasheet_tflops(name: str) -> float | None:
-    """Return the entry of :data:`DATASHEET_TFLOPS` for a GPU's name, or None if it is not listed."""
-    if any(other in name for other in OTHER_GPUS):
+    """Return the entry of ``DATASHEET_TFLOPS`` for a GPU's name, or None if it is not listed."""
+    if any(variant in name for variant in OTHER_GPUS):
         return None
-    matches = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
-    return DATASHEET_TFLOPS[max(matches, key=len)] if matches else None
+    keys = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
+    return DATASHEET_TFLOPS[max(keys, key=len)] if keys else None
 
 
 def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float:
@@ -113,7 +113,7 @@ def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float
 
 
 class CountsFlops(Protocol):
-    """Counts the FLOPs of its own training, as :class:`pipeline_src.models.bert.BertConfig` does."""
+    """Counts the FLOPs of its own training, as ``BertConfig`` does."""
 
     def training_flops(self, work: Workload) -> int: ...  # noqa: D102
 
@@ -151,14 +151,7 @@ class Compute:
 
     @property
     def steady_tokens(self) -> int:
-        """Real tokens of these steps, without padding."""
         return self.work.tokens - self.compile_work.tokens
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Compute:
-        """Return the inverse of ``asdict``."""
-        work, compiled = Workload(*values["work"]), Workload(*values["compile_work"])
-        return cls(**{**values, "work": work, "compile_work": compiled})
 
 
 class ComputeTracker:
@@ -171,7 +164,6 @@ class ComputeTracker:
         sizes: counts the FLOPs of the training.
         device: of this process; its peak in ``precision`` counts ``processes`` times.
         tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
-        processes: number of processes that train together; :meth:`add` takes counts over all of them.
     """
 
     def __init__(
@@ -189,20 +181,18 @@ class ComputeTracker:
         self.sizes, self.device, self.processes = sizes, device, processes
         self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
         self.peak = peak or peak_flops(device, precision)
-        self._compute = Compute()
+        self._compute = self._reported = Compute()  # the second at the last call of throughput()
         self._clock = clock
-        self._shown = self._compute  # at the last call of throughput()
-        self._last = self._step_began = self._clock()
-        self._compilations = compilations()
+        self.start()
 
     def start(self) -> None:
-        """Start the clock."""
         self._last = self._step_began = self._clock()
         self._compilations = compilations()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state` of a checkpoint."""
-        self._compute = self._shown = Compute.from_dict(state)
+        """Continue from ``state`` of a checkpoint."""
+        work, compile_work = Workload(*state["work"]), Workload(*state["compile_work"])
+        self._compute = self._reported = Compute(**{**state, "work": work, "compile_work": compile_work})
 
     def add(self, work: Workload) -> None:
         """Count one step over all processes."""
@@ -230,8 +220,8 @@ class ComputeTracker:
         Nothing if torch compiled in every step. The peak of a CPU is measured once, and another load changes it.
         """
         self._tick()
-        before, now = self._shown, self._compute
-        self._shown = now
+        before, now = self._reported, self._compute
+        self._reported = now
         tokens = now.steady_tokens - before.steady_tokens
         if not tokens:
             return {}
@@ -277,7 +267,6 @@ class ComputeTracker:
         return asdict(self._tick())
 
     def _set_apart(self, seconds: float, work: Workload) -> None:
-        """Exclude the last step from the rates."""
         compute = self._tick()
         self._compute = replace(
             compute,
@@ -289,7 +278,6 @@ class ComputeTracker:
         )
 
     def _tick(self) -> Compute:
-        """Update times and memory."""
         now = self._clock()
         passed = now - self._last
         self._last = now

@@ -119,7 +119,7 @@ class Requests(NamedTuple):
 
 
 class Stepper(Protocol):
-    """Takes the two parts of a step; see :meth:`Trainer.backward` and :meth:`Trainer.update`."""
+    """Takes the two parts of a step; see ``Trainer.backward`` and ``Trainer.update``."""
 
     def backward(
         self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool
@@ -144,10 +144,7 @@ class Callback(ABC):
         """Return whether to act after ``step``; all processes must return the same."""
         if self._before is not None and step >= self._before:
             return False
-        for number in self._every:
-            if step % number == 0:
-                return True
-        return step in self._at
+        return step in self._at or any(step % number == 0 for number in self._every)
 
     @abstractmethod
     def after_step(self, trainer: Trainer[Any]) -> None:
@@ -172,7 +169,7 @@ class Trainer(Generic[B]):
 
     Attributes:
         metrics: of the validation set, if a callback measured it after this step; else empty.
-        stepper: takes the place of this trainer's :meth:`backward` and :meth:`update`; None for themselves.
+        stepper: takes the place of this trainer's ``backward`` and ``update``; None for themselves.
         dropout_seed: seed of the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
     """
@@ -233,7 +230,13 @@ class Trainer(Generic[B]):
                 try:
                     self.train_step(batch)
                 except torch.OutOfMemoryError as error:
-                    raise memory_error(error, max(microbatch.workload.tokens for microbatch in batch)) from None
+                    tokens = max(microbatch.workload.tokens for microbatch in batch)
+                    raise PipelineError(
+                        "the GPU's memory does not hold a microbatch", f"{tokens:,} tokens",
+                        where=str(error).splitlines()[0],
+                        hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not "
+                        "enough, set activation_checkpointing: true. Training goes on from its last checkpoint",
+                    ) from None  # fmt: skip
                 self.progress.advance()
                 due = [callback for callback in self.callbacks if callback.due(self.state.step)]
                 if due:
@@ -280,7 +283,6 @@ class Trainer(Generic[B]):
                 request.is_agreed = bool(request)
 
     def _all_reduce_workload(self, work: Workload) -> Workload:
-        """Sum a batch's workload over all processes; requests are exchanged in the same message."""
         numbers = self.distributed.all_reduce([*work, *(float(bool(request)) for request in self._requests)])
         for request, total in zip(self._requests, numbers[len(work) :], strict=True):
             request.is_agreed = total > 0
@@ -343,15 +345,6 @@ def frozen_objects() -> Iterator[None]:
         gc.unfreeze()
 
 
-def memory_error(error: torch.OutOfMemoryError, tokens: int) -> PipelineError:
-    """Return the error that says which setting to lower when memory does not hold a microbatch of ``tokens``."""
-    return PipelineError(
-        "the GPU's memory does not hold a microbatch", f"{tokens:,} tokens", where=str(error).splitlines()[0],
-        hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not enough, set "
-        "activation_checkpointing: true. Training goes on from its last checkpoint",
-    )  # fmt: skip
-
-
 class RowWriter(Protocol):
     """Records rows of the curve outside of this process's memory."""
 
@@ -383,7 +376,7 @@ class CurveLogger(Callback):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in :mod:`.optimizers`."""
+    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in ``.optimizers``."""
 
     learning_rate: float  # peak of the schedule
     total_steps: int
@@ -401,7 +394,7 @@ class OptimizerConfig:
 def make_trainer(
     objective: Objective[B], config: OptimizerConfig, distributed: Distributed, **options: Any
 ) -> Trainer[B]:
-    """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of :class:`Trainer`."""
+    """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of ``Trainer``."""
     optimizer = make_optimizer(
         objective, config.learning_rate, config.weight_decay, config.optimizer, config.betas, config.epsilon,
         config.muon_learning_rate, config.muon_weight_decay,

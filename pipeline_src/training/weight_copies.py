@@ -13,8 +13,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 class _Slot(NamedTuple):
-    """A parameter's place in its module, and what takes it during a pass."""
-
     linear: nn.Linear
     name: str
     parameter: nn.Parameter

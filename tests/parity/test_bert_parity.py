@@ -83,8 +83,8 @@ def terms(
     objective = BertObjective(ours.bert.config, pairs="nsp")
     objective.model = ours
     arrays = (tensor.numpy() for tensor in (*batch.flat, predicted, labels, pair_label))
-    found = objective(TensorBatch.of(PretrainingBatch(*arrays, examples=np.arange(len(pair_label)))))
-    return [found["mlm"], found["nsp"]]
+    result = objective(TensorBatch.of(PretrainingBatch(*arrays, examples=np.arange(len(pair_label)))))
+    return [result["mlm"], result["nsp"]]
 
 
 BATCHES = {kind: make_batch(kind) for kind in ("equal", "unequal", "pad tokens")}
@@ -132,14 +132,14 @@ def test_bert_outputs_losses_and_gradients_equal_transformers(both, batch):
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_bert_hidden_states_equal_transformers(both, batch):
     ours, reference, _ = both
-    found: list[Tensor] = []
-    hooks = [block.register_forward_hook(lambda _, __, out: found.append(out)) for block in ours.bert.encoder.layer]
+    result: list[Tensor] = []
+    hooks = [block.register_forward_hook(lambda _, __, out: result.append(out)) for block in ours.bert.encoder.layer]
     ours.bert(*batch.flat)
     for hook in hooks:
         hook.remove()
     expected = reference.bert(**batch.padded, output_hidden_states=True).hidden_states[1:]
-    for one, two in zip(found, expected, strict=True):
-        assert_close(one, two[batch.keep])
+    for first, second in zip(result, expected, strict=True):
+        assert_close(first, second[batch.keep])
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"L{size[0]}-H{size[1]}")

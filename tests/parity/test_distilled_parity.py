@@ -50,16 +50,16 @@ def test_distilbert_losses_and_gradients_equal_transformers(tmp_path, monkeypatc
         save_tensors(tmp_path / name, model.state_dict(), model.bert.config, "BertForMaskedLM")
         loaded[name] = transformers.BertForMaskedLM.from_pretrained(tmp_path / name, attn_implementation="eager").eval()
     ids, batch = flat_batch()
-    taught, found = (
+    teacher_output, result = (
         loaded[name](ids, attention_mask=KEEP.long(), output_hidden_states=True) for name in ("teacher", "student")
     )
     chosen = PREDICTED if tokens == "predicted" else torch.arange(len(batch.ids))
-    scores, wanted = found.logits[KEEP], taught.logits[KEEP].detach()
+    scores, target = result.logits[KEEP], teacher_output.logits[KEEP].detach()
     kl = F.kl_div(
-        (scores[chosen] / 2).log_softmax(-1), (wanted[chosen] / 2).softmax(-1), reduction="batchmean"
+        (scores[chosen] / 2).log_softmax(-1), (target[chosen] / 2).softmax(-1), reduction="batchmean"
     )  # of rows, which are tokens
     words = F.cross_entropy(scores[PREDICTED], LABELS)
-    states, goal = found.hidden_states[-1][KEEP], taught.hidden_states[-1][KEEP].detach()
+    states, goal = result.hidden_states[-1][KEEP], teacher_output.hidden_states[-1][KEEP].detach()
     cosine = F.cosine_embedding_loss(states, goal, torch.ones(len(states)))  # of all tokens in either case
     (5 * 4 * kl + 2 * words + cosine).backward()
 
@@ -81,9 +81,9 @@ def test_distillation_loss_other_temperature_and_wider_teacher_equals_torch():
     shapes = ((7, 4), (30, 4), (30,), (7, 6), (30, 6), (30,))
     parts = [torch.randn(*shape, generator=generator) for shape in shapes]
     student, teacher = LazyLogits(*(part.requires_grad_() for part in parts[:3])), LazyLogits(*parts[3:])
-    logs, shares = ((F.linear(*of) / 3).log_softmax(1) for of in (student, teacher))
-    expected = 9 * F.kl_div(logs, shares, reduction="sum", log_target=True)
-    found = distillation_loss(student, teacher, 3.0)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    for one, two in zip(*(torch.autograd.grad(loss, student) for loss in (found, expected)), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    logs, probs = ((F.linear(*of) / 3).log_softmax(1) for of in (student, teacher))
+    expected = 9 * F.kl_div(logs, probs, reduction="sum", log_target=True)
+    result = distillation_loss(student, teacher, 3.0)
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+    for first, second in zip(*(torch.autograd.grad(loss, student) for loss in (result, expected)), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)

@@ -33,8 +33,8 @@ def folder(tmp_path):
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
-    for place in ("v", "model"):
-        (tmp_path / place).mkdir()
+    for name in ("v", "model"):
+        (tmp_path / name).mkdir()
     save_tokenizer(tmp_path / "v", ENTRIES, lowercase=True)
     weights = {f"bert.{name}": tensor for name, tensor in encoder.state_dict().items()}
     save_model(tmp_path / "model", weights, config, config.names.classes["encoder"], tmp_path / "v")

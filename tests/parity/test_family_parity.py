@@ -133,16 +133,16 @@ def test_encoder_hidden_states_loss_and_gradients_equal_transformers(pair):
     layout = PackedBatch.of(pair.cu_seqlens, sum(LENGTHS))
     ids, segments, _ = pair.flat
     expected = pair.theirs.base_model(**pair.padded, output_hidden_states=True)
-    found = pair.ours.bert.hidden_states(ids, segments, layout)
-    assert len(found) == len(expected.hidden_states)
-    for number, (one, two) in enumerate(zip(found[1:], expected.hidden_states[1:], strict=True)):
-        assert_close(one, two[pair.keep], f"layer {number}")
+    result = pair.ours.bert.hidden_states(ids, segments, layout)
+    assert len(result) == len(expected.hidden_states)
+    for number, (first, second) in enumerate(zip(result[1:], expected.hidden_states[1:], strict=True)):
+        assert_close(first, second[pair.keep], f"layer {number}")
 
     pair.ours.zero_grad(), pair.theirs.zero_grad()
     rows = QueryRows.of(*rows_of(pair))
     hidden, pooled = pair.ours.bert(*pair.flat, None, rows, decoded=True)
-    places = torch.searchsorted(rows.index, pair.predicted)
-    of_words, _ = pair.ours.cls["predictions"].loss(hidden[places], pair.labels)
+    positions = torch.searchsorted(rows.index, pair.predicted)
+    of_words, _ = pair.ours.cls["predictions"].loss(hidden[positions], pair.labels)
     found_loss = of_words / len(pair.labels)
     outputs = pair.theirs(**pair.padded)
     scores = outputs.get("logits", outputs.get("prediction_logits"))
@@ -166,12 +166,12 @@ def test_encoder_hidden_states_loss_and_gradients_equal_transformers(pair):
 def test_record_attention_equals_transformers(pair):
     ids, segments, _ = pair.flat
     expected = pair.theirs.base_model(**pair.padded, output_attentions=True).attentions
-    with torch.no_grad(), record_attention(pair.ours.bert) as found:
+    with torch.no_grad(), record_attention(pair.ours.bert) as result:
         pair.ours.bert.hidden_states(ids, segments, PackedBatch.of(pair.cu_seqlens, sum(LENGTHS)))
-    assert len(found) == len(expected) == pair.ours.bert.config.num_hidden_layers
-    for layer, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+    assert len(result) == len(expected) == pair.ours.bert.config.num_hidden_layers
+    for layer, (ours, reference) in enumerate(zip(result, expected, strict=True)):
         for row, length in enumerate(LENGTHS):
-            assert_close(ours[row, :, :length, :length], theirs[row, :, :length, :length], f"layer {layer}")
+            assert_close(ours[row, :, :length, :length], reference[row, :, :length, :length], f"layer {layer}")
             assert_close(ours[row, :, :length].sum(-1), torch.ones(ours.shape[1], length))
 
 
@@ -190,8 +190,8 @@ def test_save_model_is_loaded_by_auto_classes_and_round_trip_is_exact(pair):
     assert_close(hidden, encoder(**pair.padded).last_hidden_state[pair.keep])
     again = BertForPretraining(load_config(pair.folder))
     load_weights(again, pair.folder)
-    for (name, one), (_, two) in zip(pair.ours.named_parameters(), again.named_parameters(), strict=True):
-        assert torch.equal(one, two), name
+    for (name, first), (_, second) in zip(pair.ours.named_parameters(), again.named_parameters(), strict=True):
+        assert torch.equal(first, second), name
     assert load_config(pair.folder).as_dict() == pair.ours.bert.config.as_dict()
 
 
@@ -211,27 +211,27 @@ def test_bert_for_task_logits_equal_transformers(case, head, tmp_path):
     ours = randomize(BertForTask(config, head, 2))
     reference = theirs(save(tmp_path, ours, config, config.names.classes[head]), config.names.classes[head])
     ids = torch.randint(5, ENTRIES, (2, 9), generator=torch.Generator().manual_seed(2))
-    found = ours(ids.ravel(), ids.ravel() * 0, torch.tensor([0, 9, 18]))
+    result = ours(ids.ravel(), ids.ravel() * 0, torch.tensor([0, 9, 18]))
     outputs = reference(input_ids=ids)
     spans = [outputs.start_logits, outputs.end_logits] if head == "span" else []
-    assert_close(found, torch.stack(spans, -1).flatten(0, 1) if spans else outputs.logits.flatten(0, -2))
+    assert_close(result, torch.stack(spans, -1).flatten(0, 1) if spans else outputs.logits.flatten(0, -2))
     again = BertForTask(config, head, 2)
     load_weights(again, tmp_path)
-    assert all(torch.equal(one, two) for one, two in zip(ours.parameters(), again.parameters(), strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(ours.parameters(), again.parameters(), strict=True))
 
 
 def test_initialise_weights_have_distribution_of_original(pair):
     """Of their class's own spread, and cut where the original cuts."""
-    one, two = (BertForPretraining(pair.ours.bert.config) for _ in range(2))
-    for model in (one, two):
+    first, second = (BertForPretraining(pair.ours.bert.config) for _ in range(2))
+    for model in (first, second):
         initialise(model, torch.Generator().manual_seed(0))
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         fresh = dict(type(pair.theirs)(pair.theirs.config).named_parameters())
     names, cut = pair.ours.bert.config.names, pair.ours.bert.config.initializer_cutoff_factor
     cut_there = hasattr(pair.theirs.config, "initializer_cutoff_factor")
-    for name, parameter in one.named_parameters():
+    for name, parameter in first.named_parameters():
         reference = fresh.get(names.to_hf_name(name, type(pair.theirs).__name__))
         if reference is None or parameter.numel() < 1000:
             continue

@@ -160,21 +160,21 @@ CHANGES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 def check_ids(folder: Path, model_type: str, lines: list[str], out: Path) -> None:
     """Of texts, of pairs and of masks, as made here, saved here and loaded here or there."""
-    theirs, made = transformers.AutoTokenizer.from_pretrained(folder), read_foreign(folder, model_type)
+    reference, made = transformers.AutoTokenizer.from_pretrained(folder), read_foreign(folder, model_type)
     save_foreign(out, made)
     write_json(out / "config.json", {"model_type": model_type})
     ours, again = load_tokenizer(out), transformers.AutoTokenizer.from_pretrained(out)
     for text in [*lines, *TRICKY]:
         ids = ours.encode(text, add_special_tokens=False).ids
-        for other in (theirs, again):
+        for other in (reference, again):
             assert ids == other(text, add_special_tokens=False, split_special_tokens=True)["input_ids"], text
     first, second = (ours.encode(text, add_special_tokens=False).ids for text in TRICKY[:2])
     ids, segments = read_templates(ours).pair.apply(first, second)
-    assert ids == theirs(*TRICKY[:2])["input_ids"] and segments == again(*TRICKY[:2]).get("token_type_ids", segments)
+    assert ids == reference(*TRICKY[:2])["input_ids"] and segments == again(*TRICKY[:2]).get("token_type_ids", segments)
     mask = kind_of(ours).mask
     for prompt in (f"The {mask} sat {mask}.", f"{mask} sat", f"a{mask} b"):
-        assert reading_masks(ours).encode(prompt).ids == theirs(prompt)["input_ids"], prompt
-    assert theirs.mask_token == mask and theirs.pad_token_id == ours.token_to_id(kind_of(ours).pad)
+        assert reading_masks(ours).encode(prompt).ids == reference(prompt)["input_ids"], prompt
+    assert reference.mask_token == mask and reference.pad_token_id == ours.token_to_id(kind_of(ours).pad)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -211,26 +211,26 @@ def test_imported_model_fills_masks_has_their_states_and_is_fine_tuned(bare, tmp
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     sizes |= {"max_position_embeddings": 40, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    theirs = MODELS[model_type](**sizes).eval()
+    reference = MODELS[model_type](**sizes).eval()
     torch.manual_seed(0)
-    for parameter in theirs.parameters():
+    for parameter in reference.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    theirs.save_pretrained(folder)
+    reference.save_pretrained(folder)
     monkeypatch.chdir(tmp_path)
     main(Namespace(source=folder, destination=Path("ours"), lowercase=None))
     prompt = f"The {tokenizer.mask_token} sat."
     inputs = tokenizer(prompt, return_tensors="pt")
     with torch.inference_mode():
-        scores = theirs(**inputs).logits[0]
-        states = theirs.base_model(**inputs).last_hidden_state[0]
+        scores = reference(**inputs).logits[0]
+        states = reference.base_model(**inputs).last_hidden_state[0]
     likely = scores[inputs["input_ids"][0] == tokenizer.mask_token_id][0].softmax(-1).topk(5)
     ours = ProbedModel.open(Path("ours"))
-    (found,) = fill_mask(ours, "The [MASK] sat.", 5)
-    assert [token for token, _ in found] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
-    assert [share for _, share in found] == pytest.approx(likely.values.tolist(), rel=1e-4)
+    (result,) = fill_mask(ours, "The [MASK] sat.", 5)
+    assert [token for token, _ in result] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
+    assert [share for _, share in result] == pytest.approx(likely.values.tolist(), rel=1e-4)
     plain = tokenizer("The cat sat.", return_tensors="pt")
     with torch.inference_mode():
-        states = theirs.base_model(**plain).last_hidden_state[0]
+        states = reference.base_model(**plain).last_hidden_state[0]
     layers, _ = ours.hidden_states([ours.ids("The cat sat.")])
     torch.testing.assert_close(layers[-1], states, rtol=0, atol=1e-4)
     write_task("sst2", Path("data/tasks/sst2"), seed=1)

@@ -94,10 +94,10 @@ class KeyedDraws:
 
 def published_pairs(documents, index, length, short_seq_prob, draws):
     """Yield (tokens of A, tokens of B, is_random) for one document, a list of sentences, each a list of tokens."""
-    document, most = documents[index], length - 3
-    target = most
+    document, limit = documents[index], length - 3
+    target = limit
     if draws.chance("phase1") < short_seq_prob:
-        target = draws.integer("target", 2, most)
+        target = draws.integer("target", 2, limit)
     chunk, size, i = [], 0, 0
     while i < len(document):
         chunk.append(document[i])
@@ -120,7 +120,7 @@ def published_pairs(documents, index, length, short_seq_prob, draws):
                 i -= len(chunk) - a_end
             else:
                 b = [token for sentence in chunk[a_end:] for token in sentence]
-            while len(a) + len(b) > most:
+            while len(a) + len(b) > limit:
                 longer = a if len(a) > len(b) else b
                 if draws.chance("front") < 0.5:
                     del longer[0]
@@ -135,26 +135,26 @@ def published_pairs(documents, index, length, short_seq_prob, draws):
 def published_masks(tokens, mask_prob, most, draws, words=None):
     """Places chosen in [CLS] A [SEP] B [SEP] and what replaces each: 'mask', 'keep' or a vocabulary number."""
     candidates = []
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token in (CLS, SEP):
             continue
-        if words is not None and candidates and words[place]:
-            candidates[-1].append(place)
+        if words is not None and candidates and words[position]:
+            candidates[-1].append(position)
         else:
-            candidates.append([place])
+            candidates.append([position])
     draws.shuffle(candidates)
-    wanted = min(most, max(1, int(round(len(tokens) * mask_prob))))
+    target = min(most, max(1, int(round(len(tokens) * mask_prob))))
     chosen = {}
-    for places in candidates:
-        if len(chosen) >= wanted:
+    for positions in candidates:
+        if len(chosen) >= target:
             break
-        if len(chosen) + len(places) > wanted:
+        if len(chosen) + len(positions) > target:
             continue
-        for place in places:
+        for position in positions:
             if draws.chance("mask") < 0.8:
-                chosen[place] = "mask"
+                chosen[position] = "mask"
             else:
-                chosen[place] = "keep" if draws.chance("keep") < 0.5 else draws.integer("word", 0, ENTRIES - 1)
+                chosen[position] = "keep" if draws.chance("keep") < 0.5 else draws.integer("word", 0, ENTRIES - 1)
     return chosen
 
 
@@ -188,14 +188,14 @@ def test_published_algorithm_equals_google_program(google, length):
                 tokens = [CLS, *a, SEP, *b, SEP]
                 instances.append((tokens, len(a), is_random, published_masks(tokens, 0.15, 20, draws)))
     assert len(instances) == len(made) > 200
-    for (tokens, a_length, is_random, chosen), found in zip(instances, made, strict=True):
-        assert found.is_random_next == is_random
-        assert found.segment_ids == [0] * (a_length + 2) + [1] * (len(tokens) - a_length - 2)
-        assert found.masked_lm_positions == sorted(chosen)
-        assert found.masked_lm_labels == [VOCABULARY[tokens[place]] for place in sorted(chosen)]
-        for place, token in enumerate(tokens):
-            fate = chosen.get(place, "keep")
-            assert found.tokens[place] == VOCABULARY[{"mask": MASK, "keep": token}.get(fate, fate)]
+    for (tokens, a_length, is_random, chosen), result in zip(instances, made, strict=True):
+        assert result.is_random_next == is_random
+        assert result.segment_ids == [0] * (a_length + 2) + [1] * (len(tokens) - a_length - 2)
+        assert result.masked_lm_positions == sorted(chosen)
+        assert result.masked_lm_labels == [VOCABULARY[tokens[position]] for position in sorted(chosen)]
+        for position, token in enumerate(tokens):
+            fate = chosen.get(position, "keep")
+            assert result.tokens[position] == VOCABULARY[{"mask": MASK, "keep": token}.get(fate, fate)]
 
 
 def random_documents(seed: int, count: int) -> list[list[list[int]]]:

@@ -25,8 +25,8 @@ def test_attention_maps_equal_transformers(tmp_path):
     for number, maps in attention_maps(model, TEXTS):
         ids, _, _ = model.pack([TEXTS[number]])
         with torch.no_grad():
-            theirs = torch.cat(peer(ids[None], output_attentions=True).attentions)
-        torch.testing.assert_close(maps, theirs, rtol=0, atol=1e-5)
+            reference = torch.cat(peer(ids[None], output_attentions=True).attentions)
+        torch.testing.assert_close(maps, reference, rtol=0, atol=1e-5)
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
 
 
@@ -43,15 +43,15 @@ def masked_lms(folder: Path) -> tuple[ProbedModel, BertForMaskedLM]:
 def test_pseudo_log_likelihoods_equal_loop_over_transformers(tmp_path):
     model, peer = masked_lms(tmp_path)
     text = model.ids("c d e .")
-    (found,) = pseudo_log_likelihoods(model, [text])
+    (result,) = pseudo_log_likelihoods(model, [text])
     ids = model.pack([text])[0]
-    theirs = []
-    for place in range(1, len(ids) - 1):
+    reference = []
+    for position in range(1, len(ids) - 1):
         hidden = ids.clone()
-        hidden[place] = model.mask
+        hidden[position] = model.mask
         with torch.no_grad():
-            theirs.append(float(peer(hidden[None]).logits[0, place].log_softmax(-1)[ids[place]]))
-    np.testing.assert_allclose(found, theirs, atol=1e-4)
+            reference.append(float(peer(hidden[None]).logits[0, position].log_softmax(-1)[ids[position]]))
+    np.testing.assert_allclose(result, reference, atol=1e-4)
 
 
 def test_judge_sentence_pairs_equals_loop_over_transformers(tmp_path):
@@ -65,29 +65,29 @@ def test_judge_sentence_pairs_equals_loop_over_transformers(tmp_path):
     @torch.no_grad()
     def likelihood(text: str) -> float:
         ids = model.pack([model.ids(text)])[0]
-        places = range(1, len(ids) - 1)
-        masked = torch.stack([ids.index_fill(0, torch.tensor(place), model.mask) for place in places])
+        positions = range(1, len(ids) - 1)
+        masked = torch.stack([ids.index_fill(0, torch.tensor(position), model.mask) for position in positions])
         log_probs = peer(masked).logits.log_softmax(-1)
-        return sum(float(log_probs[row, place, ids[place]]) for row, place in enumerate(places))
+        return sum(float(log_probs[row, position, ids[position]]) for row, position in enumerate(positions))
 
-    theirs = np.mean([likelihood(pair.good) > likelihood(pair.bad) for pair in pairs if pair.good != pair.bad])
-    assert judge_sentence_pairs(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(theirs, 4)
+    reference = np.mean([likelihood(pair.good) > likelihood(pair.bad) for pair in pairs if pair.good != pair.bad])
+    assert judge_sentence_pairs(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(reference, 4)
 
 
 def test_integrated_gradients_equal_captum():
     attr = pytest.importorskip("captum.attr")
     model = make_model()
-    ids, place, token = [5, 6, model.mask, 8, 12], 2, 7
-    found, _ = integrated_gradients(model, ids, place, token)
+    ids, position, token = [5, 6, model.mask, 8, 12], 2, 7
+    result, _ = integrated_gradients(model, ids, position, token)
     packed, segments, layout = model.pack([ids])
     start = packed.clone()
     start[model.num_leading : model.num_leading + len(ids)] = model.mask
 
     def score(rows):
-        hidden = [model.encoder.decode(row, segments, layout)[[model.num_leading + place]] for row in rows]
+        hidden = [model.encoder.decode(row, segments, layout)[[model.num_leading + position]] for row in rows]
         return torch.cat([model.head(each).log_softmax(-1)[:, token] for each in hidden])
 
     peer = attr.LayerIntegratedGradients(score, model.encoder.embeddings.word_embeddings)
     way = {"n_steps": NUM_NODES, "method": "gausslegendre", "internal_batch_size": len(packed)}
-    theirs = peer.attribute(packed[None], start[None], **way).squeeze(0).sum(-1)
-    torch.testing.assert_close(found, theirs.to(found.dtype), rtol=1e-5, atol=1e-6)
+    reference = peer.attribute(packed[None], start[None], **way).squeeze(0).sum(-1)
+    torch.testing.assert_close(result, reference.to(result.dtype), rtol=1e-5, atol=1e-6)

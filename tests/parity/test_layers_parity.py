@@ -47,7 +47,7 @@ def test_tinybert_losses_and_gradients_equal_transformers(tmp_path):
         loaded[name] = transformers.BertModel.from_pretrained(tmp_path / name, attn_implementation="eager").eval()
     ids = torch.randint(5, 50, KEEP.shape, generator=torch.Generator().manual_seed(1)) * KEEP
     inputs = {"input_ids": ids, "attention_mask": KEEP.long(), "output_hidden_states": True}
-    own, theirs = (loaded[name](**inputs).hidden_states for name in ("student", "teacher"))
+    own, reference = (loaded[name](**inputs).hidden_states for name in ("student", "teacher"))
 
     grad_logits = of_states = torch.zeros(())
     squares, tokens = sum(length**2 for length in LENGTHS), sum(LENGTHS)
@@ -55,12 +55,12 @@ def test_tinybert_losses_and_gradients_equal_transformers(tmp_path):
         for layer, block in enumerate(loaded["student"].encoder.layer):
             imitated = loaded["teacher"].encoder.layer[3 * layer + 2]
             for head in range(HEADS):
-                found = scores(block, own[layer][row, :length], head)
-                wanted = scores(imitated, theirs[3 * layer + 2][row, :length], head).detach()
-                grad_logits = grad_logits + (found - wanted).square().sum() / (HEADS * squares)
+                result = scores(block, own[layer][row, :length], head)
+                target = scores(imitated, reference[3 * layer + 2][row, :length], head).detach()
+                grad_logits = grad_logits + (result - target).square().sum() / (HEADS * squares)
         for layer in range(3):
             fitted = student.fit_dense(own[layer][row, :length])
-            difference = fitted - theirs[3 * layer][row, :length].detach()
+            difference = fitted - reference[3 * layer][row, :length].detach()
             of_states = of_states + difference.square().sum() / (32 * tokens)
     (grad_logits + of_states).backward()
     projected = student.fit_dense.weight.grad.clone()

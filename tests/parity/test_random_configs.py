@@ -164,12 +164,12 @@ def build(drawn: Draw, folder: Path) -> Any:
                 parameter += 0.1 * torch.randn(parameter.shape)
     model.save_pretrained(folder)
     raw, usual = read_json(folder / "config.json"), config_class().to_dict()
-    kept = {
+    selected = {
         key: value
         for key, value in raw.items()
         if key in ALWAYS_STORED or key not in usual or value != usual[key] or drawn.generator.random() < 0.5
     }
-    write_json(folder / "config.json", kept)
+    write_json(folder / "config.json", selected)
     return type(model).from_pretrained(folder, attn_implementation="eager").eval()
 
 
@@ -180,12 +180,12 @@ def close(found: Tensor, expected: Tensor, what: str) -> None:
 @pytest.mark.parametrize("number", range(DRAWS))
 @pytest.mark.parametrize("model_type", OPTIONS)
 def test_load_config_random_config_is_refused_or_equals_transformers(model_type, number, tmp_path):
-    drawn = draw(model_type, number)
-    said = f"PARITY_SEED={SEED}, draw {number}: {drawn.use}, {drawn.values}, refused: {drawn.refused}"
+    sampled = draw(model_type, number)
+    note = f"PARITY_SEED={SEED}, draw {number}: {sampled.use}, {sampled.values}, refused: {sampled.refused}"
     try:
-        check(drawn, tmp_path)
+        check(sampled, tmp_path)
     except BaseException as error:  # pytest's own failure is no Exception
-        error.add_note(said)
+        error.add_note(note)
         raise
 
 
@@ -197,7 +197,7 @@ def check(drawn: Draw, folder: Path) -> None:
         with pytest.raises(PipelineError, match=f"not a BERT model: .*{drawn.refused}"):
             load_config(folder)
         return
-    theirs = build(drawn, folder)
+    reference = build(drawn, folder)
     config = load_config(folder)
     pad = getattr(config, "pad_token_id", 0)
     keep = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
@@ -211,28 +211,30 @@ def check(drawn: Draw, folder: Path) -> None:
     layout = PackedBatch.of(cu_seqlens, sum(LENGTHS))
     tensors = read_tensors(folder, config.names)
     if drawn.use in TASKS:
-        outputs = theirs(**{key: value[:, None] if drawn.use == "choice" else value for key, value in inputs.items()})
-        outs = 1 if drawn.use == "choice" else theirs.config.num_labels
+        outputs = reference(
+            **{key: value[:, None] if drawn.use == "choice" else value for key, value in inputs.items()}
+        )
+        outs = 1 if drawn.use == "choice" else reference.config.num_labels
         ours = filled(lambda known: BertForTask(known, drawn.use, outs), config, tensors, folder, tuple(tensors))
-        found = ours.eval()(*flat)
+        result = ours.eval()(*flat)
         if drawn.use == "span":
             expected = torch.stack([outputs.start_logits, outputs.end_logits], -1)[keep]
         else:
             expected = outputs.logits[keep] if drawn.use == "token" else outputs.logits
-        close(found, expected, drawn.use)
+        close(result, expected, drawn.use)
         return
-    kept, parts = select_tensors(tensors, config, folder)
+    selected, parts = select_tensors(tensors, config, folder)
     (folder / "again").mkdir()
-    save_tensors(folder / "again", kept, config, class_name(drawn))
+    save_tensors(folder / "again", selected, config, class_name(drawn))
     for source in (folder, folder / "again"):
         again = load_config(source)
-        outputs = (theirs if source is folder else type(theirs).from_pretrained(source, attn_implementation="eager"))(
-            **inputs, output_hidden_states=True
-        )
-        ours = filled(BertForPretraining, again, kept, source, tuple(kept)).eval()
+        outputs = (
+            reference if source is folder else type(reference).from_pretrained(source, attn_implementation="eager")
+        )(**inputs, output_hidden_states=True)
+        ours = filled(BertForPretraining, again, selected, source, tuple(selected)).eval()
         states = ours.bert.hidden_states(*flat[:2], layout)
-        for layer, (one, two) in enumerate(zip(states[1:], outputs.hidden_states[1:], strict=True)):
-            close(one, two[keep], f"layer {layer}")
+        for layer, (first, second) in enumerate(zip(states[1:], outputs.hidden_states[1:], strict=True)):
+            close(first, second[keep], f"layer {layer}")
         if "masked words" in parts:
             logits = outputs.get("logits", outputs.get("prediction_logits"))
             close(ours(*flat, torch.arange(sum(LENGTHS)))[0], logits[keep], "MLM")

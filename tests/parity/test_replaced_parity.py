@@ -84,28 +84,28 @@ def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, emb
 
     seed = torch.Generator().manual_seed(1)
     ids = torch.randint(5, ENTRIES, KEEP.shape, generator=seed) * KEEP
-    sequence, place = torch.tensor(PREDICTED).T
+    sequence, position = torch.tensor(PREDICTED).T
     labels, draws = torch.randint(5, ENTRIES, (5,), generator=seed), torch.rand(5, generator=seed)
     flat = torch.tensor([sum(LENGTHS[:row]) + column for row, column in PREDICTED])
 
     padded = {"attention_mask": KEEP.long()}
-    scores = generator(ids, **padded).logits[sequence, place]
-    drawn = sample_tokens(scores.detach().softmax(1), draws)
-    labels[2] = drawn[2]  # one that it guesses
+    scores = generator(ids, **padded).logits[sequence, position]
+    sampled = sample_tokens(scores.detach().softmax(1), draws)
+    labels[2] = sampled[2]  # one that it guesses
     seen, other = ids.clone(), torch.zeros_like(ids)
-    seen[sequence, place], other[sequence, place] = drawn, (drawn != labels).long()
+    seen[sequence, position], other[sequence, position] = sampled, (sampled != labels).long()
     if (learns, loss_on) == ("mlm", "all"):
         text = ids.clone()
-        text[sequence, place] = labels
+        text[sequence, position] = labels
         judged, gate = copied_or_predicted(objective, judge, seen, text)
     elif loss_on == "all":
         judged = judge(seen, labels=other, **padded).loss
     else:
-        logits = judge(seen, **padded).logits[sequence, place]
+        logits = judge(seen, **padded).logits[sequence, position]
         judged = (
             F.cross_entropy(logits, labels)
             if learns == "mlm"
-            else F.binary_cross_entropy_with_logits(logits, (drawn != labels).float())
+            else F.binary_cross_entropy_with_logits(logits, (sampled != labels).float())
         )
     words = F.cross_entropy(scores, labels)
     (words + 50 * judged).backward()
@@ -130,9 +130,9 @@ def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, emb
 
 def equal(parameter: nn.Parameter, expected: torch.Tensor, name: str) -> None:
     """Gradients to 1e-5; transformers holds the vector of [PAD] still, which nothing here reads."""
-    found = parameter.grad
-    assert found is not None and expected is not None, name
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * max(1, float(expected.abs().max())), msg=name)
+    result = parameter.grad
+    assert result is not None and expected is not None, name
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5 * max(1, float(expected.abs().max())), msg=name)
 
 
 def test_load_weights_electra_folder_of_transformers_is_exact(tmp_path):
@@ -146,7 +146,7 @@ def test_load_weights_electra_folder_of_transformers_is_exact(tmp_path):
             parameter.zero_()
     for subfolder, saved in again.saved_models().items():
         load_weights(saved.module, tmp_path / "theirs" / subfolder)
-    for (name, one), (_, two) in zip(
+    for (name, first), (_, second) in zip(
         objective.checkpoint_parameters().items(), again.checkpoint_parameters().items(), strict=True
     ):
-        assert torch.equal(one, two), name
+        assert torch.equal(first, second), name

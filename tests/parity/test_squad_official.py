@@ -82,9 +82,9 @@ def best_threshold(
 
 def compare_1_1(examples: Sequence[Question], texts: Sequence[str]) -> None:
     rows = [{"id": example.id, "prediction": text} for example, text in zip(examples, texts, strict=True)]
-    ours, theirs = ONE.score_answers(examples, rows).raw, published_values(examples, texts, 1)
+    ours, reference = ONE.score_answers(examples, rows).raw, published_values(examples, texts, 1)
     scores = ONE.score("squad1", examples, rows)
-    for name, values in theirs.items():
+    for name, values in reference.items():
         assert ours[name].tolist() == list(values.values())
         assert scores[name] / 100 == pytest.approx(sum(values.values()) / len(values), abs=1e-12, rel=0)
 
@@ -96,14 +96,14 @@ def compare_2_0(examples: Sequence[Question], texts: Sequence[str], differences:
         for name, text, difference in zip(ids, texts, differences, strict=True)
     ]
     given, odds = dict(zip(ids, texts, strict=True)), dict(zip(ids, differences, strict=True))
-    ours, theirs = TWO.score_answers(examples, rows).raw, published_values(examples, texts, 2)
+    ours, reference = TWO.score_answers(examples, rows).raw, published_values(examples, texts, 2)
     scores = TWO.score("squad2", examples, rows)
-    for name, values in theirs.items():
+    for name, values in reference.items():
         assert ours[name].tolist() == list(values.values())
         best, threshold = best_threshold(values, examples, given, odds)
-        value, place = {"f1": ("f1", "threshold"), "em": ("best_em", "best_em_threshold")}[name]
-        assert scores[place] == threshold
-        assert scores[value] / 100 == pytest.approx(best, abs=1e-12, rel=0)
+        key, threshold_key = {"f1": ("f1", "threshold"), "em": ("best_em", "best_em_threshold")}[name]
+        assert scores[threshold_key] == threshold
+        assert scores[key] / 100 == pytest.approx(best, abs=1e-12, rel=0)
         at_zero = sum(with_threshold(values, examples, odds, 0.0)) / len(ids)
         assert scores[f"{name}_at_zero"] / 100 == pytest.approx(at_zero, abs=1e-12, rel=0)
     return scores
@@ -162,11 +162,11 @@ def dev() -> list[Question]:
     examples = []
     for number in range(1500):
         context = " ".join(rng.choice(vocabulary, rng.integers(20, 120)))
-        places = [match.span() for match in re.finditer(r"\S+", context)]
+        spans = [match.span() for match in re.finditer(r"\S+", context)]
         answers = []
         while not answers or (len(answers) < 3 and rng.random() < 0.6):
-            first = int(rng.integers(len(places)))
-            start, end = places[first][0], places[min(len(places) - 1, first + int(rng.integers(4)))][1]
+            first = int(rng.integers(len(spans)))
+            start, end = spans[first][0], spans[min(len(spans) - 1, first + int(rng.integers(4)))][1]
             text = context[start:end].rstrip(".,") or context[start:end]
             if normalise_answer(text):
                 answers.append(Answer(text, start))
@@ -192,13 +192,13 @@ def layout(examples: Sequence[Question]) -> list[dict[str, Any]]:
 def test_squad2_score_file_equals_published_script(dev, tmp_path):
     """Half of the questions are asked of another paragraph, which lacks the answer, as some of SQuAD 2.0's are."""
     rng = np.random.default_rng(1)
-    asked = [
+    queried = [
         example if rng.random() < 0.5 else Question(example.id, example.question, dev[number - 700].context, ())
         for number, example in enumerate(dev)
     ]
-    (tmp_path / "dev.json").write_text(json.dumps({"data": layout(asked)}), encoding="utf-8")
+    (tmp_path / "dev.json").write_text(json.dumps({"data": layout(queried)}), encoding="utf-8")
     examples = TWO.read(tmp_path / "dev.json")
-    assert examples == asked
+    assert examples == queried
     texts = [near(example, rng) for example in examples]
     differences = [float(rng.normal(-2 if example.answers else 1, 3)) for example in examples]
     scores = compare_2_0(examples, texts, differences)
@@ -213,6 +213,6 @@ def test_squad2_score_file_equals_published_script(dev, tmp_path):
     assert json.loads(files["squad2_null_odds.json"]) == {row["id"]: row["null_score_difference"] for row in rows}
     values = published_values(examples, [given[example.id] for example in examples], 2)  # the threshold is in the texts
     for name, of_each in values.items():
-        for part, kept in {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}.items():
-            mean = np.mean([of_each[one.id] for one in examples if bool(one.answers) in kept])
+        for part, selected in {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}.items():
+            mean = np.mean([of_each[one.id] for one in examples if bool(one.answers) in selected])
             assert scores[f"{part}{name}"] / 100 == pytest.approx(mean, abs=1e-12, rel=0)

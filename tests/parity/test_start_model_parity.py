@@ -65,11 +65,11 @@ def test_start_model_loss_before_first_step_equals_transformers(
         Path(folder).mkdir()
     name = config.names.classes["pretraining"]
     save_model(Path("ours"), ours, config, name, Path("data/vocabulary"))
-    theirs = getattr(transformers, name).from_pretrained("ours", attn_implementation="eager").eval()
+    reference = getattr(transformers, name).from_pretrained("ours", attn_implementation="eager").eval()
     with torch.no_grad():  # random weights predict every word about as well
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(parameter)))
-    theirs.save_pretrained("theirs")
+    reference.save_pretrained("theirs")
     transformers.AutoTokenizer.from_pretrained("ours").save_pretrained("theirs")
     params = {"init_from": "theirs", "steps": Steps(phase1=0, phase2=1), "learning_rate": 1e-3, "warmup_steps": 1}
     sizes = {"architecture": case.architecture, "num_hidden_layers": 1, "hidden_size": 64}
@@ -77,9 +77,9 @@ def test_start_model_loss_before_first_step_equals_transformers(
         pretrain=PretrainParams(train_batch_size=4, **params), model=ModelParams(**sizes), examples=EXAMPLES
     )
     train_phase("phase1", architecture=case.architecture, **params)
-    found = read_json("results/pretrain/phase1.json")["validation"]["mlm_loss"]
+    result = read_json("results/pretrain/phase1.json")["validation"]["mlm_loss"]
     tokenizer = load_tokenizer("data/vocabulary")
-    expected = loss_of(theirs, open_examples("phase1", "validation", tokenizer, 0.15, Masking(), 0, "mlm"))
-    assert found == pytest.approx(expected, rel=0, abs=1e-5)
+    expected = loss_of(reference, open_examples("phase1", "validation", tokenizer, 0.15, Masking(), 0, "mlm"))
+    assert result == pytest.approx(expected, rel=0, abs=1e-5)
     row = pd.read_csv("results/pretrain/phase1.tsv", sep="\t").iloc[0]
     assert row["step"] == 0 and row["validation_mlm_loss"] == pytest.approx(expected, abs=1e-4)  # six digits

@@ -114,7 +114,7 @@ def test_metrics_constant_side_has_no_correlation_and_no_warning(recwarn):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "2.5"])
 def test_task_score_prediction_without_number_is_rejected(value: object):
     spec = load_spec("stsb")
-    examples = [TextExample(str(place), ("a", "b"), float(place)) for place in range(3)]
-    rows = [{"id": str(place), "prediction": 1.0 + place} for place in range(2)] + [{"id": "2", "prediction": value}]
+    examples = [TextExample(str(number), ("a", "b"), float(number)) for number in range(3)]
+    rows = [{"id": str(number), "prediction": 1.0 + number} for number in range(2)] + [{"id": "2", "prediction": value}]
     with pytest.raises(PipelineError, match="not a prediction"):
         make_task(spec).score("stsb", examples, rows)

@@ -96,7 +96,7 @@ def test_load_google_outputs_equal_google_graph(google):
     with torch.inference_mode():
         hidden, pooled = model.bert(ids, segments, cu_seqlens)
         words, pairs = model(ids, segments, cu_seqlens, cu_seqlens[:-1] + 2)
-    found = (hidden, pooled, words.log_softmax(-1), pairs.log_softmax(-1))
+    result = (hidden, pooled, words.log_softmax(-1), pairs.log_softmax(-1))
     expected = (outputs[0][keep], *outputs[1:])
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, torch.from_numpy(theirs), rtol=1e-5, atol=1e-5)
+    for ours, reference in zip(result, expected, strict=True):
+        torch.testing.assert_close(ours, torch.from_numpy(reference), rtol=1e-5, atol=1e-5)

@@ -43,9 +43,9 @@ def test_learn_vocabulary_equals_trainer_of_tokenizers(text, lowercase):
         vocab_size=3000, limit_alphabet=1000, special_tokens=[*SPECIAL_TOKENS, *forms], show_progress=False
     )
     peer.train_from_iterator(text, trainer)
-    theirs = sorted(peer.get_vocab(), key=peer.get_vocab().__getitem__)
+    reference = sorted(peer.get_vocab(), key=peer.get_vocab().__getitem__)
     ours = learn_vocabulary(words, 3000, 1000, 1)
-    assert ours == theirs and len(ours) == 3000
+    assert ours == reference and len(ours) == 3000
 
 
 @pytest.fixture(

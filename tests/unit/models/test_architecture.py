@@ -75,12 +75,12 @@ def test_load_weights_documented_architecture_is_restored(pretrained):
     stored = load_file(pretrained / "model.safetensors")
     model = BertForPretraining(config)
     load_weights(model, pretrained)
-    places = model.bert.embeddings.position_embeddings.weight
-    assert torch.equal(places, stored["shifted.embeddings.position_embeddings.weight"])
+    positions = model.bert.embeddings.position_embeddings.weight
+    assert torch.equal(positions, stored["shifted.embeddings.position_embeddings.weight"])
     assert type(model.bert).__name__ == "Shifted" and model.bert.embeddings.LayerNorm.eps == 1e-5
     ids, starts = torch.tensor([2, 9, 3]), torch.tensor([0, 3])
-    one, other = (model.bert.eval()(ids, segments, starts)[0] for segments in (ids * 0, ids * 0 + 1))
-    assert torch.equal(one, other), "it has no segments"
+    first, second = (model.bert.eval()(ids, segments, starts)[0] for segments in (ids * 0, ids * 0 + 1))
+    assert torch.equal(first, second), "it has no segments"
     (candidates,) = fill_mask(ProbedModel.open(pretrained), "bal [MASK]", 3)
     assert len(candidates) == 3
 

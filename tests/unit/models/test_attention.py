@@ -26,7 +26,7 @@ LENGTHS = {"equal": [6, 6, 6], "unequal": [5, 1, 9]}
 @pytest.fixture(autouse=True)
 def group_small_batches(monkeypatch):
     """As little as there is in these inputs is not too little for `grouped`."""
-    monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", 0)
+    monkeypatch.setattr("pipeline_src.models.attention.MIN_GROUP_PROBS", 0)
 
 
 @pytest.fixture
@@ -58,26 +58,26 @@ def inputs(
 
 
 def attention_by_definition(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
-    found = []
+    result = []
     for q, k, v in zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True):
         scores = torch.einsum("qhs,khs->hqk", q, k) / q.shape[-1] ** 0.5
         if causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
-        found.append(torch.einsum("hqk,khs->qhs", scores.softmax(-1), v))
-    return torch.cat(found)
+        result.append(torch.einsum("hqk,khs->qhs", scores.softmax(-1), v))
+    return torch.cat(result)
 
 
 def check(
     back_end: str, lengths: list[int], causal: bool, tolerance: float = 1e-5, dropout: float = 0.0, **where
 ) -> None:
     parts, layout = inputs(lengths, **where)
-    found = BACK_ENDS[back_end](AttentionInputs(*parts, layout, layout, dropout, causal))
-    weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(found)
-    gradients = torch.autograd.grad((found * weight).sum(), parts)
+    result = BACK_ENDS[back_end](AttentionInputs(*parts, layout, layout, dropout, causal))
+    weight = torch.randn(result.shape, generator=torch.Generator().manual_seed(1)).to(result)
+    gradients = torch.autograd.grad((result * weight).sum(), parts)
     expected = attention_by_definition(*parts, lengths, causal)
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-    for one, two in zip(gradients, torch.autograd.grad((expected * weight).sum(), parts), strict=True):
-        torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
+    for first, second in zip(gradients, torch.autograd.grad((expected * weight).sum(), parts), strict=True):
+        torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -93,8 +93,8 @@ def test_length_grouped_small_batch_is_padded(monkeypatch):
     parts, layout = inputs([6, 6, 9])  # two groups; (2 * 36 + 81) * 2 heads = 306 weights
     called = []
     monkeypatch.setattr("pipeline_src.models.attention.padded", lambda inputs: called.append(inputs) or inputs.query)
-    for least, expected in ((153, 0), (154, 1)):
-        monkeypatch.setattr("pipeline_src.models.attention.LEAST_WEIGHTS", least)
+    for threshold, expected in ((153, 0), (154, 1)):
+        monkeypatch.setattr("pipeline_src.models.attention.MIN_GROUP_PROBS", threshold)
         BACK_ENDS["length_grouped"](AttentionInputs(*parts, layout, layout))
         assert len(called) == expected
 
@@ -104,11 +104,11 @@ def test_length_grouped_autocast_computes_in_float32():
     expected = BACK_ENDS["length_grouped"](AttentionInputs(*parts, layout, layout))
     narrow = [part.bfloat16() for part in parts]
     with torch.autocast("cpu", torch.bfloat16):
-        found = BACK_ENDS["length_grouped"](AttentionInputs(*narrow, layout, layout))
+        result = BACK_ENDS["length_grouped"](AttentionInputs(*narrow, layout, layout))
         wide = BACK_ENDS["length_grouped"](AttentionInputs(*(part.float() for part in narrow), layout, layout))
-    assert found.dtype == torch.bfloat16 and wide.dtype == torch.float32
-    assert torch.equal(found, wide.bfloat16())  # rounded once, at the end
-    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
+    assert result.dtype == torch.bfloat16 and wide.dtype == torch.float32
+    assert torch.equal(result, wide.bfloat16())  # rounded once, at the end
+    torch.testing.assert_close(result.float(), expected, rtol=0.02, atol=0.02)
 
 
 def test_packed_batch_groups_join_adjacent_equal_lengths_up_to_limit():
@@ -144,10 +144,10 @@ def test_attention_dropout_scales_remaining_probabilities(flash_kernels, back_en
     query, value = torch.zeros_like(query), torch.ones_like(value)
     torch.manual_seed(0)
     dropped = AttentionInputs(query, key, value, layout, layout, dropout=0.5)
-    found = BACK_ENDS[back_end](dropped)
-    assert found.mean().item() == pytest.approx(1, abs=0.01) and 0.03 < found[..., 0].std() < 0.08
+    result = BACK_ENDS[back_end](dropped)
+    assert result.mean().item() == pytest.approx(1, abs=0.01) and 0.03 < result[..., 0].std() < 0.08
     torch.manual_seed(0)
-    assert torch.equal(found, BACK_ENDS[back_end](dropped))
+    assert torch.equal(result, BACK_ENDS[back_end](dropped))
 
 
 @pytest.mark.parametrize(
@@ -194,12 +194,12 @@ def test_choose_unsupported_back_end_is_rejected(gpu, wanted, device, message):
 
 def test_attention_auto_is_chosen_at_call(monkeypatch):
     parts, layout = inputs([3, 2])
-    asked = []
-    monkeypatch.setattr(module, "choose", lambda *given: asked.append(given) or "padded")
+    calls = []
+    monkeypatch.setattr(module, "choose", lambda *given: calls.append(given) or "padded")
     assert attention(*parts, layout).shape == (5, 2, 16)
-    assert asked == [("auto", torch.device("cpu"), 16)]
+    assert calls == [("auto", torch.device("cpu"), 16)]
     attention(*parts, layout, back_end="padded")
-    assert len(asked) == 1  # nothing is asked while the compiler traces a back end that was chosen before
+    assert len(calls) == 1  # nothing is asked while the compiler traces a back end that was chosen before
 
 
 @pytest.mark.parametrize("asked", [[2, 2, 2, 1], [1, 1, 1, 1], [1, 6, 2, 9]], ids=["some", "first", "unequal"])
@@ -211,13 +211,13 @@ def test_attention_subset_of_queries_attends_whole_sequence(flash_kernels, monke
     monkeypatch.setattr("pipeline_src.models.attention.apply_dropout", lambda weights, rate: weights)
     lengths = [6, 6, 6, 9]
     (query, key, value), layout = inputs(lengths, dtype=torch.bfloat16 if back_end == "flash_varlen" else torch.float32)
-    every = attention_by_definition(query, key, value, lengths, causal=False)
+    all_tokens = attention_by_definition(query, key, value, lengths, causal=False)
     starts = [0, 6, 12, 18]
-    places = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
+    positions = torch.tensor([start + row for start, rows in zip(starts, asked, strict=True) for row in range(rows)])
     queries = PackedBatch.of(torch.tensor([0, *asked]).cumsum(0), sum(asked))
-    found = BACK_ENDS[back_end](AttentionInputs(query[places], key, value, layout, queries, dropout))
+    result = BACK_ENDS[back_end](AttentionInputs(query[positions], key, value, layout, queries, dropout))
     rtol, atol = (2e-2, 1e-2) if back_end == "flash_varlen" else (1e-5, 1e-6)
-    torch.testing.assert_close(found, every[places], rtol=rtol, atol=atol)
+    torch.testing.assert_close(result, all_tokens[positions], rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("back_end", ["length_grouped", "padded"])
@@ -232,14 +232,16 @@ def test_attention_window_masks_distant_tokens(back_end, dropout):
     seen = (sequence[:, None] == sequence) & ((layout.position[:, None] - layout.position).abs() <= reach)
     scores = torch.einsum("qhd,khd->hqk", query, key) / 8**0.5
     expected = torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), value)
-    every = Window(reach, layout.position)
-    found = attention(query, key, value, layout, dropout, back_end=back_end, window=every)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    places = torch.tensor([0, 30, 50, 99, 100, 105, 110])
-    rows = QueryRows.of(places, torch.tensor([0, 2, 4, 6, 7]))
-    asked = Window(reach, layout.position[places])
-    some = attention(query[places], key, value, layout, dropout, back_end=back_end, queries=rows.layout, window=asked)
-    torch.testing.assert_close(some, expected[places], rtol=1e-4, atol=1e-5)
+    window = Window(reach, layout.position)
+    result = attention(query, key, value, layout, dropout, back_end=back_end, window=window)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    positions = torch.tensor([0, 30, 50, 99, 100, 105, 110])
+    rows = QueryRows.of(positions, torch.tensor([0, 2, 4, 6, 7]))
+    query_window = Window(reach, layout.position[positions])
+    some = attention(
+        query[positions], key, value, layout, dropout, back_end=back_end, queries=rows.layout, window=query_window
+    )
+    torch.testing.assert_close(some, expected[positions], rtol=1e-4, atol=1e-5)
 
 
 MANY = 1 << 20
@@ -248,11 +250,11 @@ MANY = 1 << 20
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_apply_dropout_rate_and_scale_are_exact_on_average(rate):
     torch.manual_seed(0)
-    found = apply_dropout(torch.ones(MANY), rate)
-    kept = found > 0
-    assert (~kept).float().mean().item() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / MANY) ** 0.5)
-    assert found[kept].unique().item() == pytest.approx(1 / (1 - rate), rel=1e-3)
-    assert found.mean().item() == pytest.approx(1, abs=5 * (rate / (1 - rate) / MANY) ** 0.5)  # right on average
+    result = apply_dropout(torch.ones(MANY), rate)
+    selected = result > 0
+    assert (~selected).float().mean().item() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / MANY) ** 0.5)
+    assert result[selected].unique().item() == pytest.approx(1 / (1 - rate), rel=1e-3)
+    assert result.mean().item() == pytest.approx(1, abs=5 * (rate / (1 - rate) / MANY) ** 0.5)  # right on average
 
 
 def test_apply_dropout_elements_are_independent():
@@ -262,15 +264,15 @@ def test_apply_dropout_elements_are_independent():
     for lag in (1, 2, 3, 4, 5, 8, 16, 128):
         correlation = np.corrcoef(gone[:-lag], gone[lag:])[0, 1]
         assert abs(correlation) < 5 / MANY**0.5, lag
-    shares = gone.reshape(-1, 4).mean(axis=0)  # of each place in a draw
-    assert np.abs(shares - 0.1).max() < 5 * (0.09 / (MANY / 4)) ** 0.5
+    probs = gone.reshape(-1, 4).mean(axis=0)  # of each place in a draw
+    assert np.abs(probs - 0.1).max() < 5 * (0.09 / (MANY / 4)) ** 0.5
 
 
 def test_apply_dropout_gradient_uses_same_mask():
     inner = torch.randn(7, 5, 3, requires_grad=True)
-    found = apply_dropout(inner, 0.3)
-    found.sum().backward()
-    assert torch.allclose(found, inner * inner.grad) and (inner.grad == 0).any()
+    result = apply_dropout(inner, 0.3)
+    result.sum().backward()
+    assert torch.allclose(result, inner * inner.grad) and (inner.grad == 0).any()
 
 
 def test_apply_dropout_repeats_with_seed():

@@ -56,8 +56,8 @@ def test_bert_parameter_count_equals_published_and_transformers(layers, hidden):
         assert round((count + head) / 1e6, 1) == PUBLISHED[layers, hidden]
     transformers = pytest.importorskip("transformers")
     with torch.device("meta"):
-        theirs = transformers.BertModel(transformers.BertConfig(**config.as_dict()))
-    assert count == sum(parameter.numel() for parameter in theirs.parameters())
+        reference = transformers.BertModel(transformers.BertConfig(**config.as_dict()))
+    assert count == sum(parameter.numel() for parameter in reference.parameters())
     assert count == load_architecture("bert").parameters(config)
 
 
@@ -72,12 +72,12 @@ def test_bert_config_from_params_overrides_defaults():
 
 def test_packed_batch_maximum_length_is_optional():
     cu_seqlens = BATCH[2]
-    one, two = PackedBatch.of(cu_seqlens, 14), PackedBatch.of(cu_seqlens, 14, 8)
-    assert one.max_seqlen == two.max_seqlen == 8 and torch.equal(one.padded, two.padded)
-    assert one.position.tolist() == [*range(5), 0, *range(8)]
+    first, second = PackedBatch.of(cu_seqlens, 14), PackedBatch.of(cu_seqlens, 14, 8)
+    assert first.max_seqlen == second.max_seqlen == 8 and torch.equal(first.padded, second.padded)
+    assert first.position.tolist() == [*range(5), 0, *range(8)]
     flat = torch.arange(14.0)
-    assert one.pad(flat, -1.0).tolist()[1] == [5, *[-1] * 7]
-    assert torch.equal(one.unpad(one.pad(flat)), flat)
+    assert first.pad(flat, -1.0).tolist()[1] == [5, *[-1] * 7]
+    assert torch.equal(first.unpad(first.pad(flat)), flat)
 
 
 def test_bert_decoder_token_ignores_later_tokens():
@@ -85,20 +85,20 @@ def test_bert_decoder_token_ignores_later_tokens():
     ids, segments, cu_seqlens = BATCH
     changed = ids.clone()
     changed[10] = 50
-    one, two = model.bert(ids, segments, cu_seqlens)[0], model.bert(changed, segments, cu_seqlens)[0]
-    same = (one == two).all(dim=1)
+    first, second = model.bert(ids, segments, cu_seqlens)[0], model.bert(changed, segments, cu_seqlens)[0]
+    same = (first == second).all(dim=1)
     assert same[:10].all() and not same[10:].any()
     both_ways = build(SMALL).eval()
-    one, two = both_ways.bert(ids, segments, cu_seqlens)[0], both_ways.bert(changed, segments, cu_seqlens)[0]
-    assert not (one == two).all(dim=1)[6:].any()
+    first, second = both_ways.bert(ids, segments, cu_seqlens)[0], both_ways.bert(changed, segments, cu_seqlens)[0]
+    assert not (first == second).all(dim=1)[6:].any()
 
 
 def test_bert_pooler_reads_first_token_or_last_if_causal():
     ids, segments, cu_seqlens = BATCH
-    for causal, places in ((False, [0, 5, 6]), (True, [4, 5, 13])):
+    for causal, positions in ((False, [0, 5, 6]), (True, [4, 5, 13])):
         model = build(replace(SMALL, is_decoder=causal)).bert.eval()
         hidden, pooled = model(ids, segments, cu_seqlens)
-        torch.testing.assert_close(pooled, torch.tanh(model.pooler.dense(hidden[places])))
+        torch.testing.assert_close(pooled, torch.tanh(model.pooler.dense(hidden[positions])))
 
 
 def gradients(config: BertConfig, dropout_seed: int) -> list[torch.Tensor]:
@@ -113,7 +113,7 @@ def gradients(config: BertConfig, dropout_seed: int) -> list[torch.Tensor]:
 def test_activation_checkpointing_keeps_gradients(dropout):
     config = replace(SMALL, hidden_dropout_prob=dropout)
     stored, recomputed = gradients(config, 1), gradients(replace(config, activation_checkpointing=True), 1)
-    assert all(torch.equal(one, two) for one, two in zip(stored, recomputed, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(stored, recomputed, strict=True))
 
 
 def test_activation_checkpointing_saves_fewer_activations():
@@ -128,9 +128,9 @@ def test_activation_checkpointing_saves_fewer_activations():
 
 
 def test_bert_dropout_repeats_with_seed():
-    one, two, other = gradients(SMALL, 1), gradients(SMALL, 1), gradients(SMALL, 2)
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    first, two, second = gradients(SMALL, 1), gradients(SMALL, 1), gradients(SMALL, 2)
+    assert all(torch.equal(a, b) for a, b in zip(first, two, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_bert_attention_dropout_is_separate():
@@ -144,13 +144,13 @@ def test_fused_linear_equals_separate_projections():
     layer = build(SMALL).bert.encoder.layer[0].attention["self"]
     projections = (layer.query, layer.key, layer.value)
     hidden = torch.randn(9, 64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    found, expected = fused_linear(hidden, projections), torch.cat([part(hidden) for part in projections], dim=1)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    result, expected = fused_linear(hidden, projections), torch.cat([part(hidden) for part in projections], dim=1)
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
     parameters = [hidden, *(parameter for part in projections for parameter in part.parameters())]
-    for one, two in zip(
-        *(torch.autograd.grad(out.square().sum(), parameters) for out in (found, expected)), strict=True
+    for first, second in zip(
+        *(torch.autograd.grad(out.square().sum(), parameters) for out in (result, expected)), strict=True
     ):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
 
 
 def test_bert_autocast_hidden_states_are_bfloat16():
@@ -204,9 +204,9 @@ def test_uninitialised_keeps_shapes_and_draws_no_numbers():
     torch.manual_seed(0)
     with uninitialised():
         parts = Parts()
-    drawn = torch.rand(3)
+    sampled = torch.rand(3)
     torch.manual_seed(0)
-    assert torch.equal(drawn, torch.rand(3))
+    assert torch.equal(sampled, torch.rand(3))
     assert all(parameter.is_meta for parameter in parts.parameters())
     shapes = {name: parameter.shape for name, parameter in parts.named_parameters()}
     assert shapes == {name: parameter.shape for name, parameter in Parts().named_parameters()}
@@ -263,23 +263,23 @@ def test_initialise_neighbor_heads_attend_adjacent_tokens():
         BertConfig(50, 192, 2, 3, 768, hidden_dropout_prob=0.0, position_init=start)
         for start in ("sinusoidal", "neighbor_heads")
     )
-    found = attention_by_offset(neighbours)
-    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
-    assert max(found, key=lambda offset: found[offset][1]) == 1 and found[1][1] > 0.25
-    assert max(found[offset][2] for offset in found) < 0.03  # the third head is as random as others
+    result = attention_by_offset(neighbours)
+    assert max(result, key=lambda offset: result[offset][0]) == -1 and result[-1][0] > 0.25
+    assert max(result, key=lambda offset: result[offset][1]) == 1 and result[1][1] > 0.25
+    assert max(result[offset][2] for offset in result) < 0.03  # the third head is as random as others
     blind = attention_by_offset(sinusoid)
-    assert max(share for shares in blind.values() for share in shares) < 0.03
+    assert max(share for probs in blind.values() for share in probs) < 0.03
     before, after = parameters(sinusoid), parameters(neighbours)
     turned = {name for name in before if not torch.equal(before[name], after[name])}
     assert turned == {f"bert.encoder.layer.0.attention.self.{part}.weight" for part in ("query", "key")}
 
 
 def test_initialise_neighbor_heads_causal_attends_previous_token():
-    found = attention_by_offset(
+    result = attention_by_offset(
         BertConfig(50, 128, 1, 2, 512, hidden_dropout_prob=0.0, is_decoder=True, position_init="neighbor_heads")
     )
-    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
-    assert abs(found[-1][1] - found[-2][1]) < 0.02 and found[1] == [0.0, 0.0]
+    assert max(result, key=lambda offset: result[offset][0]) == -1 and result[-1][0] > 0.25
+    assert abs(result[-1][1] - result[-2][1]) < 0.02 and result[1] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("embedding", [128, 192])
@@ -287,9 +287,9 @@ def test_initialise_neighbor_heads_behind_projection_attend_adjacent_tokens(embe
     member = load_architecture("albert")
     sizes = {"num_hidden_layers": 2, "hidden_size": 192, "embedding_size": embedding, "hidden_dropout_prob": 0.0}
     params = ModelParams(architecture="albert", position_init="neighbor_heads", **sizes)
-    found = attention_by_offset(member.config.from_params(params, 50), member.encoder)
-    assert max(found, key=lambda offset: found[offset][0]) == -1 and found[-1][0] > 0.25
-    assert max(found, key=lambda offset: found[offset][1]) == 1 and found[1][1] > 0.25
+    result = attention_by_offset(member.config.from_params(params, 50), member.encoder)
+    assert max(result, key=lambda offset: result[offset][0]) == -1 and result[-1][0] > 0.25
+    assert max(result, key=lambda offset: result[offset][1]) == 1 and result[1][1] > 0.25
 
 
 @pytest.mark.parametrize(

@@ -54,5 +54,5 @@ def test_compile_parts_keeps_losses_gradients_and_names():
     for lengths in ([22, 24, 9, 23], [24, 24, 24, 24], [24], [6]):  # the last with one prediction
         (loss, gradients), (expected, others) = step(compiled, lengths), step(eager, lengths)
         torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
-        for one, two in zip(gradients, others, strict=True):
-            torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
+        for first, second in zip(gradients, others, strict=True):
+            torch.testing.assert_close(first, second, rtol=2e-2, atol=2e-2)

@@ -10,7 +10,7 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.models import deberta
 from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import BertForPretraining, initialise, load_architecture
-from pipeline_src.models.deberta import RelativeTable, log_buckets, relative_rows
+from pipeline_src.models.deberta import RelativeTable, distance_index, log_buckets
 from pipeline_src.models.model_card import pretrained_card
 from pipeline_src.objectives.electra import Discriminator, FilledText
 
@@ -49,25 +49,26 @@ def bucket(distance: int, buckets: int, reach: int) -> int:
 def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Tensor:
     """The last block for one sequence, a pair and a head at a time."""
     config, block = model.bert.config, model.bert.encoder.layer[-1]
-    attention, half = block.attention["self"], config.half_table
+    attention, half = block.attention["self"], config.relative_table.half
     query = attention.project_query(asking).view(len(asking), attention.heads, -1)
     key, value = attention.keys_and_values(hidden)
     table = attention.project_positions(model.bert.encoder.table())
-    query_rows, key_rows = (part.view(2 * half, attention.heads, -1) for part in table)
+    position_query, position_key = (part.view(2 * half, attention.heads, -1) for part in table)
     context = torch.zeros_like(query)
     for head in range(attention.heads):
         for i in range(len(asking)):
             scores = []
             for j in range(len(hidden)):
-                distance = i - j if config.bucket_reach is None else bucket(i - j, half, config.bucket_reach)
+                reach = config.relative_table.reach
+                distance = i - j if reach is None else bucket(i - j, half, reach)
                 row = min(max(distance + half, 0), 2 * half - 1)
                 scores.append(
                     query[i, head] @ key[j, head]
-                    + query[i, head] @ key_rows[row, head]
-                    + key[j, head] @ query_rows[row, head]
+                    + query[i, head] @ position_key[row, head]
+                    + key[j, head] @ position_query[row, head]
                 )
-            shares = (torch.stack(scores) / math.sqrt(3 * query.shape[-1])).softmax(0)
-            context[i, head] = shares @ value[:, head]
+            probs = (torch.stack(scores) / math.sqrt(3 * query.shape[-1])).softmax(0)
+            context[i, head] = probs @ value[:, head]
     inner = block.attention["output"](context.flatten(1), asking)
     return block.output(torch.nn.functional.gelu(block.intermediate["dense"](inner)), inner)
 
@@ -116,11 +117,11 @@ def test_deberta_discriminator_adds_first_token_to_every_token():
                 inner = head.dense.weight @ (head.LayerNorm.weight * spread + head.LayerNorm.bias) + head.dense.bias
                 inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
                 expected.append(head.dense_prediction.weight[0] @ inner + head.dense_prediction.bias[0])
-        places = torch.arange(2, len(ROWS))
-        for read, asked in ((None, None), (rows, places)):
-            text = FilledText(ids, ids * 0, layout, read, asked, ids, ids)
-            wanted = torch.stack(expected)[slice(None) if read is None else ROWS[places]]
-            torch.testing.assert_close(model.logits(text), wanted, rtol=1e-5, atol=1e-5)
+        positions = torch.arange(2, len(ROWS))
+        for read, queried in ((None, None), (rows, positions)):
+            text = FilledText(ids, ids * 0, layout, read, queried, ids, ids)
+            target = torch.stack(expected)[slice(None) if read is None else ROWS[positions]]
+            torch.testing.assert_close(model.logits(text), target, rtol=1e-5, atol=1e-5)
     names = {model.config.names.to_hf_name(name, "DebertaV2Model") for name in model.state_dict() if "disc" in name}
     assert {name.rpartition(".")[0] for name in names} == {
         f"mask_predictions.{part}" for part in ("dense", "LayerNorm", "classifier")
@@ -141,7 +142,7 @@ def test_log_buckets_equal_definition(buckets, reach):
 def test_relative_table_in_use_covers_rows_read(half, reach):
     for length in (1, 2, half // 2 + 1, half, half + 3, 3 * half):
         table, slack = RelativeTable(half, reach), 0 if reach is None else 1
-        read, used = relative_rows(length, table), table.in_use(length)
+        read, used = distance_index(length, table), table.in_use(length)
         assert read[0] - slack <= used.start <= read[0] and read[-1] < used.stop <= read[-1] + 1 + slack
 
 
@@ -153,9 +154,9 @@ def test_disentangled_padded_equals_grouped(architecture, monkeypatch):
     with torch.no_grad():
         expected = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
         monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
-        found = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
-    for one, other in zip(expected, found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        result = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
+    for first, second in zip(expected, result, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
 
 
 def test_pretrained_card_deberta_names_what_transformers_lacks():

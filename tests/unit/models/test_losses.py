@@ -30,13 +30,13 @@ def test_linear_cross_entropy_equals_loss_of_all_logits(monkeypatch, rows, held)
     parts, labels = inputs(rows)
     labels[::2] = F.linear(*parts).argmax(1)[::2]
     loss, right = linear_cross_entropy(*parts, labels)
-    found = torch.autograd.grad(loss / 3, parts)
+    result = torch.autograd.grad(loss / 3, parts)
     scores = F.linear(*parts)
     expected = F.cross_entropy(scores, labels, reduction="sum")
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
     assert right == (scores.argmax(1) == labels).sum() and right.dtype == torch.int64
-    for one, two in zip(found, torch.autograd.grad(expected / 3, parts), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+    for first, second in zip(result, torch.autograd.grad(expected / 3, parts), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [0, 7, 23])
@@ -52,10 +52,10 @@ def test_linear_cross_entropy_autocast_equals_gpu_path(monkeypatch, rows, held):
         expected, as_many = summed_cross_entropy(scores, labels)
     assert scores.dtype == torch.bfloat16 and loss.dtype == torch.float32 and right == as_many
     torch.testing.assert_close(loss, expected, rtol=2e-4, atol=1e-6)
-    found = torch.autograd.grad(loss, narrow)
-    assert [part.dtype for part in found] == [torch.bfloat16, torch.float32, torch.float32]
-    for one, two in zip(found, torch.autograd.grad(expected, narrow), strict=True):
-        torch.testing.assert_close(one, two, rtol=0.02, atol=0.02)
+    result = torch.autograd.grad(loss, narrow)
+    assert [part.dtype for part in result] == [torch.bfloat16, torch.float32, torch.float32]
+    for first, second in zip(result, torch.autograd.grad(expected, narrow), strict=True):
+        torch.testing.assert_close(first, second, rtol=0.02, atol=0.02)
 
 
 def test_linear_cross_entropy_tie_predicts_first_token():
@@ -87,9 +87,9 @@ def test_aligned_logits_padding_changes_no_loss_or_prediction(dtype):
     expected, as_many = summed_cross_entropy(F.linear(*parts), labels)
     torch.testing.assert_close(loss, expected)
     assert right == as_many
-    for one, two in zip(torch.autograd.grad(loss, parts), torch.autograd.grad(expected, parts), strict=True):
-        assert one.shape == two.shape
-        torch.testing.assert_close(one, two)
+    for first, second in zip(torch.autograd.grad(loss, parts), torch.autograd.grad(expected, parts), strict=True):
+        assert first.shape == second.shape
+        torch.testing.assert_close(first, second)
 
 
 def test_aligned_logits_multiple_of_64_is_not_padded():
@@ -105,24 +105,24 @@ def test_sampled_cross_entropy_samples_by_probability(monkeypatch, held):
     hidden, weight, bias = (part.detach() for part in inputs(1)[0])
     rows, labels = hidden.expand(count, -1), torch.zeros(count, dtype=torch.int64)
     draws = torch.rand(count, generator=torch.Generator().manual_seed(1))
-    loss, right, drawn = sampled_cross_entropy(rows, weight, bias, labels, draws)
-    shares = F.linear(hidden, weight, bias).softmax(1)[0]
-    deviations = (shares * (1 - shares) / count).sqrt() + 1 / count
-    assert ((torch.bincount(drawn, minlength=ENTRIES) / count - shares).abs() < 5 * deviations).all()
-    for one, two in zip((loss, right), linear_cross_entropy(rows, weight, bias, labels), strict=True):
-        assert torch.equal(one, two)
+    loss, right, sampled = sampled_cross_entropy(rows, weight, bias, labels, draws)
+    probs = F.linear(hidden, weight, bias).softmax(1)[0]
+    deviations = (probs * (1 - probs) / count).sqrt() + 1 / count
+    assert ((torch.bincount(sampled, minlength=ENTRIES) / count - probs).abs() < 5 * deviations).all()
+    for first, second in zip((loss, right), linear_cross_entropy(rows, weight, bias, labels), strict=True):
+        assert torch.equal(first, second)
 
 
 def test_sample_tokens_inverts_cumulative_sum():
-    shares = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0, 0.0]])  # the last is no entry that may be drawn
+    probs = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0, 0.0]])  # the last is no entry that may be drawn
     draws = torch.tensor([1e-7, 0.49, 0.51, 0.74, 0.76, 1 - 2**-24])
-    assert sample_tokens(shares.expand(6, -1), draws).tolist() == [1, 1, 2, 2, 4, 4]
+    assert sample_tokens(probs.expand(6, -1), draws).tolist() == [1, 1, 2, 2, 4, 4]
 
 
 def test_sampled_cross_entropy_sample_has_no_gradient():
     parts, labels = inputs(7)
-    loss, _, drawn = sampled_cross_entropy(*parts, labels, torch.rand(7))
-    assert not drawn.requires_grad and drawn.dtype == torch.int64
+    loss, _, sampled = sampled_cross_entropy(*parts, labels, torch.rand(7))
+    assert not sampled.requires_grad and sampled.dtype == torch.int64
     expected = torch.autograd.grad(linear_cross_entropy(*parts, labels)[0], parts)
     assert all(map(torch.equal, torch.autograd.grad(loss, parts), expected))
 
@@ -130,7 +130,7 @@ def test_sampled_cross_entropy_sample_has_no_gradient():
 def test_softmax_parts_equal_softmax_before_division():
     scores = 50 * torch.randn(7, ENTRIES, generator=torch.Generator().manual_seed(0))
     exact = scores.double()
-    shares, total, best = softmax_parts(scores)
-    assert shares.data_ptr() == scores.data_ptr()
-    torch.testing.assert_close((shares / total).double(), exact.softmax(1), rtol=1e-5, atol=1e-7)
+    probs, total, best = softmax_parts(scores)
+    assert probs.data_ptr() == scores.data_ptr()
+    torch.testing.assert_close((probs / total).double(), exact.softmax(1), rtol=1e-5, atol=1e-7)
     torch.testing.assert_close((best + total.log()).double(), exact.logsumexp(1, keepdim=True), rtol=1e-6, atol=0)

@@ -47,7 +47,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
     registry[cuda] = registry[cuda] or registry[meta]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *of, **what: True)
-    monkeypatch.setattr(attention, "_has_flash", lambda device: True)
+    monkeypatch.setattr(attention, "can_flash", lambda device, head_size: True)
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         yield mode
 
@@ -65,8 +65,8 @@ def build(config: BertConfig) -> BertForPretraining:
 
 def test_packed_batch_on_gpu_full_and_ragged_have_same_mask_shape(fake_gpu):
     """Else torch.compile makes graphs of both."""
-    places = torch.zeros(5, dtype=torch.int64, device=GPU)
-    full, ragged = PackedBatch.of(places, 4 * 16, 16), PackedBatch.of(places, 30, 16)
+    positions = torch.zeros(5, dtype=torch.int64, device=GPU)
+    full, ragged = PackedBatch.of(positions, 4 * 16, 16), PackedBatch.of(positions, 30, 16)
     assert full.keep is not None and ragged.keep is not None
     assert (full.keep.shape, full.keep.device) == (ragged.keep.shape, GPU)
 

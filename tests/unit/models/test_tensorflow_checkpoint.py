@@ -47,8 +47,8 @@ def test_rename_tensorflow_names_cover_all_parameters(model):
 def test_translate_tensorflow_arrays_restore_model(model, config):
     ours = dict(model.named_parameters())
     arrays = {
-        theirs: (ours[name].T if theirs.endswith("/kernel") else ours[name]).detach().numpy()
-        for theirs, name in ALL.items()
+        reference: (ours[name].T if reference.endswith("/kernel") else ours[name]).detach().numpy()
+        for reference, name in ALL.items()
     }
     again = BertForPretraining(config)
     fill(again, google.translate(arrays, "memory"), "memory")

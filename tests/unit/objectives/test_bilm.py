@@ -1,7 +1,5 @@
 """ELMo's language models: torch's own LSTMs on padded sequences, and losses that nothing leaks into."""
 
-import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,16 +10,13 @@ import yaml
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
 from pipeline_src.config.study import check_study
-from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bilstm import BiLSTMConfig, run_lstm, run_padded_lstm
 from pipeline_src.models.flops import Workload
 from pipeline_src.objectives.bilm import OBJECTIVE, LanguageModels
 from pipeline_src.tools.preset import preset_text
-from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
 CONFIG = BiLSTMConfig(30, 12, 2, 1, 10, hidden_dropout_prob=0.0)
 LENGTHS = [4, 7, 2, 7]
@@ -50,24 +45,24 @@ def test_bilm_hidden_states_equal_torch_lstm_on_padded_sequences():
         onward = [new + old * number for new, old in zip(read, onward, strict=True)]  # the first adds nothing
         back = [new + old * number for new, old in zip(read_back, back, strict=True)]
     expected = torch.cat([torch.cat([a, b.flip(0)], 1) for a, b in zip(onward, back, strict=True)])
-    halves = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
+    halves = model.directions(tokens, torch.zeros_like(tokens), STARTS, 7)
     torch.testing.assert_close(torch.cat(list(halves), 1), expected, atol=1e-5, rtol=1e-5)
     expected.square().sum().backward()
-    wanted = {name: parameter.grad.clone() for name, parameter in bert.named_parameters() if parameter.grad is not None}
+    target = {name: parameter.grad.clone() for name, parameter in bert.named_parameters() if parameter.grad is not None}
     model.zero_grad()
-    torch.cat(list(model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)), 1).square().sum().backward()
-    assert len(wanted) == 1 + 2 * 2 * 5
+    torch.cat(list(model.directions(tokens, torch.zeros_like(tokens), STARTS, 7)), 1).square().sum().backward()
+    assert len(target) == 1 + 2 * 2 * 5
     for name, parameter in bert.named_parameters():
-        if name in wanted:
-            torch.testing.assert_close(parameter.grad, wanted[name], atol=1e-4, rtol=1e-4)
+        if name in target:
+            torch.testing.assert_close(parameter.grad, target[name], atol=1e-4, rtol=1e-4)
 
 
 def test_bilm_directions_do_not_see_predicted_token():
     model, tokens = LanguageModels(CONFIG), ids()
-    onward, back = model.halves(tokens, torch.zeros_like(tokens), STARTS, 7)
+    onward, back = model.directions(tokens, torch.zeros_like(tokens), STARTS, 7)
     changed = tokens.clone()
     changed[7] = (changed[7] + 1) % 30  # the fourth of the second sequence, 4 .. 10
-    now, now_back = model.halves(changed, torch.zeros_like(tokens), STARTS, 7)
+    now, now_back = model.directions(changed, torch.zeros_like(tokens), STARTS, 7)
     assert [i for i in range(20) if not torch.equal(onward[i], now[i])] == [7, 8, 9, 10]
     assert [i for i in range(20) if not torch.equal(back[i], now_back[i])] == [4, 5, 6, 7]
 
@@ -76,35 +71,21 @@ def test_bilm_loss_is_mean_of_both_directions():
     objective, tokens = OBJECTIVE(CONFIG, "none"), ids()
     objective.init_weights(torch.Generator().manual_seed(2))
     last = set((STARTS[1:] - 1).tolist())
-    predicted = torch.tensor([place for place in range(20) if place not in last])
+    predicted = torch.tensor([position for position in range(20) if position not in last])
     batch = SimpleNamespace(
         ids=tokens, segments=torch.zeros_like(tokens), cu_seqlens=STARTS, max_seqlen=7, predicted=predicted,
         labels=tokens[predicted + 1], workload=Workload(predictions=16),
     )  # fmt: skip
     terms, counts = objective(batch), objective.loss_counts(batch.workload)
-    onward, back = objective.model.halves(tokens, batch.segments, STARTS, 7)
+    onward, back = objective.model.directions(tokens, batch.segments, STARTS, 7)
     decoder = objective.model.cls["predictions"]["decoder"]
     expected = sum(
-        F.cross_entropy(decoder(onward[place]), tokens[place + 1])
-        + F.cross_entropy(decoder(back[place + 1]), tokens[place])
-        for place in predicted.tolist()
+        F.cross_entropy(decoder(onward[position]), tokens[position + 1])
+        + F.cross_entropy(decoder(back[position + 1]), tokens[position])
+        for position in predicted.tolist()
     )
     loss = sum(objective.weights[name] * term.loss / counts[name] for name, term in terms.items())
     torch.testing.assert_close(loss, 0.5 * expected / 16)
-
-
-def test_pretrain_bilm_repeats_bytes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_study(tmp_path)
-    build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": "none"}))
-    stored = []
-    for _ in range(2):
-        sizes = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 24}
-        train_phase("phase1", phase1=3, architecture="bilstm", objective="bilm", **sizes)
-        stored.append(Path("models/pretrained/phase1/model.safetensors").read_bytes())
-    assert stored[0] == stored[1]
-    figures = read_json("results/pretrain/phase1.json")
-    assert figures["steps"] == 3 and math.isfinite(figures["validation"]["mlm_loss"])
 
 
 def test_bert_for_task_bilstm_encoder_layers_are_mixed_and_frozen():
@@ -115,29 +96,17 @@ def test_bert_for_task_bilstm_encoder_layers_are_mixed_and_frozen():
     assert all(parameter.grad is None for parameter in task.bert.parameters())
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        (
-            {"architecture": "bert"},
-            "bert does not learn bilm; set it to bilstm",
-        ),
-        ({"architecture": "bilstm", "pairs": "nsp"}, "bilm goes without sentence pairs"),
-        ({"architecture": "bilstm", "objective": "clm"}, "bilstm does not learn clm"),
-    ],
-)
-def test_check_study_bilm_conflicting_params_are_rejected(root, changes, message):
-    study = yaml.safe_load(preset_text("test", root / "workflow/presets"))
-    study["model"]["architecture"] = changes["architecture"]
-    study["pretrain"]["objective"] = changes.get("objective", "bilm")
-    study["examples"]["pair_objective"] = changes.get("pairs", "none")
-    with pytest.raises(PipelineError, match=message):
-        check_study(study)
-
-
 def test_run_padded_lstm_equals_run_lstm():
     lstm = torch.nn.LSTM(4, 6, proj_size=3)
     layout = PackedBatch.of(STARTS, 20)
     hidden = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
     packed = run_lstm(lstm, hidden, layout, np.array(LENGTHS))
     torch.testing.assert_close(run_padded_lstm(lstm, hidden, layout), packed)
+
+
+def test_check_study_bilm_with_sentence_pairs_is_rejected(root):
+    study = yaml.safe_load(preset_text("test", root / "workflow/presets"))
+    study["model"]["architecture"], study["pretrain"]["objective"] = "bilstm", "bilm"
+    study["examples"]["pair_objective"] = "nsp"
+    with pytest.raises(PipelineError, match="bilm goes without sentence pairs"):
+        check_study(study)

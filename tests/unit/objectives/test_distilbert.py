@@ -19,8 +19,8 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import DistilBertParams, PretrainParams, Steps
 from pipeline_src.models.bert import BertConfig, BertForMaskedLM, initialise, load_architecture
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.losses import LazyLogits, distillation_loss, spread_layers
-from pipeline_src.objectives.distilbert import DistilBertObjective
+from pipeline_src.models.losses import LazyLogits, distillation_loss
+from pipeline_src.objectives.distilbert import DistilBertObjective, spread_layers
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.pretraining.pretrain import checkpoint_identity
@@ -60,9 +60,9 @@ def test_distilbert_student_starts_from_spread_layers_of_teacher():
     assert spread_layers(6, 12) == [0, 2, 4, 7, 9, 11] and spread_layers(1, 4) == [0] and spread_layers(2, 2) == [0, 1]
     objective = build(config(5), config(3))
     student, teacher = (dict(model.named_parameters()) for model in (objective.model, objective.teacher))
-    for own, theirs in enumerate((0, 2, 4)):
+    for own, reference in enumerate((0, 2, 4)):
         name = "bert.encoder.layer.{}.attention.self.query.weight"
-        assert torch.equal(student[name.format(own)], teacher[name.format(theirs)])
+        assert torch.equal(student[name.format(own)], teacher[name.format(reference)])
     for name in student:
         assert ".layer." in name or torch.equal(student[name], teacher[name]), name
 
@@ -90,8 +90,8 @@ def test_distilbert_training_flops_include_teacher_forward():
     work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
     everywhere = Workload(2, 11, 61, 11, 11, 61)
     student, teacher = config(2), config(4)
-    own, theirs = student.training_flops(everywhere), teacher.training_flops(everywhere)
-    assert build(teacher, student).training_flops(work) == own + theirs // 3
+    own, reference = student.training_flops(everywhere), teacher.training_flops(everywhere)
+    assert build(teacher, student).training_flops(work) == own + reference // 3
     for alpha_cos, run in ((0, work), (1, work._replace(num_outputs=11, attended_pairs=61))):
         objective = build(teacher, student, loss_on="predicted", alpha_cos=alpha_cos)
         assert objective.training_flops(work) == student.training_flops(run) + teacher.training_flops(run) // 3
@@ -114,14 +114,14 @@ def test_distilbert_unfit_teacher_is_rejected(teacher, own, message):
 def test_distilbert_student_of_other_architecture_is_rejected_and_shifted_positions_are_not_copied():
     sizes = config().as_dict()
     albert, roberta = (
-        load_architecture(name).config(**{key: sizes[key] for key in SIZES}, max_position_embeddings=places)
-        for name, places in (("albert", 16), ("roberta", 17))
+        load_architecture(name).config(**{key: sizes[key] for key in SIZES}, max_position_embeddings=positions)
+        for name, positions in (("albert", 16), ("roberta", 17))
     )
     with pytest.raises(PipelineError, match="a teacher whose layers are of other parts: BERT"):
         build(config(), albert)
     student, teacher = (build(config(), roberta).model, build(config(), roberta).teacher)
-    ours, theirs = (model.bert.embeddings.position_embeddings.weight for model in (student, teacher))
-    assert len(ours) == 17 and not torch.equal(ours[:16], theirs)
+    ours, reference = (model.bert.embeddings.position_embeddings.weight for model in (student, teacher))
+    assert len(ours) == 17 and not torch.equal(ours[:16], reference)
 
 
 def test_distilbert_wider_teacher_without_cosine_is_accepted(batch):
@@ -170,16 +170,16 @@ def test_distillation_loss_autocast_is_float32_with_bfloat16_products():
     generator = torch.Generator().manual_seed(0)
     parts = [torch.randn(shape, generator=generator) for shape in ((9, 16), (64, 16), (64,))]
     teacher = [part + 0.5 * torch.randn(part.shape, generator=generator) for part in parts]
-    found = []
+    result = []
     for narrow in (False, True):
         student = [part.clone().requires_grad_() for part in parts]
         with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
             loss = distillation_loss(LazyLogits(*student), LazyLogits(*teacher), 2.0)
         loss.backward()
-        found.append([loss.detach(), *(part.grad for part in student)])
-    assert {tensor.dtype for tensor in found[1]} == {torch.float32}
-    assert not torch.equal(found[0][1], found[1][1])
-    for exact, other in zip(*found, strict=True):
+        result.append([loss.detach(), *(part.grad for part in student)])
+    assert {tensor.dtype for tensor in result[1]} == {torch.float32}
+    assert not torch.equal(result[0][1], result[1][1])
+    for exact, other in zip(*result, strict=True):
         assert (exact - other).abs().max() < 0.03 * exact.abs().max()
 
 
@@ -190,13 +190,13 @@ def test_distillation_loss_autocast_bfloat16_logits_are_summed_in_float32(rows):
         [torch.randn(shape, generator=generator) for shape in ((rows, 16), (64, 16), (64,))] for _ in range(2)
     )
     with torch.autocast("cpu", torch.bfloat16):
-        found = distillation_loss(LazyLogits(*student), LazyLogits(*teacher), 2.0)
-        own, wanted = (
+        result = distillation_loss(LazyLogits(*student), LazyLogits(*teacher), 2.0)
+        own, target = (
             ((inner / 2.0) @ weight.T).double().add(bias / 2.0).log_softmax(1)
             for inner, weight, bias in (student, teacher)
         )
-    exact = 4.0 * F.kl_div(own, wanted, reduction="sum", log_target=True)
-    assert float(found) == pytest.approx(float(exact), rel=1e-6)
+    exact = 4.0 * F.kl_div(own, target, reduction="sum", log_target=True)
+    assert float(result) == pytest.approx(float(exact), rel=1e-6)
 
 
 def build_student(architecture: str, **theirs) -> DistilBertObjective:
@@ -235,8 +235,8 @@ def test_checkpoint_identity_depends_on_teacher_weights_of_any_format(study):
     pretrain = PretrainParams(steps=Steps(phase1=3, phase2=1), objective="tinybert", teacher="teacher")
     model = ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32, num_attention_heads=1)
     phase = Phase("phase1", 1, 0.15, model, pretrain)
-    found = []
+    result = []
     for more in (0, 1):
         torch.save({name: tensor + more for name, tensor in tensors.items()}, "teacher/pytorch_model.bin")
-        found.append(checkpoint_identity(phase))
-    assert found[0] != found[1]
+        result.append(checkpoint_identity(phase))
+    assert result[0] != result[1]

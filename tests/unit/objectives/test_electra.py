@@ -101,8 +101,8 @@ def test_electra_disentangled_embeddings_are_trained_apart_and_saved_as_sum(batc
     seen = torch.tensor([7, 9])
     plain = ElectraObjective(CONFIG, "none", ElectraParams(generator_width=0.5, embeddings="separate"))
     plain.model.load_state_dict(saved[""])
-    found = objective.model.bert.embeddings.word_embeddings(seen)
-    torch.testing.assert_close(found, plain.model.bert.embeddings.word_embeddings(seen))
+    result = objective.model.bert.embeddings.word_embeddings(seen)
+    torch.testing.assert_close(result, plain.model.bert.embeddings.word_embeddings(seen))
     before = added.detach().clone()
     with torch.no_grad():
         added.copy_(saved[""][word])
@@ -128,20 +128,20 @@ def test_electra_gradient_clip_groups_of_separate_embeddings_are_separate():
 def test_electra_fill_replaces_predicted_tokens_and_correct_sample_is_original(batch):
     objective = build()
     _, text = objective.fill(batch)
-    scores, replaced = objective.model.logits(text), text.seen != text.labels
+    scores, replaced = objective.model.logits(text), text.inputs != text.labels
     assert len(scores) == len(replaced) == 11 and replaced.nonzero().flatten().tolist() == [1, 2, 7]
     with torch.no_grad():  # a generator that always says 21
         objective.generator.cls["predictions"].decoder.bias[21] = 1e4
     words, text = objective.fill(batch)
-    assert (text.seen != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
+    assert (text.inputs != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
 
 
 def test_generator_config_scales_discriminator():
     sizes = generator_config(CONFIG, ElectraParams(generator_width=0.25, generator_depth=0.5))
     assert (sizes.hidden_size, sizes.num_hidden_layers, sizes.intermediate_size) == (8, 1, 16)
     assert (sizes.num_attention_heads, sizes.embedding_width) == (1, 16)
-    odd = generator_config(ElectraConfig(60, 96, 2, 8, 64), ElectraParams(generator_width=0.9))
-    assert (odd.hidden_size, odd.num_attention_heads) == (86, 2)
+    uneven = generator_config(ElectraConfig(60, 96, 2, 8, 64), ElectraParams(generator_width=0.9))
+    assert (uneven.hidden_size, uneven.num_attention_heads) == (86, 2)
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
@@ -150,8 +150,8 @@ def test_electra_parameter_count_equals_published(size):
     config = ElectraConfig(30_522, hidden, layers, heads, inner, embedding_size=embedding)
     with torch.device("meta"):
         objective = ElectraObjective(config, "none", ElectraParams(generator_width=share))
-    found = [sum(p.numel() for p in module.parameters()) for module in (objective.model, objective.generator)]
-    assert found == [discriminator, generator]
+    result = [sum(p.numel() for p in module.parameters()) for module in (objective.model, objective.generator)]
+    assert result == [discriminator, generator]
 
 
 def test_electra_unshareable_embeddings_are_rejected():
@@ -197,11 +197,11 @@ def test_copying_cross_entropy_equals_mixture():
     gates, seen = torch.linspace(-6, 6, 40), torch.randint(0, 12, (40,), generator=draw)
     own = torch.where(torch.arange(40) % 3 > 0, seen, torch.randint(0, 12, (40,), generator=draw))
     loss, right = copying_cross_entropy(lazy_logits, gates, seen, own)
-    shares = (lazy_logits.inner @ lazy_logits.weight.T).softmax(1) * (1 - gates.sigmoid())[:, None]
-    shares = shares.scatter_add(1, seen[:, None], gates.sigmoid()[:, None])
-    torch.testing.assert_close(shares.sum(1), torch.ones(40))
-    assert right == (shares.argmax(1) == own).sum() and 0 < right < 40
-    torch.testing.assert_close(loss, -shares.gather(1, own[:, None]).log().sum())
+    probs = (lazy_logits.inner @ lazy_logits.weight.T).softmax(1) * (1 - gates.sigmoid())[:, None]
+    probs = probs.scatter_add(1, seen[:, None], gates.sigmoid()[:, None])
+    torch.testing.assert_close(probs.sum(1), torch.ones(40))
+    assert right == (probs.argmax(1) == own).sum() and 0 < right < 40
+    torch.testing.assert_close(loss, -probs.gather(1, own[:, None]).log().sum())
 
 
 def test_electra_params_mlm_target_with_disentangled_embeddings_is_rejected():
@@ -229,10 +229,10 @@ def test_pretrain_electra_mlm_target_learns_original_tokens_in_both_phases(study
 
 
 def test_pretrain_electra_microbatches_change_nothing(study):
-    whole, pieces = curve(), curve(microbatch_tokens=50)
-    assert whole["validation_replaced"].dropna().between(0.5, 1).all()
+    full, pieces = curve(), curve(microbatch_tokens=50)
+    assert full["validation_replaced"].dropna().between(0.5, 1).all()
     for name in ("loss", "mlm_loss", "rtd_loss", "rtd_accuracy", "validation_rtd_auc"):
-        np.testing.assert_allclose(pieces[name], whole[name], rtol=2e-4, atol=1e-6)
+        np.testing.assert_allclose(pieces[name], full[name], rtol=2e-4, atol=1e-6)
 
 
 def test_pretrain_electra_both_phases_finetune_and_load_in_transformers(study, fine_tune):

@@ -59,8 +59,8 @@ def sample_of_all(hidden: Any, weight: Any, bias: Any, labels: Any, draws: Any) 
     """As the project samples on a GPU: of all scores at once."""
     scores = losses.aligned_logits(hidden, weight, bias)
     with torch.no_grad():
-        drawn = losses.sample_tokens(scores.float().softmax(1), draws)
-    return *losses.summed_cross_entropy(scores, labels), drawn
+        sampled = losses.sample_tokens(scores.float().softmax(1), draws)
+    return *losses.summed_cross_entropy(scores, labels), sampled
 
 
 def count_graphs() -> None:

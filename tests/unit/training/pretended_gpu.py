@@ -134,19 +134,19 @@ def backward(loss: Tensor) -> None:
             run = getattr(
                 node, "apply", node
             )  # a function written in Python, which gives of its last arguments nothing
-            found = run(*(gradients.get(place) for place in range(len(node._input_metadata))))
+            result = run(*(gradients.get(position) for position in range(len(node._input_metadata))))
             if run is not node:
-                found = found[: len(node.next_functions)]
-            for (receiver, place), gradient in zip(
-                node.next_functions, found if isinstance(found, tuple) else (found,), strict=True
+                result = result[: len(node.next_functions)]
+            for (receiver, position), gradient in zip(
+                node.next_functions, result if isinstance(result, tuple) else (result,), strict=True
             ):
                 if receiver is None:
                     continue
                 if gradient is not None:
-                    wanted = receiver._input_metadata[place]
-                    gradient = gradient.sum_to_size(wanted.shape).to(wanted.dtype)
+                    target = receiver._input_metadata[position]
+                    gradient = gradient.sum_to_size(target.shape).to(target.dtype)
                     others = given.setdefault(receiver, {})
-                    others[place] = others[place] + gradient if place in others else gradient
+                    others[position] = others[position] + gradient if position in others else gradient
                 givers[receiver] -= 1
                 if not givers[receiver]:
                     ready.append(receiver)

@@ -40,12 +40,12 @@ def launch(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MASTER_"))}
-    places = folder if isinstance(folder, list) else [folder] * size
+    folders = folder if isinstance(folder, list) else [folder] * size
     started = []
     for rank in range(size):
         shape = {name: form.format(rank, size=size, port=port) for name, form in variables.items()}
         own = json.dumps(changes | (each[rank] if each else {}))
-        started.append(Child("tests.unit.pretraining.small:train_short", [own], places[rank], outer | shape, False))
+        started.append(Child("tests.unit.pretraining.small:train_short", [own], folders[rank], outer | shape, False))
     return started
 
 

@@ -122,13 +122,13 @@ def take_steps(trainer: Trainer[Any], batches: Iterable[Any]) -> None:
 
 def narrowed(objective: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
     """Parameters, gradients and moments that are not in float32 on the GPU."""
-    found = []
+    result = []
     for name, parameter in objective.named_parameters():
         moments = [each for kind, each in optimizer.state[parameter].items() if kind in MOMENTS]
         for tensor in (parameter, parameter.grad, *moments):
             if tensor is not None and (tensor.dtype, tensor.device) != (torch.float32, GPU):
-                found.append(f"{name}: {tensor.dtype} on {tensor.device}")
-    return found
+                result.append(f"{name}: {tensor.dtype} on {tensor.device}")
+    return result
 
 
 def restore(objective: nn.Module, optimizer: torch.optim.Optimizer, kinds: tuple[str, ...]) -> None:
@@ -318,9 +318,9 @@ class Mistaken(BertObjective):
 
 def flash_in_float32(batch: TensorBatch, loss: Tensor) -> None:
     """What the kernel of flash attention would not take."""
-    flat, places = torch.empty(len(batch.ids), 2, 32, device=GPU), batch.cu_seqlens.int()
+    flat, positions = torch.empty(len(batch.ids), 2, 32, device=GPU), batch.cu_seqlens.int()
     longest = batch.max_seqlen
-    torch.ops.aten._flash_attention_forward(flat, flat, flat, places, places, longest, longest, 0.0, False, False)
+    torch.ops.aten._flash_attention_forward(flat, flat, flat, positions, positions, longest, longest, 0.0, False, False)
 
 
 MISTAKES: Mapping[str, Callable[[TensorBatch, Tensor], object]] = {

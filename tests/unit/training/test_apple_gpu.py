@@ -20,7 +20,6 @@ import torchgen
 import yaml
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import choose_precision, init_distributed, single_process
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,17 +34,17 @@ def kernels() -> dict[str, set[str]]:
     """Operator -> devices that it has a kernel for."""
     table = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
     entries = yaml.load(table.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     delegates: dict[str, str] = {}
     for entry in entries:
         name = entry["func"].partition("(")[0]
         listed = {key for keys in entry.get("dispatch", {"CompositeImplicitAutograd": ""}) for key in keys.split(", ")}
-        found[name] = listed
+        result[name] = listed
         if "structured_delegate" in entry:
             delegates[name] = entry["structured_delegate"]
     for name, other in delegates.items():
-        found[name] = found[name] | found[other]
-    return found
+        result[name] = result[name] | result[other]
+    return result
 
 
 def missing(operators: list[str]) -> set[str]:
@@ -74,7 +73,7 @@ def rehearsed(kind: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build asks for its driver")
 @pytest.mark.parametrize("kind", ["pretraining", "family", "finetuning"])
-def test_every_operator_of_a_step_has_a_kernel_and_no_number_is_float64(kind):
+def test_training_step_operators_have_mps_kernels_and_no_float64(kind):
     cases = [case for case in rehearsed(kind) if case["case"] not in NOT_REHEARSED]
     assert len(cases) >= 7
     for case in cases:
@@ -83,7 +82,7 @@ def test_every_operator_of_a_step_has_a_kernel_and_no_number_is_float64(kind):
         assert missing(case["operators"]) == set(), case["case"]
 
 
-def test_the_table_tells_operators_with_a_kernel_from_those_without():
+def test_missing_names_operators_without_mps_kernel():
     assert missing(["mm.default", "view.default", "add.Tensor"]) == set()
     assert missing(["_flash_attention_forward.default", "no_such_thing.default"]) == {
         "_flash_attention_forward", "no_such_thing"
@@ -91,12 +90,12 @@ def test_the_table_tells_operators_with_a_kernel_from_those_without():
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has one")
-def test_a_machine_without_one_says_so():
+def test_single_process_mps_unavailable_is_rejected():
     with pytest.raises(PipelineError, match="finds no GPU of Apple's"):
         single_process("auto", "mps")
 
 
-def test_several_processes_are_refused(monkeypatch):
+def test_init_distributed_mps_with_two_processes_is_rejected(monkeypatch):
     launched = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
@@ -104,17 +103,8 @@ def test_several_processes_are_refused(monkeypatch):
         pass
 
 
-def test_precision_is_float32():
+def test_choose_precision_mps_is_float32():
     mps = torch.device("mps")
     assert choose_precision("auto", mps) == torch.float32
     with pytest.raises(PipelineError, match="float32"):
         choose_precision("bfloat16", mps)
-
-
-def test_the_cpu_can_be_asked_for():
-    assert single_process("auto", "cpu").device.type == "cpu"
-
-
-def test_a_batch_on_the_cpu_stays_as_it_is():
-    batch = object()
-    assert to_device(batch, torch.device("cpu")) is batch

@@ -21,17 +21,17 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-def test_items_come_in_order_and_the_thread_ends():
+def test_prefetch_keeps_order_and_thread_ends():
     assert list(prefetch(range(50), depth=3)) == list(range(50))
     assert list(prefetch([])) == []
     assert not threads()
 
 
-def test_none_is_an_item():
+def test_prefetch_yields_none_items():
     assert list(prefetch([None, 1, None])) == [None, 1, None]
 
 
-def test_work_is_done_while_nobody_asks():
+def test_prefetch_prepares_items_in_advance():
     made = []
     items = prefetch((made.append(number) or number for number in range(10)), depth=4)
     assert next(items) == 0
@@ -43,7 +43,7 @@ def test_work_is_done_while_nobody_asks():
     assert not threads()
 
 
-def test_an_error_comes_after_what_was_made_before_it():
+def test_prefetch_raises_error_after_earlier_items():
     def broken():
         yield 1
         raise ValueError("the disk is gone")
@@ -111,53 +111,53 @@ def part(number: int) -> Part:
     return Part(torch.tensor([number]), torch.tensor([number + 1]), np.array([number]))
 
 
-def test_copies_have_a_stream_of_their_own(monkeypatch):
+def test_transfer_to_gpu_copies_on_separate_stream(monkeypatch):
     """From page-locked memory; the stream that computes waits for them, and keeps their memory until it is done."""
     streams = Streams(monkeypatch)
     arriving = transfer([[part(1), part(3)]], GPU)
     (first, second) = next(arriving)
     assert [first.examples, second.examples] == [[1], [3]]
     copies = [("copy", number, "copying", True) for number in (1, 2, 3, 4)]
-    assert [said for said in streams.said if said[0] == "copy"] == copies
-    assert [said[1] for said in streams.said if said[0] == "pin"] == [1, 2, 3, 4]
+    assert [messages for messages in streams.said if messages[0] == "copy"] == copies
+    assert [messages[1] for messages in streams.said if messages[0] == "pin"] == [1, 2, 3, 4]
     after = streams.said[streams.said.index(("record", "copying")) :]
-    kept = [("keep", number, "computing", "computing") for number in (1, 2, 3, 4)]
-    assert after == [("record", "copying"), ("wait", "computing", "event on copying"), *kept]
+    selected = [("keep", number, "computing", "computing") for number in (1, 2, 3, 4)]
+    assert after == [("record", "copying"), ("wait", "computing", "event on copying"), *selected]
     assert streams.said.index(copies[-1]) < streams.said.index(after[0])
 
 
-def test_what_lies_on_the_gpu_is_not_copied_again(monkeypatch):
+def test_to_device_does_not_copy_gpu_tensors(monkeypatch):
     class OnGpu(Tensor):
         device = GPU
 
     streams = Streams(monkeypatch)
     there = Part(torch.tensor([1]).as_subclass(OnGpu), torch.tensor([2]), np.array([0]))
     assert to_device(there, GPU).ids is there.ids
-    assert [said[:2] for said in streams.said] == [("pin", 2), ("copy", 2)]
+    assert [messages[:2] for messages in streams.said] == [("pin", 2), ("copy", 2)]
 
 
-def test_on_a_cpu_batches_come_as_they_are():
+def test_transfer_on_cpu_yields_same_batches():
     batches = [[part(1)], [part(2), part(3)]]
-    assert all(one is two for one, two in zip(transfer(batches, CPU), batches, strict=True))
+    assert all(first is second for first, second in zip(transfer(batches, CPU), batches, strict=True))
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 1000])
 @pytest.mark.parametrize("cut", [split_greedy, split_balanced])
-def test_pieces_keep_the_order_and_the_budget(cut, tokens):
+def test_split_keeps_order_and_token_budget(cut, tokens):
     lengths = np.asarray([5, 12, 1, 3, 8, 25])
     pieces = cut(lengths, tokens)
     assert np.concatenate([lengths[piece] for piece in pieces]).tolist() == lengths.tolist()
     assert all(lengths[piece].sum() <= tokens or len(lengths[piece]) == 1 for piece in pieces)
 
 
-def test_what_is_left_over_is_shared_out():
+def test_split_balanced_evens_out_remainder():
     """A batch of BERT-base on one GPU: 217 sequences of 128 tokens, of which 128 fit at once."""
     sums = [[int(lengths[piece].sum()) for piece in cut(lengths, 16_384)] for cut in (split_greedy, split_balanced)
             for lengths in [np.full(217, 128)]]  # fmt: skip
     assert sums == [[16_384, 11_392], [13_952, 13_824]]
 
 
-def test_the_largest_of_even_pieces_is_as_small_as_can_be():
+def test_split_balanced_minimises_largest_microbatch():
     rng = np.random.default_rng(0)
     for _ in range(30):
         lengths, tokens = rng.integers(1, 20, 9), int(rng.integers(20, 60))
@@ -169,5 +169,5 @@ def test_the_largest_of_even_pieces_is_as_small_as_can_be():
         assert len(pieces) <= fewest and max(lengths[piece].sum() for piece in pieces) == smallest
 
 
-def test_what_fits_is_not_cut():
+def test_split_balanced_fitting_batch_is_not_split():
     assert split_balanced(np.full(8, 16), 128) == split_balanced(np.full(8, 16), None) == [slice(0, 8)]

@@ -84,48 +84,50 @@ def results(out: Path) -> dict[str, Any]:
     return json.loads((out / "back/results.json").read_text())
 
 
-def test_the_cheapest_pieces_are_rehearsed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_gpu_rehearses_cheapest_pieces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert call(tmp_path, "--pieces", "host,rates,profile") == 0
-    found = results(tmp_path)
-    assert found["rehearsal"] and found.keys() == {"rehearsal", "host", "rates", "profile"}
-    for piece in (found[name] for name in ("host", "rates", "profile")):
+    result = results(tmp_path)
+    assert result["rehearsal"] and result.keys() == {"rehearsal", "host", "rates", "profile"}
+    for piece in (result[name] for name in ("host", "rates", "profile")):
         assert piece["rehearsal"] and piece["gpu"] is None and piece["torch"] == torch.__version__ and piece["commit"]
         assert piece["status"] == "done" and all(cell["rehearsal"] for cell in piece["cells"].values())
         assert not any("error" in cell for cell in piece["cells"].values())
-    cells = found["rates"]["cells"]
+    cells = result["rates"]["cells"]
     expected = [f"{shape}, {name}" for name, variant in VARIANTS.items() for shape in variant.shapes]
     assert sorted(cells) == sorted(expected)
     for cell in cells.values():
         assert cell["steps_per_s"] > 0 and 0 < cell["mfu"] and cell["peak_mb"] > 50 and 0 < cell["mean_loss"] < 20
-    dearest = found["profile"]["cells"]["mini, eager"]["by_host_time"]
+    dearest = result["profile"]["cells"]["mini, eager"]["by_host_time"]
     assert len(dearest) > 5 and dearest[0]["share"] >= dearest[1]["share"] > 0
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) >= len(cells) + 3 and all(line.endswith("(rehearsal)") for line in lines)
 
 
-def test_a_piece_over_its_time_is_cut_and_the_rest_goes_on(tmp_path: Path, pieces: Any) -> None:
+def test_benchmark_gpu_piece_over_time_is_cut_and_resumed(tmp_path: Path, pieces: Any) -> None:
     pieces(sleeps=1.0, quick=3.0)
     assert call(tmp_path, "--minutes", "0.8") == 1
-    found = results(tmp_path)
-    assert found["sleeps"]["status"] == "cut" and list(found["sleeps"]["cells"]) == ["before"]
-    assert found["quick"]["status"] == "done" and found["quick"]["cells"]["one"]["variant"] == "eager"
+    result = results(tmp_path)
+    assert result["sleeps"]["status"] == "cut" and list(result["sleeps"]["cells"]) == ["before"]
+    assert result["quick"]["status"] == "done" and result["quick"]["cells"]["one"]["variant"] == "eager"
 
     written = (tmp_path / "pieces/quick.json").stat().st_mtime_ns
     (tmp_path / "hurry").touch()
     assert call(tmp_path) == 0  # goes on
-    found = results(tmp_path)
-    assert found["sleeps"]["status"] == "done" and found["sleeps"]["cells"]["slow"]["figure"] == 2
+    result = results(tmp_path)
+    assert result["sleeps"]["status"] == "done" and result["sleeps"]["cells"]["slow"]["figure"] == 2
     assert (tmp_path / "pieces/quick.json").stat().st_mtime_ns == written
 
 
-def test_a_piece_that_does_not_stop_is_killed(tmp_path: Path, pieces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_gpu_piece_ignoring_sigterm_is_killed(
+    tmp_path: Path, pieces: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpu, "GRACE", 0.5)
     pieces(deaf=1.0)
     assert call(tmp_path, "--minutes", "0.15") == 1
     assert read_piece(tmp_path, "deaf")["status"] == "cut" and read_piece(tmp_path, "deaf")["cells"] == {}
 
 
-def test_whoever_ends_the_call_ends_the_piece_too(tmp_path: Path) -> None:
+def test_benchmark_gpu_terminated_call_ends_piece(tmp_path: Path) -> None:
     """And what was measured until then is kept; the cell that was not is measured by the next call."""
     program = f"from {HERE} import *; gpu.PIECES = {{'sleeps': Piece(1.0, '', '{HERE}:sleeps')}}; sys.exit(main())"
     words = ["--rehearse", "--out", str(tmp_path)]
@@ -140,20 +142,20 @@ def test_whoever_ends_the_call_ends_the_piece_too(tmp_path: Path) -> None:
     assert list(session.cells) == ["before"]
 
 
-def test_errors_are_results_and_nothing_stops_the_rest(tmp_path: Path, pieces: Any) -> None:
+def test_benchmark_gpu_errors_are_recorded_and_others_run(tmp_path: Path, pieces: Any) -> None:
     pieces(lacks=1.0, dies=1.0, raises=1.0)
     assert call(tmp_path, "--minutes", "3") == 1
-    found = results(tmp_path)
-    assert found["lacks"]["status"] == "error" and "something is not here" in found["lacks"]["error"]
-    assert found["dies"]["status"] == "done"
-    assert found["dies"]["cells"]["second"]["error"] == "the process ended with status -9"
-    assert found["dies"]["cells"]["third"]["figure"] == 3
-    wrong = found["raises"]["cells"]["wrong"]
+    result = results(tmp_path)
+    assert result["lacks"]["status"] == "error" and "something is not here" in result["lacks"]["error"]
+    assert result["dies"]["status"] == "done"
+    assert result["dies"]["cells"]["second"]["error"] == "the process ended with status -9"
+    assert result["dies"]["cells"]["third"]["figure"] == 3
+    wrong = result["raises"]["cells"]["wrong"]
     assert wrong["error"].startswith("ZeroDivisionError") and wrong["variant"] == "eager" and wrong["rehearsal"]
-    assert found["raises"]["cells"]["right"]["figure"] == 1
+    assert result["raises"]["cells"]["right"]["figure"] == 1
 
 
-def test_without_a_gpu_and_for_what_is_unknown_it_says_so(tmp_path: Path, pieces: Any) -> None:
+def test_benchmark_gpu_invalid_arguments_are_rejected(tmp_path: Path, pieces: Any) -> None:
     with pytest.raises(SystemExit, match="no piece is called 'ratse'; there are host"):
         main(["--out", str(tmp_path), "--pieces", "ratse"])
     with pytest.raises(SystemExit, match="--out names the folder"):
@@ -165,14 +167,14 @@ def test_without_a_gpu_and_for_what_is_unknown_it_says_so(tmp_path: Path, pieces
         call(tmp_path / "real")
 
 
-def test_the_list_names_every_piece_and_its_share(capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_gpu_list_names_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(PIECES)
     assert sum(piece.minutes for piece in PIECES.values()) == pytest.approx(13)
 
 
-def test_the_study_that_travels_is_whole_and_small(tmp_path: Path) -> None:
+def test_pack_study_round_trip_is_complete(tmp_path: Path) -> None:
     study = tmp_path / "study"
     study.mkdir()
     make_tiny_study(study)
@@ -191,11 +193,11 @@ def test_the_study_that_travels_is_whole_and_small(tmp_path: Path) -> None:
             "examples", "tasks", "tokens", "vocabulary"
         ]  # fmt: skip
         assert (unpacked / "params.yaml").read_text() == (study / "params.yaml").read_text()
-    kept = unpacked / "checkpoints/phase2/19f0/kept/14"
+    selected = unpacked / "checkpoints/phase2/19f0/kept/14"
     with pytest.raises(SystemExit, match="no model was pretrained"):
         trained_model(unpacked)
-    kept.mkdir(parents=True)
-    (kept / "config.json").write_text("{}")
+    selected.mkdir(parents=True)
+    (selected / "config.json").write_text("{}")
     halfway = trained_model(unpacked)
     assert (unpacked / halfway / "config.json").exists()
     values = set_tasks(unpacked, halfway)
@@ -204,7 +206,7 @@ def test_the_study_that_travels_is_whole_and_small(tmp_path: Path) -> None:
     assert trained_model(unpacked) == TRAINED
 
 
-def test_a_model_comes_back_in_pieces(tmp_path: Path) -> None:
+def test_pack_model_splits_and_restores_weights(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     model, back = tmp_path / "model", tmp_path / "back"
@@ -222,13 +224,13 @@ def test_a_model_comes_back_in_pieces(tmp_path: Path) -> None:
     assert weights["weight"].dtype == torch.bfloat16 and (tmp_path / "unpacked/model/config.json").exists()
 
 
-def test_the_steps_planned_fit_into_the_time() -> None:
+def test_planned_steps_fit_into_time() -> None:
     phase1 = {"wall_seconds": 30.0, "training_seconds": 10.0, "steady_steps": 200}
     assert planned_steps(phase1, 330.0) == round(0.93 * 300 * 20)
     assert planned_steps(phase1, 10.0) == 2  # never none
 
 
-def test_small_parts() -> None:
+def test_benchmark_helpers() -> None:
     assert Variant._field_defaults["shapes"] == tuple(SHAPES)
     assert busy([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4
     cells = {

@@ -38,9 +38,9 @@ def outputs(folder: Path) -> dict[str, str]:
 def undisturbed() -> dict[str, str]:
     """Outputs of nine steps that nothing stopped, taken away again; every study here is the same."""
     run("phase1", phase1=9)
-    found = outputs(Path.cwd())
+    result = outputs(Path.cwd())
     shutil.rmtree("models"), shutil.rmtree("results")
-    return found
+    return result
 
 
 def stop_after(step: int):
@@ -53,7 +53,7 @@ def stop_after(step: int):
     return after_step
 
 
-def test_a_training_that_goes_on_ends_bit_for_bit_alike(study):
+def test_resumed_training_has_identical_outputs(study):
     changes = {"phase1": 30, "eval_steps": 7, "log_points": 10, "keep_checkpoint_steps": (3, 14, 20)}
     run("phase1", **changes)
     expected = outputs(study)
@@ -69,7 +69,7 @@ def test_a_training_that_goes_on_ends_bit_for_bit_alike(study):
 
 
 @pytest.mark.parametrize(("check", "last"), [("before_saving", 3), ("before_finishing", 9)])
-def test_training_whose_inputs_were_edited_keeps_the_checkpoint_before(study, monkeypatch, check, last):
+def test_training_with_edited_inputs_keeps_previous_checkpoint(study, monkeypatch, check, last):
     changes, edits = {"phase1": 9, "eval_steps": 3}, []
 
     def refuse() -> None:
@@ -86,7 +86,7 @@ def test_training_whose_inputs_were_edited_keeps_the_checkpoint_before(study, mo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG, signal.SIGINT])
-def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number):
+def test_signal_stops_after_step_and_resume_is_identical(study, monkeypatch, number):
     expected = undisturbed()
     take = Trainer.train_step
 
@@ -107,7 +107,7 @@ def test_a_signal_stops_after_the_step_and_is_no_loss(study, monkeypatch, number
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_no_bit(tmp_path):
+def test_twenty_kills_leave_outputs_identical(tmp_path):
     """SIGKILL at twenty random moments of one training, with a checkpoint after every step."""
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     for folder in (undisturbed, killed):
@@ -140,7 +140,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_other_run_settings_the_machine_go_on_from_the_checkpoint(study, monkeypatch, caplog):
+def test_resume_with_other_machine_settings_uses_checkpoint(study, monkeypatch, caplog):
     """The advice for a full GPU costs no step: what fits the machine is no part of a training's identity."""
     folder = interrupted(5, monkeypatch)
     seen = []
@@ -149,12 +149,12 @@ def test_other_run_settings_the_machine_go_on_from_the_checkpoint(study, monkeyp
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9, microbatch_tokens=60, activation_checkpointing=True, threads=2)
     assert seen == [5, 6, 7, 8] and not folder.exists()
-    said = [record.message for record in caplog.records if "rounding" in record.message]
-    assert len(said) == 1 and "microbatch_tokens 16384 there, 60 here" in said[0]
+    messages = [record.message for record in caplog.records if "rounding" in record.message]
+    assert len(messages) == 1 and "microbatch_tokens 16384 there, 60 here" in messages[0]
     assert read_json("results/pretrain/phase1.json")["ledger"]["machine"]["mixed"]
 
 
-def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
+def test_checkpointer_keeps_newest_two_and_best(study, monkeypatch):
     folder = interrupted(8, monkeypatch, eval_steps=3)
     assert sorted(path.name for path in folder.glob("step-*")) == [f"step-{step:08d}" for step in (6, 7, 8)]
     run("phase1", phase1=9, eval_steps=3)
@@ -164,7 +164,7 @@ def test_the_newest_two_and_the_best_are_kept(study, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
 @pytest.mark.parametrize("how", [damage, Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:100])])
-def test_from_a_damaged_checkpoint_it_goes_back_to_the_one_before(study, monkeypatch, caplog, name, how):
+def test_resume_from_damaged_checkpoint_uses_previous_one(study, monkeypatch, caplog, name, how):
     expected = undisturbed()
     folder = interrupted(5, monkeypatch)
     how(folder / "step-00000005" / name)
@@ -174,7 +174,7 @@ def test_from_a_damaged_checkpoint_it_goes_back_to_the_one_before(study, monkeyp
     assert outputs(study) == expected
 
 
-def test_where_there_is_none_before_it_says_so(study, monkeypatch, caplog):
+def test_resume_with_all_checkpoints_damaged_logs_none_left(study, monkeypatch, caplog):
     folder = interrupted(2, monkeypatch)
     for path in folder.glob("step-*"):
         damage(path / "state.json")
@@ -201,14 +201,14 @@ def changed(path: Path, **values) -> None:
     ],
     ids=["step", "loss", "list", "renamed", "copy", "name"],
 )
-def test_nothing_a_checkpoint_says_can_change_unseen(study, monkeypatch, how):
+def test_resume_from_altered_checkpoint_has_identical_outputs(study, monkeypatch, how):
     expected = undisturbed()
     how(interrupted(5, monkeypatch) / "step-00000005")
     run("phase1", phase1=9)
     assert outputs(study) == expected
 
 
-def test_another_training_s_damaged_checkpoint_stops_nobody(study, monkeypatch, caplog):
+def test_damaged_checkpoint_of_other_training_is_logged(study, monkeypatch, caplog):
     path = interrupted(5, monkeypatch) / "step-00000005/state.json"
     path.write_text("{")
     with caplog.at_level(logging.INFO):
@@ -216,7 +216,7 @@ def test_another_training_s_damaged_checkpoint_stops_nobody(study, monkeypatch, 
     assert "damaged, or of an older version" in caplog.text
 
 
-def test_the_same_training_does_not_run_twice_at_once(study, monkeypatch):
+def test_second_run_of_locked_training_is_rejected(study, monkeypatch):
     folder = interrupted(5, monkeypatch)
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held'); input()"
     with subprocess.Popen(
@@ -229,18 +229,18 @@ def test_the_same_training_does_not_run_twice_at_once(study, monkeypatch):
     run("phase1", phase1=9)
 
 
-def test_a_phase_goes_on_from_whole_weights_and_moments_alone(study):
+def test_phase2_from_damaged_phase1_output_is_rejected(study):
     run("phase1", phase1=4)
     for name in ("model.safetensors", "training_state/optimizer.safetensors"):
         path = Path("models/pretrained/phase1") / name
-        whole = path.read_bytes()
+        full = path.read_bytes()
         damage(path)
         with pytest.raises(PipelineError, match=f"not as it was written: {Path(name).name}"):
             run("phase2", phase1=4)
-        path.write_bytes(whole)
+        path.write_bytes(full)
 
 
-def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypatch, caplog):
+def test_checkpoints_of_other_parameters_are_logged_and_not_used(study, monkeypatch, caplog):
     run("phase1", phase1=9, train_batch_size=8)
     expected = outputs(study)
     interrupted(5, monkeypatch)
@@ -252,7 +252,7 @@ def test_checkpoints_of_other_parameters_are_named_and_not_used(study, monkeypat
     assert outputs(study) == expected
 
 
-def test_a_checkpoint_put_into_another_trainings_folder_is_refused(study, monkeypatch):
+def test_checkpoint_in_folder_of_other_training_is_rejected(study, monkeypatch):
     folder = interrupted(5, monkeypatch)
     identity = read_json(folder / "step-00000005" / "state.json")["identity"]
     shutil.copytree(folder, folder.parent / hash_values({**identity, "mask_prob": 0.2}))
@@ -260,7 +260,7 @@ def test_a_checkpoint_put_into_another_trainings_folder_is_refused(study, monkey
         run("phase1", phase1=9, mask_prob=0.2)
 
 
-def test_other_data_is_another_training(study, monkeypatch, caplog):
+def test_checkpoint_of_other_data_is_not_used(study, monkeypatch, caplog):
     interrupted(5, monkeypatch)
     plan_examples(seed=2, examples=EXAMPLES)
     with caplog.at_level(logging.INFO):
@@ -268,24 +268,24 @@ def test_other_data_is_another_training(study, monkeypatch, caplog):
     assert "data.examples" in caplog.text and "going on" not in caplog.text
 
 
-def test_another_machine_goes_on_and_says_so(study, monkeypatch, caplog):
+def test_resume_on_other_machine_logs_difference(study, monkeypatch, caplog):
     folder = interrupted(5, monkeypatch)
     path = folder / "step-00000005" / "state.json"
     state = checkpoint._read_state(path.parent)
     state["machine"]["torch"] = "2.0"
-    write_json(path, state | {checkpoint.OWN_SUM: checkpoint._own_sum(state)})
+    write_json(path, state | {checkpoint.STATE_CHECKSUM: checkpoint._json_checksum(state)})
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
     assert "last bits may differ by rounding: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
 
 
-def test_differences_are_named_by_key():
+def test_difference_names_keys():
     there, here = {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "e": None}
     assert difference(there, here) == "a.c 2 there, 5 here; d 3 there, not set here; e not set there, None here"
     assert difference(there, there) == ""
 
 
-def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
+def test_checkpointer_invalid_minutes_are_rejected(study, monkeypatch):
     for wrong in ("soon", "-1", "nan"):
         monkeypatch.setenv("PIPELINE_CHECKPOINT_MINUTES", wrong)
         with pytest.raises(PipelineError, match="not a number of minutes"):
@@ -296,12 +296,12 @@ def test_minutes_between_checkpoints_are_checked(study, monkeypatch):
     ("folder", "root"),
     [("study", "checkpoints"), ("study/.dvc/tmp/exps/tmpab12", "{}/study/checkpoints"), ("tmp/exps/a", "checkpoints")],
 )
-def test_an_experiment_in_a_folder_of_its_own_keeps_its_checkpoints_in_the_main_checkout(tmp_path, folder, root):
+def test_checkpoint_root_of_dvc_experiment_is_main_checkout(tmp_path, folder, root):
     """DVC deletes that folder when the experiment is stopped."""
     assert checkpoint.checkpoint_root(tmp_path / folder) == Path(root.format(tmp_path))
 
 
-def test_a_folder_that_cannot_be_written_stops_before_any_work(tmp_path, monkeypatch):
+def test_check_settings_unwritable_root_is_rejected(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     for wrong in ("/proc/x", "file", "file/below"):
@@ -312,7 +312,7 @@ def test_a_folder_that_cannot_be_written_stops_before_any_work(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_fingerprints_follow_values_not_order(seed):
+def test_hash_values_ignores_key_order(seed):
     items = list({"a": 1, "b": {"c": 2}, "d": [1, 2]}.items())
     random.Random(seed).shuffle(items)
     assert hash_values(dict(items)) == hash_values({"a": 1, "b": {"c": 2}, "d": [1, 2]})

@@ -76,13 +76,13 @@ MORE_WORLDS = [
     ("size", "sharding", "optimizer", "variables"),
     [*WORLDS, *(pytest.param(*world, marks=pytest.mark.slow) for world in MORE_WORLDS)],
 )
-def test_the_same_batch_gives_the_same_losses(study, alone, size, sharding, optimizer, variables):
+def test_distributed_losses_equal_single_process(study, alone, size, sharding, optimizer, variables):
     """To 1e-5 in float32 after twelve steps; what differs is the order of sums."""
     assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimizer=optimizer)) == [0] * size
     assert_same(study, alone(optimizer))
 
 
-def test_a_checkpoint_goes_on_under_another_number_of_processes_and_sharding(study, alone):
+def test_resume_with_other_world_size_and_sharding_equals_single_process(study, alone):
     """What each process cuts differs in number, so that with full sharding some take a pass for nothing."""
     chain = [(2, "full_shard", 4), (1, "none", 7), (3, "shard_grad_op", 9), (2, "full_shard", 0)]
     for size, sharding, stop in chain:
@@ -95,7 +95,7 @@ def test_a_checkpoint_goes_on_under_another_number_of_processes_and_sharding(stu
     assert_same(study, alone("lamb"))
 
 
-def test_processes_that_see_different_checkpoints_stop(study, fresh, tmp_path):
+def test_processes_with_different_checkpoints_are_rejected(study, fresh, tmp_path):
     assert finish(launch(study, 2, TORCHRUN, phase1=9, stop_after=5)) == [1, 1]
     other = shutil.copytree(fresh, tmp_path / "other")
     processes = launch([study, other], 2, TORCHRUN, phase1=9)
@@ -124,18 +124,18 @@ def disturb(study: Path, signal_number: int) -> str:
     return text
 
 
-def test_a_process_that_died_ends_the_others_at_once(study):
+def test_killed_process_ends_others(study):
     text = disturb(study, signal.SIGKILL)
     assert "Connection" in text and "noticed by process 0 of 2" in text
 
 
 @pytest.mark.slow
-def test_a_process_that_hangs_is_named_after_the_timeout(study, monkeypatch):
+def test_hung_process_is_named_after_timeout(study, monkeypatch):
     monkeypatch.setenv("PIPELINE_HUNG_AFTER", "3")
     assert "Ranks 1 failed to pass monitoredBarrier" in disturb(study, signal.SIGSTOP)
 
 
-def test_two_processes_that_are_stopped_go_on_to_the_same_bytes(study):
+def test_resumed_distributed_training_is_identical(study):
     folder = study
     changes = {"phase1": 60, "hidden_dropout_prob": 0.1}
     assert finish(launch(folder, 2, TORCHRUN, **changes)) == [0, 0]
@@ -157,7 +157,7 @@ def test_two_processes_that_are_stopped_go_on_to_the_same_bytes(study):
     assert hash_file(folder / "models/pretrained/phase1/model.safetensors") == expected
 
 
-def test_more_processes_than_sequences_is_one_clear_error(study):
+def test_more_processes_than_sequences_is_rejected(study):
     statuses = finish(launch(study, 2, TORCHRUN, phase1=2, train_batch_size=1))
     assert statuses == [1, 1]
 
@@ -175,7 +175,7 @@ def capability(monkeypatch):
 
 
 @pytest.mark.parametrize("of_gpu", [(8, 0), (12, 0)])
-def test_a_gpu_trains_in_bfloat16_and_a_cpu_does_where_it_is_told_to(capability, of_gpu):
+def test_choose_precision_auto_is_bfloat16_on_ampere_only(capability, of_gpu):
     capability(*of_gpu)
     assert choose_precision("auto", GPU) == choose_precision("bfloat16", GPU) == torch.bfloat16
     assert choose_precision("auto", CPU) == choose_precision("float32", CPU) == torch.float32
@@ -183,7 +183,7 @@ def test_a_gpu_trains_in_bfloat16_and_a_cpu_does_where_it_is_told_to(capability,
 
 
 @pytest.mark.parametrize(("slowdown", "warnings"), [(0.3, 0), (18.0, 1)])
-def test_choose_precision_bfloat16_on_a_cpu_without_units_for_it_warns(slowdown, warnings, caplog):
+def test_choose_precision_bfloat16_on_slow_cpu_warns(slowdown, warnings, caplog):
     with caplog.at_level("WARNING", "pipeline"):
         assert choose_precision("bfloat16", CPU, lambda dtype: slowdown) == torch.bfloat16
         assert choose_precision("auto", CPU, lambda dtype: slowdown) == torch.float32
@@ -191,7 +191,7 @@ def test_choose_precision_bfloat16_on_a_cpu_without_units_for_it_warns(slowdown,
     assert not warnings or "takes 18 times as long as in float32; set precision: float32" in caplog.messages[0]
 
 
-def test_gpus_from_before_ampere_train_in_float32_alone(capability):
+def test_choose_precision_before_ampere_rejects_bfloat16(capability):
     capability(7, 5)
     with pytest.raises(PipelineError, match=r"(?s)no bfloat16: Tesla T4.*set precision: float32"):
         choose_precision("bfloat16", GPU)
@@ -199,7 +199,7 @@ def test_gpus_from_before_ampere_train_in_float32_alone(capability):
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
-def test_products_are_computed_in_it(precision):
+def test_autocast_matmul_has_chosen_precision(precision):
     with Distributed(0, 1, CPU, precision).autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == precision
 
@@ -253,7 +253,7 @@ def assert_overlaps(events: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("group")
-def test_data_parallel_exchange_overlaps_the_backward_pass():
+def test_ddp_all_reduce_overlaps_backward_pass():
     events: list[str] = []
     wrapped = Distributed(0, 2, CPU).wrap(small_model())
 
@@ -271,7 +271,7 @@ def test_data_parallel_exchange_overlaps_the_backward_pass():
 
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("how", [SHARD_GRAD_OP, FULL_SHARD])
-def test_sharded_exchange_overlaps_the_backward_pass_and_is_one_a_step(monkeypatch, how):
+def test_fsdp_reduce_overlaps_backward_pass_once_per_step(monkeypatch, how):
     events: list[str] = []
     objective = small_model()
     watch_blocks(objective, events)
@@ -296,7 +296,7 @@ def test_sharded_exchange_overlaps_the_backward_pass_and_is_one_a_step(monkeypat
 
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("how", [SHARD_GRAD_OP, FULL_SHARD])
-def test_in_bfloat16_what_is_kept_and_summed_is_float32(how):
+def test_shard_autocast_keeps_float32_parameters_and_gradients(how):
     """Under autocast, as on a GPU, losses and gradients are those without sharding."""
     plain, sharded = small_model(), small_model()
     shard(sharded, CPU, how)
@@ -308,8 +308,8 @@ def test_in_bfloat16_what_is_kept_and_summed_is_float32(how):
             loss.backward()
         losses.append(loss.item())
         norms.append(full_tensor(nn.utils.clip_grad_norm_(objective.parameters(), 1.0)).item())
-        kept = {tensor.dtype for parameter in objective.parameters() for tensor in (parameter, parameter.grad)}
-        assert kept == {torch.float32}
+        selected = {tensor.dtype for parameter in objective.parameters() for tensor in (parameter, parameter.grad)}
+        assert selected == {torch.float32}
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
     total = torch.stack([full_tensor(parameter.grad).norm() for parameter in sharded.parameters()]).norm()
@@ -317,7 +317,7 @@ def test_in_bfloat16_what_is_kept_and_summed_is_float32(how):
 
 
 @pytest.mark.usefixtures("group")
-def test_a_whole_tensor_becomes_parts_and_whole_again():
+def test_distribute_like_full_tensor_round_trip():
     sharded, other = small_model(), small_model()
     shard(sharded, CPU, FULL_SHARD)
     for parameter, expected in zip(sharded.parameters(), other.parameters(), strict=True):
@@ -346,14 +346,14 @@ def gpus(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("seen", "local_rank", "number"), [(1, 3, 0), (8, 3, 3), (4, 5, 1)])
-def test_a_task_that_sees_its_own_gpu_alone_takes_number_0(gpus, seen, local_rank, number):
+def test_own_device_is_local_rank_among_visible_gpus(gpus, seen, local_rank, number):
     """``--gpus-per-task 1``: the number among the tasks of a machine is not that of a device."""
     chosen = gpus(seen)
     assert distributed._own_device(local_rank) == torch.device("cuda", number)
     assert chosen == [number]
 
 
-def test_two_processes_on_one_gpu_are_refused(monkeypatch):
+def test_check_devices_shared_gpu_is_rejected(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="GPU-1"))
 
     class Two(Distributed):
@@ -368,7 +368,7 @@ def test_two_processes_on_one_gpu_are_refused(monkeypatch):
         distributed._check_devices(world)
 
 
-def test_trainings_side_by_side_take_different_gpus(gpus):
+def test_single_process_concurrent_trainings_claim_different_gpus(gpus):
     chosen = gpus(3)
     devices = [single_process().device for _ in range(4)]
     assert [device.index for device in devices] == chosen == [0, 1, 2, 0]  # the fourth shares
@@ -376,7 +376,7 @@ def test_trainings_side_by_side_take_different_gpus(gpus):
     assert single_process().device.index == 1
 
 
-def test_gpus_are_told_apart_by_what_cuda_was_told_to_see(gpus, monkeypatch):
+def test_single_process_claims_by_cuda_visible_devices(gpus, monkeypatch):
     gpus(2)
     monkeypatch.setenv(distributed.VISIBLE, "4,5")
     assert [single_process().device.index for _ in range(2)] == [0, 1]
@@ -387,7 +387,7 @@ def test_gpus_are_told_apart_by_what_cuda_was_told_to_see(gpus, monkeypatch):
 
 
 @pytest.mark.parametrize(("rank", "reason"), [(0, "failed to listen"), (1, "timed out")])
-def test_processes_that_do_not_find_each_other_say_why(monkeypatch, rank, reason):
+def test_init_distributed_failed_rendezvous_names_reason(monkeypatch, rank, reason):
     """Another program has the port, or nobody does."""
     monkeypatch.setattr(distributed, "START_TIMEOUT", timedelta(seconds=1))
     with socket.socket() as taken:

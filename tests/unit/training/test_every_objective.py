@@ -47,12 +47,12 @@ def alone(fresh) -> Callable[[str], Path]:
     return trained
 
 
-def test_every_objective_is_among_them():
+def test_ways_cover_all_objectives():
     assert {way.get("objective", "mlm") for way in WAYS.values()} == set(member_names("objectives"))
 
 
 @pytest.mark.parametrize("way", IN_CI)
-def test_killed_it_goes_on_to_the_same_bytes(fresh, alone, way, monkeypatch):
+def test_killed_objective_resumes_to_identical_outputs(fresh, alone, way, monkeypatch):
     """By SIGKILL, between two steps; every output of the phase, hash for hash."""
     folder, changes = fresh(way, "killed"), BRIEF | WAYS[way]
     with monkeypatch.context() as patch:
@@ -66,21 +66,21 @@ def test_killed_it_goes_on_to_the_same_bytes(fresh, alone, way, monkeypatch):
         assert finish([process]) == [-signal.SIGKILL]
     assert not (folder / "models/pretrained/phase1").exists()
     assert finish(launch(folder, 1, {}, **changes)) == [0]
-    found, expected = (
+    result, expected = (
         {
-            path.relative_to(place): hash_file(path)
+            path.relative_to(position): hash_file(path)
             for part in ("models", "results")
-            for path in sorted((place / part).rglob("*"))
+            for path in sorted((position / part).rglob("*"))
             if path.is_file()
         }
-        for place in (folder, alone(way))
+        for position in (folder, alone(way))
     )
-    assert found == expected and len(found) > 5
+    assert result == expected and len(result) > 5
 
 
 @pytest.mark.parametrize("way", IN_CI)
 @pytest.mark.parametrize("size", [2, 4])
-def test_it_has_the_same_losses_on_several_processes(fresh, alone, size, way):
+def test_objective_losses_on_several_processes_equal_single_process(fresh, alone, size, way):
     """To 1e-5 in float32; what differs is the order of sums."""
     folder = fresh(way, "together")
     assert finish(launch(folder, size, TORCHRUN, **BRIEF | WAYS[way])) == [0] * size

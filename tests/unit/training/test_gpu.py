@@ -69,7 +69,7 @@ def assert_equal(one: Trainer[TensorBatch], other: Trainer[TensorBatch]) -> None
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_captured_steps_equal_eager_ones(optimizer, caplog):
+def test_captured_steps_equal_eager_steps(optimizer, caplog):
     captured = trainer_of(optimizer=optimizer)
     steps = CapturedSteps(captured, run_again)
     with caplog.at_level("INFO"):
@@ -79,7 +79,7 @@ def test_captured_steps_equal_eager_ones(optimizer, caplog):
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["backward", "update"])
-def test_training_continues_eagerly_and_logs_why_if_capture_fails(failing, caplog):
+def test_captured_steps_failed_capture_continues_eagerly(failing, caplog):
     captures = iter(range(1, 3))
 
     def fail(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
@@ -97,7 +97,7 @@ def test_training_continues_eagerly_and_logs_why_if_capture_fails(failing, caplo
     assert trainer.stepper is None
 
 
-def test_a_captured_step_rejects_a_microbatch_of_another_shape():
+def test_captured_steps_microbatch_of_other_shape_is_rejected():
     trainer, rng = trainer_of(), np.random.default_rng(0)
     CapturedSteps(trainer, run_again)
     longer = [[equal_batch(rng, 3, 32)]] * (EAGER_STEPS + 1) + [[equal_batch(rng, 4, 24)]]
@@ -109,7 +109,7 @@ def test_a_captured_step_rejects_a_microbatch_of_another_shape():
 
 
 @pytest.mark.parametrize("captured", [False, True])
-def test_weight_copies_change_no_bit(captured):
+def test_copied_weights_equal_steps_without_copies(captured):
     trainer = trainer_of(torch.bfloat16)
     copies = CopiedWeights(trainer)
     if captured:
@@ -118,7 +118,7 @@ def test_weight_copies_change_no_bit(captured):
     assert copies.copies is not None
 
 
-def test_auto_captures_only_where_launching_takes_longer_than_computing():
+def test_choose_capture_auto_only_if_launch_bound():
     trainer = trainer_of()
     assert not choose_capture("auto", 0.0, PEAK, trainer, True)  # on a CPU
     with pytest.raises(PipelineError, match="needs unsharded parameters on a CUDA device"):
@@ -137,7 +137,7 @@ def test_auto_captures_only_where_launching_takes_longer_than_computing():
         choose_capture(True, 0.0, PEAK, trainer, True)
 
 
-def test_compiling_without_a_c_compiler_is_one_clear_error(monkeypatch):
+def test_choose_compile_without_c_compiler_is_rejected(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(PipelineError, match="torch.compile needs a C compiler"):

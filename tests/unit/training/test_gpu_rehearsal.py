@@ -55,7 +55,7 @@ NO_ATTENTION, NO_KERNEL = {"bilstm", "bilm", "word_vectors"}, {"deberta", "deber
 
 
 @pytest.mark.parametrize("kind", ["pretraining", "family", "finetuning"])
-def test_no_step_waits_for_the_gpu_or_gives_it_what_it_cannot_take(kind, tmp_path):
+def test_gpu_steps_do_not_synchronise_or_use_unsupported_types(kind, tmp_path):
     (cases,) = said_by(["rehearse", kind], folder=tmp_path)
     for case in cases:
         print(f"{case['case']:45} host waits: {len(case['waits'])}, wrong types: {len(case['types'])}")
@@ -81,7 +81,7 @@ def objectives() -> list[str]:
     return [name for name, spec in specs.items() if not spec.needs_teacher and not spec.only_architectures]
 
 
-def test_every_mistake_is_seen(tmp_path):
+def test_rehearsal_detects_every_mistake(tmp_path):
     """Else the test above could not fail."""
     (cases,) = said_by(["rehearse", "mistakes"], folder=tmp_path)
     assert [case["case"] for case in cases] == list(MISTAKES)
@@ -94,7 +94,7 @@ def test_every_mistake_is_seen(tmp_path):
     [(50, ""), pytest.param(10, "activation_checkpointing", marks=pytest.mark.slow)],
     ids=["kept", "recomputed"],
 )
-def test_few_graphs_without_breaks(batches, how, tmp_path):
+def test_bert_compiles_to_few_graphs_without_breaks(batches, how, tmp_path):
     few_graphs(batches, "aot_eager", how.split(), tmp_path)
 
 
@@ -113,7 +113,7 @@ FAMILY = [  # every other pair of an objective and an architecture of which some
 
 
 @pytest.mark.parametrize(("objective", "architecture", "most"), FAMILY)
-def test_few_graphs_of_the_family(objective, architecture, most, tmp_path):
+def test_family_compiles_to_few_graphs(objective, architecture, most, tmp_path):
     """As the first half of the compiler sees them, which is a third of its work."""
     few_graphs(4, "eager", [objective, architecture], tmp_path, most)
 
@@ -136,11 +136,11 @@ def compiled_together(compiler: str, folder: Path) -> None:
             assert row[name] == pytest.approx(alone[name], rel=0.01), name
 
 
-def test_two_processes_train_what_is_compiled(tmp_path):
+def test_compiled_distributed_training_equals_eager(tmp_path):
     compiled_together("aot_eager", tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-def test_two_processes_train_what_inductor_compiled(tmp_path):
+def test_inductor_distributed_training_equals_eager(tmp_path):
     compiled_together("inductor", tmp_path)

@@ -30,14 +30,14 @@ from tests.unit.training.rehearsal import on_gpu
 EVERYWHERE = [name for name in OPTIMIZERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
 
 
-def test_schedule_rises_then_falls_to_zero():
+def test_linear_schedule_rises_then_falls_to_zero():
     rate = linear_schedule(1e-4, 10, 100)
     assert rate(0) == pytest.approx(1e-5) and rate(9) == pytest.approx(1e-4) and rate(10) == pytest.approx(1e-4)
     assert rate(55) == pytest.approx(5e-5) and rate(100) == 0.0
     assert linear_schedule(1.0, 0, 10)(0) == 1.0
 
 
-def test_the_rate_is_constant_before_the_steps_of_its_decay():
+def test_linear_schedule_decay_steps_keep_peak_before():
     rate = linear_schedule(1.0, 10, 100, 20)
     assert rate(4) == 0.5 and {rate(step) for step in range(9, 81)} == {1.0}
     assert rate(90) == 0.5 and rate(100) == 0.0
@@ -48,7 +48,7 @@ def test_the_rate_is_constant_before_the_steps_of_its_decay():
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_biases_and_layer_norms_are_not_decayed(name):
+def test_make_optimizer_biases_and_layer_norms_have_no_decay(name):
     model = BertForPretraining(BertConfig(50, 64, 1, 1, 128))
     model.bert.pooler.requires_grad_(False)
     decayed, plain = make_optimizer(model, 1e-3, 0.01, name).param_groups
@@ -66,8 +66,8 @@ def written_out(name: str, start: torch.Tensor, gradients: list[torch.Tensor], d
         gradient = gradient.double()
         m = 0.9 * m + 0.1 * gradient
         v = 0.999 * v + 0.001 * gradient**2
-        one, two = (1.0, 1.0) if name == "bert_adam" else (1 - 0.9**step, 1 - 0.999**step)
-        update = (m / one) / ((v / two).sqrt() + 1e-6) + decay * weight
+        first, second = (1.0, 1.0) if name == "bert_adam" else (1 - 0.9**step, 1 - 0.999**step)
+        update = (m / first) / ((v / second).sqrt() + 1e-6) + decay * weight
         if name == "lamb":
             update = update * weight.norm() / update.norm()
         weight = weight - 0.01 * update
@@ -76,7 +76,7 @@ def written_out(name: str, start: torch.Tensor, gradients: list[torch.Tensor], d
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_each_optimiser_follows_its_formula(name, decay):
+def test_optimizer_steps_equal_formula(name, decay):
     generator = torch.Generator().manual_seed(0)
     parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 3), (5,))]
     starts = [parameter.detach().clone() for parameter in parameters]
@@ -93,7 +93,7 @@ def test_each_optimiser_follows_its_formula(name, decay):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_count_of_steps_lies_where_its_optimiser_keeps_it(name):
+def test_step_count_is_on_device_of_optimizer_state(name):
     """Restored as after a step: on the host, unless a fused kernel reads it beside the parameter."""
     layer = torch.nn.Linear(2, 1, device="meta")
     optimizer = make_optimizer(layer, 0.1, 0.0, name)
@@ -109,7 +109,7 @@ def test_a_count_of_steps_lies_where_its_optimiser_keeps_it(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_what_has_no_gradient_stays_as_it_is(name):
+def test_optimizer_parameter_without_gradient_is_unchanged(name):
     trained, left = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
     groups = [{"params": [trained, left], "weight_decay": 0.1}]
     optimizer = OPTIMIZERS[name](groups, lr=0.1, betas=(0.9, 0.999), eps=1e-6)
@@ -119,7 +119,7 @@ def test_what_has_no_gradient_stays_as_it_is(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_betas_and_epsilon_are_those_given(name):
+def test_make_optimizer_uses_betas_and_epsilon(name):
     """After two steps of gradients 1 and 2 the moments are known, and a large epsilon shortens the step."""
     moved = {}
     for epsilon in (1e-6, 1.0):
@@ -175,7 +175,7 @@ def test_orthogonal_of_a_zero_matrix_is_zero():
     assert not orthogonal(torch.zeros(1, 8, 64)).any() and not orthogonal(torch.zeros(1, 8, 8)).any()
 
 
-def test_muon_on_a_cpu_steps_by_newton_schulz_in_float32():
+def test_muon_on_cpu_step_is_newton_schulz_in_float32():
     """Bfloat16, which most CPUs have no units for, would miss by 1e-2."""
     weight = torch.nn.Parameter(torch.zeros(24, 96))
     weight.grad = torch.randn(24, 96, generator=torch.Generator().manual_seed(2))
@@ -187,11 +187,11 @@ def test_muon_on_a_cpu_steps_by_newton_schulz_in_float32():
 
 
 @pytest.mark.parametrize("own_decay", [None, 0.3, 0.0])
-def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw(own_decay):
-    mine, theirs = model(), model()
+def test_muon_steps_equal_torch_muon_and_adamw(own_decay):
+    mine, reference = model(), model()
     optimizer = make_optimizer(mine, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE, own_decay)
     muon_decay = DECAY if own_decay is None else own_decay
-    named = dict(theirs.named_parameters())
+    named = dict(reference.named_parameters())
     matrices = {name for name, weight in named.items() if ".encoder.layer." in name and weight.ndim == 2}
     assert len(matrices) == 2 * 6
     plain = {name for name in named if "LayerNorm" in name or name.endswith("bias")}
@@ -211,7 +211,7 @@ def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw(own_deca
     )  # fmt: skip
     for step in range(3):
         give_gradients(mine.parameters(), step)
-        give_gradients(theirs.parameters(), step)
+        give_gradients(reference.parameters(), step)
         for group in optimizer.param_groups:  # as the loop does
             group["lr"] = RATE * group.get("rate", 1.0)
         optimizer.step()
@@ -226,7 +226,7 @@ def test_the_blocks_matrices_take_torchs_muon_and_all_else_torchs_adamw(own_deca
             assert (moved - expected).norm() < 0.02 * expected.norm(), name
 
 
-def test_a_training_that_stopped_goes_on_to_the_bit(tmp_path):
+def test_muon_restored_state_continues_identically(tmp_path):
     first, second = model(), model()
     stopped, restored = (make_optimizer(each, RATE, DECAY, "muon", BETAS, 1e-6, MUON_RATE) for each in (first, second))
     give_gradients(first.parameters(), 0)
@@ -240,12 +240,12 @@ def test_a_training_that_stopped_goes_on_to_the_bit(tmp_path):
     assert all(torch.equal(weight, parameters[1][name]) for name, weight in parameters[0].items())
 
 
-def test_without_a_rate_of_their_own_matrices_take_the_learning_rate():
+def test_make_optimizer_muon_rate_defaults_to_learning_rate():
     groups = make_optimizer(model(), RATE, DECAY, "muon").param_groups
     assert [group["rate"] for group in groups if group.get(MATRICES)] == [1.0]
 
 
-def test_a_step_of_a_matrix_is_as_long_as_adamws_whatever_its_gradients_length():
+def test_muon_step_length_is_independent_of_gradient_scale():
     lengths = []
     for size in (1e-6, 1.0, 1e4):
         made = model()
@@ -298,7 +298,7 @@ def assert_equal(first: torch.nn.Module, second: torch.nn.Module) -> None:
         assert torch.equal(one, other), name
 
 
-def test_stacked_matrices_step_as_single_ones_to_the_bit_also_when_resumed(tmp_path):
+def test_muon_stacked_steps_equal_single_ones_after_resume(tmp_path):
     single, stacked, resumed = model(), model(), model()
     optimizers = [muon(single), muon(stacked, stacked=True), muon(resumed, stacked=True)]
     assert_equal(single, stacked)
@@ -316,13 +316,13 @@ def test_stacked_matrices_step_as_single_ones_to_the_bit_also_when_resumed(tmp_p
         take_steps(resumed, optimizers[2], 4, 6)
     take_steps(single, optimizers[0], 4, 6)
     assert_equal(single, resumed)
-    for one, other in zip(matrices_of(optimizers[0]), matrices_of(optimizers[2]), strict=True):
-        assert torch.equal(optimizers[0].state[one]["exp_avg"], optimizers[2].state[other]["exp_avg"])
-        assert "exp_avg_sq" not in optimizers[2].state[other]  # zeros, which take memory
+    for first, second in zip(matrices_of(optimizers[0]), matrices_of(optimizers[2]), strict=True):
+        assert torch.equal(optimizers[0].state[first]["exp_avg"], optimizers[2].state[second]["exp_avg"])
+        assert "exp_avg_sq" not in optimizers[2].state[second]  # zeros, which take memory
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (7, 5), (33, 33), (1, 9)], ids=str)
-def test_stacks_of_odd_shapes_step_as_single_matrices(shape):
+def test_muon_stack_of_unaligned_shapes_equals_single_matrices(shape):
     """Elements that fill no vector register are computed as the others are."""
     single, stacked = (torch.nn.ParameterList(torch.ones(shape) for _ in range(3)) for _ in range(2))
     for made, is_stacked in ((single, False), (stacked, True)):
@@ -332,7 +332,7 @@ def test_stacks_of_odd_shapes_step_as_single_matrices(shape):
     assert_equal(single, stacked)
 
 
-def test_gradients_of_other_memory_are_taken_into_the_stack():
+def test_stack_collects_gradients_from_other_memory():
     """As DistributedDataParallel's, which lie in its buckets."""
     single, stacked = model(), model()
     for made, optimizer in ((single, muon(single)), (stacked, muon(stacked, stacked=True))):
@@ -344,7 +344,7 @@ def test_gradients_of_other_memory_are_taken_into_the_stack():
     assert all(not parameter.grad.any() for parameter in stacked.parameters())
 
 
-def test_stacked_matrices_without_a_gradient_stay_as_they_are():
+def test_stacked_matrix_without_gradient_is_unchanged():
     single, stacked = model(), model()
     for made, optimizer in ((single, muon(single)), (stacked, muon(stacked, stacked=True))):
         take_steps(made, optimizer, 0, 2)
@@ -357,7 +357,7 @@ def test_stacked_matrices_without_a_gradient_stay_as_they_are():
 
 
 @pytest.mark.parametrize("moved", ["parameter", "momentum"])
-def test_what_was_moved_after_stacking_is_refused(moved):
+def test_stack_moved_after_creation_is_rejected(moved):
     """Else the step would change memory that nobody reads."""
     made = model()
     optimizer = muon(made, stacked=True)
@@ -371,12 +371,12 @@ def test_what_was_moved_after_stacking_is_refused(moved):
         optimizer.step()
 
 
-def test_weights_that_lie_together_for_cudnn_are_not_moved():
-    whole = torch.randn(2, 6, 4)
-    matrices = [torch.nn.Parameter(part) for part in whole]
+def test_muon_does_not_stack_views_of_shared_memory():
+    full = torch.randn(2, 6, 4)
+    matrices = [torch.nn.Parameter(part) for part in full]
     groups = [{"params": matrices, "weight_decay": 0.0, MATRICES: True}]
     OPTIMIZERS["muon"](groups, lr=0.1, betas=BETAS, eps=1e-6, stacked=True)
-    assert memories(matrices) == memories([whole])
+    assert memories(matrices) == memories([full])
 
 
 def rates_as_tensors(optimizer) -> torch.optim.Optimizer:
@@ -387,7 +387,7 @@ def rates_as_tensors(optimizer) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_the_compiled_step_is_one_graph_a_shape_and_equals_the_other(backend):
+def test_muon_compiled_step_is_one_graph_per_shape(backend):
     from torch._dynamo.testing import CompileCounterWithBackend  # takes a second to import
 
     counter = CompileCounterWithBackend(backend)
@@ -402,12 +402,12 @@ def test_the_compiled_step_is_one_graph_a_shape_and_equals_the_other(backend):
     assert_equal(tensors, compiled)
     take_steps(single, rates_as_tensors(muon(single)), 0, 3)
     assert_equal(tensors, single)
-    for one, other in zip(numbers.parameters(), tensors.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+    for first, second in zip(numbers.parameters(), tensors.parameters(), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_learning_rate_is_set_as_a_number_or_in_its_tensor(name):
+def test_set_learning_rate_fills_number_or_tensor(name):
     optimizer = make_optimizer(model(), RATE, DECAY, name, muon_learning_rate=MUON_RATE)
     set_learning_rate(optimizer, 0.5)
     assert not is_capturable(optimizer)
@@ -421,15 +421,15 @@ def test_the_learning_rate_is_set_as_a_number_or_in_its_tensor(name):
 
 
 @pytest.mark.parametrize("name", ["bert_adam", "lamb"])
-def test_steps_on_device_scalars_equal_those_on_numbers(name):
+def test_optimizer_tensor_rates_equal_number_rates(name):
     numbers, scalars = model(), model()
     take_steps(numbers, make_optimizer(numbers, RATE, DECAY, name), 0, 4)
     optimizer = rates_as_tensors(make_optimizer(scalars, RATE, DECAY, name))
     for group in optimizer.param_groups:
         group["capturable"] = True
     take_steps(scalars, optimizer, 0, 4)
-    for one, other in zip(numbers.parameters(), scalars.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+    for first, second in zip(numbers.parameters(), scalars.parameters(), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-7)
 
 
 def rehearse_steps() -> None:
@@ -456,17 +456,17 @@ def rehearse_steps() -> None:
                 optimizer.step()
         state = [part for parts in optimizer.state.values() for part in parts.values()]
         there = [*rates, *state, *(parameter.grad for parameter in made.parameters())]
-        kept = is_capturable(optimizer)
+        selected = is_capturable(optimizer)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            kept &= group["lr"] is rate
+            selected &= group["lr"] is rate
         tensors = {f"{tensor.dtype} on {tensor.device}" for tensor in there}
         matrices = {matrix.untyped_storage()._cdata for matrix in matrices_of(optimizer)}
-        seen = {"kept": kept, "tensors": tensors, "stacks": len(matrices), **vars(watch.seen)}
+        seen = {"kept": selected, "tensors": tensors, "stacks": len(matrices), **vars(watch.seen)}
         print(json.dumps({"optimizer": name, **seen}, default=sorted), flush=True)
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build asks for its driver")
-def test_a_step_on_a_gpu_waits_for_nothing_and_has_all_its_tensors_there(tmp_path):
+def test_optimizer_gpu_step_does_not_synchronise(tmp_path):
     program = Child("tests.unit.training.test_optimizers:rehearse_steps", (), tmp_path, os.environ, False)
     text = program.communicate(timeout=100)[0]
     assert program.returncode == 0, text

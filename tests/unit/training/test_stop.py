@@ -17,19 +17,19 @@ from tests.handlers import kept_handlers
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_asks(number):
+def test_catch_stop_requests_signal_sets_request(number):
     before = signal.default_int_handler  # whatever a shell in the background has made of it
-    kept = signal.signal(number, before)
+    selected = signal.signal(number, before)
     with catch_stop_requests() as stop_request:
         assert not stop_request
         os.kill(os.getpid(), number)
         assert stop_request
         message = str(stop_request.interrupted("training", 1200))
         assert number.name in message and "1,200" in message
-    assert signal.signal(number, kept) is before
+    assert signal.signal(number, selected) is before
 
 
-def test_a_signal_that_was_ignored_stays_so():
+def test_catch_stop_requests_ignored_signal_stays_ignored():
     """As SIGHUP under nohup."""
     with kept_handlers():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -38,7 +38,7 @@ def test_a_signal_that_was_ignored_stays_so():
             assert not stop_request
 
 
-def test_a_second_sigterm_ends_the_process_and_a_second_sigurg_or_the_same_handed_on_does_not():
+def test_stop_request_second_sigterm_ends_process():
     script = """
 import os, signal, time
 from pipeline_src.training import stop
@@ -56,7 +56,7 @@ with stop.catch_stop_requests():
     assert done.returncode == -signal.SIGTERM and done.stdout == "alive\n"
 
 
-def test_outside_the_main_thread_nothing_is_caught():
+def test_catch_stop_requests_outside_main_thread_catches_nothing():
     before, seen = signal.getsignal(signal.SIGTERM), []
 
     def work() -> None:
@@ -68,7 +68,7 @@ def test_outside_the_main_thread_nothing_is_caught():
     assert seen == [False] and signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_status_of_a_stage_that_was_stopped(monkeypatch, capsys):
+def test_main_interrupted_stage_exits_with_75(monkeypatch, capsys):
     def stopped(*_: object) -> None:
         raise Interrupted("pretraining, short stopped by SIGTERM after step 5; its checkpoint is saved")
 

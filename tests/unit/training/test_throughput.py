@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline_src.models.attention import QueryRows
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.flops import Workload, training_flops
 from pipeline_src.training.throughput import (
@@ -68,23 +67,6 @@ def test_compute_attention_counts_squared_lengths():
     assert compute.flops(BASE) - without == 12 * 12 * 768 * work.sum_len_squared
 
 
-def test_training_flops_query_rows_equal_those_that_torch_counts():
-    """As above, with the last block on five rows of each sequence of sixteen."""
-    sequences, length, asked = 6, 16, 5
-    model = BertForPretraining(TINY)
-    ids = torch.arange(sequences * length) % 97
-    starts = torch.arange(sequences + 1)
-    places = (starts[:-1, None] * length + torch.arange(asked) * 2).flatten()
-    rows = QueryRows.of(places, starts * asked)
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        hidden, pooled = model.bert(ids, torch.zeros_like(ids), starts * length, rows=rows)
-        (model.cls["predictions"](hidden).sum() + model.cls["seq_relationship"](pooled).sum()).backward()
-    pooler = 6 * (TINY.hidden_size**2 + 2 * TINY.hidden_size) * sequences
-    read = len(places)
-    work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
-    assert counter.get_total_flops() == training_flops(TINY, work) + pooler
-
-
 def test_normalised_computation_of_paper_is_as_published():
     assert normalised_computation(110e6, 1_000_000, 128_000) == pytest.approx(1.408e19, rel=1e-12)
     assert normalised_computation(340e6, 1_000_000, 128_000) == pytest.approx(4.352e19, rel=1e-12)
@@ -120,8 +102,8 @@ def test_datasheet_tflops_unlisted_gpu_is_none(name):
 
 def test_peak_flops_cpu_is_measured_and_draws_no_random_number():
     before = torch.random.get_rng_state()
-    found = peak_flops(CPU, torch.float32)
-    assert 1e8 < found.flops < 1e14 and "float32 matrix product measured" in found.source
+    result = peak_flops(CPU, torch.float32)
+    assert 1e8 < result.flops < 1e14 and "float32 matrix product measured" in result.source
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -224,20 +206,20 @@ def test_aside_compilations_exclude_no_training_step(clock):
 
 
 def test_load_state_resumed_run_counts_as_uninterrupted_one(clock):
-    whole, first = clock.tracker(), clock.tracker()
+    full, first = clock.tracker(), clock.tracker()
     steps = [counted([10, 20], 4), counted([31], 5), counted([7, 7, 7], 1)]
     for step in steps[:2]:
-        whole.add(step)
+        full.add(step)
         first.add(step)
     clock.now += 3
     state = json.loads(json.dumps(first.state()))
     first.add(steps[2])  # past the checkpoint, then killed
     clock.now += 1000
     second = clock.tracker(state)
-    for one in (whole, second):
+    for one in (full, second):
         one.add(steps[2])
     clock.now += 2
-    assert second.deterministic() == whole.deterministic()
+    assert second.deterministic() == full.deterministic()
     assert second.deterministic() == {
         "steps": 3,
         "sequences": 6,

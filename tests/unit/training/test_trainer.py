@@ -62,7 +62,7 @@ def train(values, last=None, size_weight=0.0, **options) -> Trainer[Number]:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_nan_or_infinite_stops_with_step_and_examples(bad):
+def test_trainer_non_finite_loss_names_step_and_examples(bad):
     torch.manual_seed(0)
     trainer = trainer_of(Product({"task": 1.0, "size": 0.0}), 4)
     with pytest.raises(PipelineError, match="(?s)step 3.*examples 7, 11"):
@@ -70,7 +70,7 @@ def test_a_loss_that_is_nan_or_infinite_stops_with_step_and_examples(bad):
     assert [row["step"] for row in trainer.state.curve] == [2]
 
 
-def test_rows_are_means_of_the_steps_since_the_last_one():
+def test_curve_logger_rows_are_means_since_last_row():
     curve = train([1.0, 2.0, 3.0]).state.curve
     assert [row["step"] for row in curve] == [2, 3]
     assert all(row["task_accuracy"] == 0.5 and row["learning_rate"] == 0.1 for row in curve)
@@ -79,14 +79,14 @@ def test_rows_are_means_of_the_steps_since_the_last_one():
     assert curve[0]["loss"] == pytest.approx((single[0]["loss"] + single[1]["loss"]) / 2)
 
 
-def test_the_loss_is_weighted_and_columns_of_terms_are_not():
+def test_trainer_loss_is_weighted_and_term_columns_are_not():
     (before,), (after,) = train([1.0]).state.curve, train([1.0], size_weight=3.0).state.curve
     assert before["loss"] == before["task_loss"] and before["size_loss"] == after["size_loss"] > 0
     assert after["loss"] == pytest.approx(after["task_loss"] + 3 * after["size_loss"])
     assert after["grad_norm"] != before["grad_norm"]
 
 
-def test_a_trainer_without_steps_changes_nothing():
+def test_trainer_without_steps_changes_nothing():
     model = Product({"task": 1.0, "size": 0.0})
     trainer, before = trainer_of(model, 0), [parameter.clone() for parameter in model.parameters()]
     trainer.run([])
@@ -109,23 +109,23 @@ class SquaredError(Objective[Number]):
         return {"task": LossTerm(2 * (self.weight - batch.value) ** 2)}
 
 
-def test_microbatches_sum_to_the_means_of_the_whole_batch():
+def test_trainer_microbatches_sum_to_batch_mean():
     trainer = trainer_of(SquaredError(), 1, clip=None)
     trainer.run([[Number(1.0), Number(3.0)]])
     (row,) = trainer.state.curve
     assert row["loss"] == (1.0 + 9.0) / 2 and row["grad_norm"] == 2 * (1.0 + 3.0) / 2
 
 
-def test_a_trainer_is_freed_with_its_model():
+def test_trainer_is_freed_with_its_model():
     trainer = train([1.0, 2.0])
     model = weakref.ref(trainer.objective)
     del trainer
     assert model() is None
 
 
-def test_training_resumed_between_rows_ends_with_the_same_curve_and_weights():
+def test_trainer_resumed_between_rows_has_identical_curve():
     values = [1.0, -1.0, 2.0, 0.5, 1.5]
-    whole = train(values)
+    full = train(values)
     first = train(values[:3], last=5)
     state = asdict(first.state) | {"sums": {name: float(value) for name, value in first.state.sums.items()}}
     assert state["summed_steps"] == 1 and state["sums"]
@@ -134,12 +134,12 @@ def test_training_resumed_between_rows_ends_with_the_same_curve_and_weights():
     second.optimizer.load_state_dict(first.optimizer.state_dict())
     second.load_state(TrainState(**state))
     second.run([Number(value)] for value in values[3:])
-    assert second.state.curve == whole.state.curve
-    for one, two in zip(whole.objective.parameters(), second.objective.parameters(), strict=True):
+    assert second.state.curve == full.state.curve
+    for one, two in zip(full.objective.parameters(), second.objective.parameters(), strict=True):
         assert torch.equal(one, two)
 
 
-def test_errors_of_the_data_are_raised():
+def test_trainer_data_error_is_raised():
     def broken():
         yield [Number(1.0)]
         raise PipelineError("token shard is damaged", hint="run it again")
@@ -148,7 +148,7 @@ def test_errors_of_the_data_are_raised():
         trainer_of(Product({"task": 1.0, "size": 0.0}), 5).run(broken())
 
 
-def test_compute_is_counted_before_components_act():
+def test_trainer_counts_compute_before_callbacks():
     class Watcher(Callback):
         def after_step(self, trainer):
             seen.append(trainer.compute_tracker.deterministic()["tokens"])
@@ -166,14 +166,14 @@ def test_compute_is_counted_before_components_act():
     ("every", "at", "before", "steps"),
     [([3, None], (), None, [3, 6]), ([3], (4,), None, [3, 4, 6]), ([2], (), 6, [2, 4]), ([], (), None, [])],
 )
-def test_a_component_is_due_at_its_steps(every, at, before, steps):
+def test_callback_due_at_its_steps(every, at, before, steps):
     class Idle(Callback):
         def after_step(self, trainer): ...
 
     assert [step for step in range(1, 8) if Idle(every, at, before).due(step)] == steps
 
 
-def test_losses_are_checked_before_components_act():
+def test_trainer_checks_losses_before_callbacks():
     class Saver(Callback):
         def after_step(self, trainer):
             saved.append(trainer.state.step)
@@ -195,13 +195,13 @@ class NoLosses(Product):
         return {"task": LossTerm(nothing, torch.tensor(0)), "size": LossTerm(nothing)}
 
 
-def test_a_batch_without_losses_has_a_loss_of_zero():
+def test_trainer_batch_without_losses_has_zero_loss():
     trainer = trainer_of(NoLosses({"task": 1.0, "size": 1.0}), 1)
     trainer.run([[Number(1.0)]])
     assert trainer.state.curve[0]["loss"] == 0 and trainer.state.curve[0]["task_accuracy"] == 0
 
 
-def test_a_full_gpu_says_which_setting_to_lower():
+def test_trainer_out_of_memory_names_setting():
     class Large(Product):
         def forward(self, batch: Number) -> dict[str, LossTerm]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")

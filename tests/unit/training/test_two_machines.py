@@ -34,15 +34,15 @@ class Machines:
 
     def join(self, addresses: tuple[str, str]) -> bool:
         """Whether this host let it be done."""
-        one, two = self.spaces
-        link = ["link", "add", "veth0", "netns", one, "type", "veth", "peer", "name", "veth0", "netns", two]
-        done = ip("netns", "add", one) and ip("netns", "add", two) and ip(*link)
+        first, two = self.spaces
+        link = ["link", "add", "veth0", "netns", first, "type", "veth", "peer", "name", "veth0", "netns", two]
+        done = ip("netns", "add", first) and ip("netns", "add", two) and ip(*link)
         for number, space in enumerate(self.spaces):
-            own, other = addresses[number], addresses[1 - number]
+            own, second = addresses[number], addresses[1 - number]
             form = [f"{own}/64", "nodad"] if ":" in own else [f"{own}/24"]
             done = done and ip("-n", space, "addr", "add", form[0], "dev", "veth0", *form[1:])
             done = done and ip("-n", space, "link", "set", "veth0", "up") and ip("-n", space, "link", "set", "lo", "up")
-            hosts = f"127.0.0.1 localhost\n127.0.1.1 {NAMES[number]}\n{other} {NAMES[1 - number]}\n"
+            hosts = f"127.0.0.1 localhost\n127.0.1.1 {NAMES[number]}\n{second} {NAMES[1 - number]}\n"
             (self.folder / f"{space}.hosts").write_text(hosts)
         return done
 
@@ -93,14 +93,14 @@ def train(
 
 
 @pytest.mark.parametrize("family", ADDRESSES)
-def test_tasks_of_srun_find_the_way_to_the_first_machine(machines, family, tmp_path, root):
+def test_srun_tasks_on_two_machines_connect(machines, family, tmp_path, root):
     """By its name in the step's list; where the first looks it up, it is an address that nobody else reaches."""
     changes = json.dumps({"phase1": 5})
     command = [sys.executable, "-c", PROGRAM, changes]
     train(machines, family, new_study(tmp_path / "study"), root, command, SLURM_STEP_NODELIST=",".join(NAMES))
 
 
-def test_tasks_that_meet_at_a_loopback_address_name_the_variable_to_set(machines, tmp_path, root):
+def test_srun_tasks_at_loopback_address_name_variable_to_set(machines, tmp_path, root):
     """Without GLOO_SOCKET_IFNAME each machine gives its name's address, 127.0.1.1, to the other."""
     command, names = [sys.executable, "-c", PROGRAM, json.dumps({"phase1": 5})], ",".join(NAMES)
     alone = {"GLOO_SOCKET_IFNAME": "", "PIPELINE_HUNG_AFTER": "5", "SLURM_STEP_NODELIST": names}
@@ -108,7 +108,7 @@ def test_tasks_that_meet_at_a_loopback_address_name_the_variable_to_set(machines
     assert any("cannot connect" in text and "GLOO_SOCKET_IFNAME" in text for text in texts)
 
 
-def test_workers_of_torchrun_find_the_way_to_the_first_machine(machines, tmp_path, root):
+def test_torchrun_workers_on_two_machines_connect(machines, tmp_path, root):
     """The documented line; torchrun's own agents meet by the first machine's name."""
     shape = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "0", "--rdzv-backend", "c10d"]
     launcher = [sys.executable, str(root / "workflow/torchrun.py"), *shape, "--rdzv-endpoint", f"{NAMES[0]}:29400"]

@@ -83,22 +83,22 @@ def steps_of(objective: Any, with_copies: bool, micro_batches: int = 2, preset: 
         for parameter in trained.values():
             parameter.grad = torch.zeros_like(parameter) if preset else None
         buffers = [parameter.grad for parameter in trained.values()]
-        found = {}
+        result = {}
         for number, micro_batch in enumerate(batch[:micro_batches]):
             if copies is None:
-                found[f"loss {number}"] = losses(objective, micro_batch)
-                found[f"loss {number}"].sum().backward()
+                result[f"loss {number}"] = losses(objective, micro_batch)
+                result[f"loss {number}"].sum().backward()
             else:
                 with copies.in_use():
-                    found[f"loss {number}"] = losses(objective, micro_batch)
-                    found[f"loss {number}"].sum().backward()
+                    result[f"loss {number}"] = losses(objective, micro_batch)
+                    result[f"loss {number}"].sum().backward()
         if preset:
             assert all(one is parameter.grad for one, parameter in zip(buffers, trained.values(), strict=True))
-        found |= {f"{name}.grad": part.grad.clone() for name, part in trained.items() if part.grad is not None}
+        result |= {f"{name}.grad": part.grad.clone() for name, part in trained.items() if part.grad is not None}
         optimizer.step()
         if copies is not None:
             copies.refresh()
-        numbers.append({name: part.detach().clone() for name, part in (found | trained).items()})
+        numbers.append({name: part.detach().clone() for name, part in (result | trained).items()})
     assert dict(objective.named_parameters()).items() >= trained.items()
     assert all(part.dtype == part.grad.dtype == torch.float32 for part in trained.values() if part.grad is not None)
     copied = {id(slot.parameter) for slot in copies._slots} if copies else set()
@@ -110,9 +110,9 @@ def differing(one: Run, other: Run) -> list[str]:
     assert [step.keys() for step in one.numbers] == [step.keys() for step in other.numbers]
     return [
         f"{name} of step {number}"
-        for number, (ours, theirs) in enumerate(zip(one.numbers, other.numbers, strict=True))
+        for number, (ours, reference) in enumerate(zip(one.numbers, other.numbers, strict=True))
         for name in ours
-        if not torch.equal(ours[name].view(torch.int32), theirs[name].view(torch.int32))
+        if not torch.equal(ours[name].view(torch.int32), reference[name].view(torch.int32))
     ]
 
 
@@ -123,45 +123,45 @@ def attention_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize(("name", "architecture"), MEMBERS)
-def test_every_member_has_the_same_bits(name, architecture, micro_batches):
+def test_weight_copies_of_every_member_are_bit_identical(name, architecture, micro_batches):
     expected = steps_of(make(name, architecture), False, micro_batches)
-    found = steps_of(make(name, architecture), True, micro_batches)
-    assert differing(found, expected) == []
-    assert bool(found.copied) == ((name, architecture) not in NO_COPIES)
+    result = steps_of(make(name, architecture), True, micro_batches)
+    assert differing(result, expected) == []
+    assert bool(result.copied) == ((name, architecture) not in NO_COPIES)
 
 
 @pytest.mark.parametrize(("embeddings", "disc_target"), [("shared", "rtd"), ("shared", "mlm"), ("disentangled", "rtd")])
-def test_every_kind_of_electra_has_the_same_bits(embeddings, disc_target):
+def test_weight_copies_of_electra_variants_are_bit_identical(embeddings, disc_target):
     own = ElectraParams(embeddings=embeddings, disc_target=disc_target)
-    expected, found = (steps_of(make("electra", "electra", own), with_copies) for with_copies in (False, True))
-    assert differing(found, expected) == []
-    assert {name.split(".")[0] for name in found.copied} == {"model", "generator"}
+    expected, result = (steps_of(make("electra", "electra", own), with_copies) for with_copies in (False, True))
+    assert differing(result, expected) == []
+    assert {name.split(".")[0] for name in result.copied} == {"model", "generator"}
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_gradients_are_added_to_buffers_in_place(micro_batches):
-    expected, found = (
+def test_weight_copies_add_gradients_in_place(micro_batches):
+    expected, result = (
         steps_of(make("mlm", "bert"), with_copies, micro_batches, preset=True) for with_copies in (False, True)
     )
-    assert differing(found, expected) == []
+    assert differing(result, expected) == []
 
 
-def test_recomputed_activations_are_of_the_copies():
+def test_weight_copies_with_activation_checkpointing_are_bit_identical():
     def built() -> Any:
         objective = make("mlm", "bert")
         objective.model.bert.encoder.activation_checkpointing = True
         return objective
 
-    expected, found = (steps_of(built(), with_copies) for with_copies in (False, True))
-    assert differing(found, expected) == [] and found.copied == steps_of(make("mlm", "bert"), True).copied
+    expected, result = (steps_of(built(), with_copies) for with_copies in (False, True))
+    assert differing(result, expected) == [] and result.copied == steps_of(make("mlm", "bert"), True).copied
 
 
-def test_another_seed_gives_other_bits():
+def test_weight_copies_comparison_detects_other_seed():
     """So the comparison sees dropout."""
     assert differing(steps_of(make("mlm", "bert"), True), steps_of(make("mlm", "bert"), False, seed=9))
 
 
-def test_all_linear_layers_of_bert_have_copies_but_the_decoder():
+def test_weight_copies_cover_all_linear_layers_but_decoder():
     objective = make("mlm", "bert")
     linear = {
         f"{name}.{own}"
@@ -174,23 +174,23 @@ def test_all_linear_layers_of_bert_have_copies_but_the_decoder():
     }  # fmt: skip
 
 
-def test_what_is_read_twice_frozen_or_unread_has_no_copy():
+def test_weight_copies_skip_parameters_read_twice_frozen_or_unread():
     assert all(".layer." not in name for name in steps_of(make("mlm", "albert"), True).copied)
     objective = make("mlm", "bert")
     objective.model.bert.encoder.layer[0].requires_grad_(False)
     expected = make("mlm", "bert")
     expected.model.bert.encoder.layer[0].requires_grad_(False)
-    found = steps_of(objective, True)
-    assert differing(found, steps_of(expected, False)) == []
-    assert not [name for name in found.copied if "layer.0" in name] and [
-        name for name in found.copied if "layer.1" in name
+    result = steps_of(objective, True)
+    assert differing(result, steps_of(expected, False)) == []
+    assert not [name for name in result.copied if "layer.0" in name] and [
+        name for name in result.copied if "layer.1" in name
     ]
     apart = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
     copies = Bfloat16Weights(apart, lambda: [apart[0](torch.ones(1, 4)[:0].bfloat16()).sum()])
     assert {slot.linear for slot in copies._slots} == {apart[0]}
 
 
-def test_finding_out_draws_no_random_numbers_and_changes_no_gradient():
+def test_weight_copies_trial_pass_keeps_rng_and_gradients():
     objective, (batch, _) = make("mlm", "bert"), next(rehearsal.pretraining_batches(1))
     state = torch.get_rng_state()
     Bfloat16Weights(objective, lambda: losses(objective, batch).unbind())
@@ -199,7 +199,7 @@ def test_finding_out_draws_no_random_numbers_and_changes_no_gradient():
 
 
 @pytest.mark.parametrize("when", ["before the backward pass", "after it"])
-def test_after_an_exception_the_parameters_are_back_and_have_no_gradient(when):
+def test_weight_copies_restore_parameters_after_exception(when):
     objective, (batch, _) = make("mlm", "bert"), next(rehearsal.pretraining_batches(1))
     copies = Bfloat16Weights(objective, lambda: losses(objective, batch).unbind())
     before = dict(objective.named_parameters())
@@ -214,7 +214,7 @@ def test_after_an_exception_the_parameters_are_back_and_have_no_gradient(when):
     assert all(slot.parameter.grad is None and slot.copy.grad is None for slot in copies._slots)
 
 
-def test_a_module_without_linear_layers_is_left_as_it_is():
+def test_weight_copies_without_linear_layers_do_nothing():
     embedding = nn.Embedding(3, 4)
     copies = Bfloat16Weights(embedding, lambda: [embedding(torch.tensor([1])).sum()])
     with copies.in_use():
@@ -273,9 +273,9 @@ EVERY = tuple("/".join(member) for member in MEMBERS)
         pytest.param("aot_eager", (*SOME, "mlm/deberta"), id="aot_eager", marks=pytest.mark.slow),
     ],
 )
-def test_on_a_gpus_branches_the_bits_and_the_number_of_graphs_are_the_same(compiler, members, tmp_path):
-    found = said_by(compare_on_gpu_branches, compiler, *members, folder=tmp_path)
-    for line in found:
+def test_weight_copies_on_gpu_branches_are_bit_identical(compiler, members, tmp_path):
+    result = said_by(compare_on_gpu_branches, compiler, *members, folder=tmp_path)
+    for line in result:
         print(line["member"], line["copies"], "copies,", line["graphs"], "graphs")
-    assert [line["member"] for line in found] == [*members]
-    assert not [line for line in found if line["differing"] or line["graphs"][0] != line["graphs"][1]]
+    assert [line["member"] for line in result] == [*members]
+    assert not [line for line in result if line["differing"] or line["graphs"][0] != line["graphs"][1]]
