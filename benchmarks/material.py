@@ -22,7 +22,7 @@ from pipeline_src.corpus.wikipedia.dump import Page, read_head, read_pages
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 from pipeline_src.download.catalogue import Wheel, load_source, resolve
-from pipeline_src.download.fetch import obtain, place
+from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.download.pypi import fetch_wheel
 from pipeline_src.pretraining import import_model
 
@@ -47,7 +47,7 @@ def _source(name: str, part: str | None = None) -> Path:
         source = resolve(name, load_source(SOURCES, name), part=part)
         obtained = obtain(name, source)
         folder.mkdir(parents=True)
-        place(name, source, obtained, folder)
+        fill_folder(name, source, obtained, folder)
     return folder
 
 

@@ -27,13 +27,14 @@ from pipeline_src.tasks.spec import load_spec
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
     """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions."""
-    rules = {task: RULES[task] for task in tasks if task in RULES} if task_source == "synthetic" else {}
+    origins = {task: from_corpus.task_origin(task, task_source) for task in tasks}
+    rules = {task: RULES[task] for task in tasks if origins[task] == "synthetic"}
     rows: list[dict[str, Any]] = []
     by_task: dict[str, dict[str, Any]] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
-    made = {task: from_corpus.RULES[task] for task in tasks if task in from_corpus.RULES}
-    further = [task for task in tasks if task not in RULES and task not in made]  # than the paper's
+    made = {task: from_corpus.RULES[task] for task in tasks if origins[task] == "from the corpus"}
+    further = [task for task in tasks if from_corpus.task_origin(task, "synthetic") == "fetched"]  # not the paper's
     for task in sorted(tasks, key=lambda task: (task in rules, task in made)):  # real ones first
         spec = load_spec(task)
         similarity = task not in rules and spec.is_pair and spec.range is not None

@@ -31,7 +31,7 @@ def test_download_cut_connection_resumes_by_range(web, tmp_path: Path) -> None:
     web.ends_after["/a"] = [300_000, 300_000]
     https.download([web.url("/a")], tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BYTES
-    assert [asked for _, asked in web.asked] == [None, "bytes=300000-", "bytes=600000-"]
+    assert [header for _, header in web.requests] == [None, "bytes=300000-", "bytes=600000-"]
 
 
 def test_download_partial_of_an_earlier_call_resumes_by_range(web, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_download_partial_of_an_earlier_call_resumes_by_range(web, tmp_path: Pat
     (tmp_path / "a.partial").write_bytes(BYTES[:1000])
     https.download([web.url("/a")], tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BYTES
-    assert web.asked == [("/a", "bytes=1000-")]
+    assert web.requests == [("/a", "bytes=1000-")]
 
 
 def test_download_server_without_ranges_starts_over(web, tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_download_partial_longer_than_the_file_starts_over(web, tmp_path: Path) 
 def test_download_busy_server_is_asked_again(web, tmp_path: Path) -> None:
     web.files["/a"], web.statuses["/a"] = BYTES, [503, 429]
     https.download([web.url("/a")], tmp_path / "a")
-    assert len(web.asked) == 3
+    assert len(web.requests) == 3
 
 
 def test_download_not_found_tries_the_mirror_at_once(web, tmp_path: Path) -> None:
     web.files["/mirror/a"] = BYTES
     https.download([web.url("/a"), web.url("/mirror/a")], tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == BYTES
-    assert [path for path, _ in web.asked] == ["/a", "/mirror/a"]
+    assert [path for path, _ in web.requests] == ["/a", "/mirror/a"]
 
 
 def test_download_no_address_has_it_error_names_each(web, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_download_disk_full_while_writing_is_one_error(web, tmp_path: Path, chec
     (tmp_path / "a.partial").symlink_to("/dev/full")
     with pytest.raises(PipelineError, match="no space left on the disk"):
         https.download([web.url("/a"), web.url("/mirror")], tmp_path / "a", checked=checked)
-    assert [path for path, _ in web.asked] == ["/a"]
+    assert [path for path, _ in web.requests] == ["/a"]
     assert not (tmp_path / "a").exists() and os.path.lexists(tmp_path / "a.partial") == checked
 
 
@@ -176,7 +176,7 @@ def test_download_partial_without_checksum_starts_over(web, tmp_path: Path) -> N
     (tmp_path / "a.partial").write_bytes(b"x" * 10)
     web.files["/a"] = b"whole"
     https.download([web.url("/a")], tmp_path / "a", checked=False)
-    assert (tmp_path / "a").read_bytes() == b"whole" and web.asked == [("/a", None)]
+    assert (tmp_path / "a").read_bytes() == b"whole" and web.requests == [("/a", None)]
 
 
 def test_download_body_longer_than_its_size_is_stopped(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_published_list_without_end_is_stopped(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(fetch, "MAX_LIST_BYTES", 1000)
     with replying([reply(body=b"800\r\n" + b"x" * 2048, **CHUNKED)]) as address:
         with pytest.raises(PipelineError, match="more than the 1,000"):
-            fetch.published_list(address, again=True)
+            fetch.published_list(address, refresh=True)
 
 
 @pytest.mark.parametrize("url", ["https://[::1", "https://exämple.org/a", "https://a b/", f"https://{'a' * 300}.org/"])

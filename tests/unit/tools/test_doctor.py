@@ -125,7 +125,8 @@ def test_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
     (project / "config.json").write_text(json.dumps(SIZES))
     given = {"vocabulary": study.vocabulary.model_copy(update={"kind": "given"})}
     given["pretrain"] = study.pretrain.model_copy(update={"init_from": "."})
-    assert doctor.check_start_model(study.model_copy(update=given)).state == PROBLEM
+    finding = doctor.run_check("start model", doctor.check_start_model, study.model_copy(update=given))
+    assert finding.state == PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_checked_check_that_fails_is_a_finding(error: Exception, state: str) -> 
     def check(study: object) -> doctor.Finding:
         raise error
 
-    finding = doctor.checked("memory", check, None)
+    finding = doctor.run_check("memory", check, None)
     assert (finding.check, finding.state) == ("memory", state)
 
 
