@@ -16,7 +16,7 @@ import tempfile
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Finding:
 
     check: str
     state: str
-    found: str
+    message: str
     hint: str | None = None
 
 
@@ -62,7 +62,13 @@ def main(arguments: argparse.Namespace) -> int:
             "start model": check_start_model,
         }
         findings += [check_torch(), *(run_check(name, check, study) for name, check in checks.items())]
-    print(json.dumps([asdict(finding) for finding in findings], indent=2) if arguments.json else as_text(findings))
+    if arguments.json:
+        entries = [
+            dict(zip(("check", "state", "found", "hint"), astuple(finding), strict=True)) for finding in findings
+        ]
+        print(json.dumps(entries, indent=2))
+    else:
+        print(as_text(findings))
     return 2 if any(finding.state == PROBLEM for finding in findings) else 0
 
 
@@ -82,7 +88,7 @@ def as_text(findings: Sequence[Finding]) -> str:
     for finding in findings:
         start = f"{finding.state:<8} {finding.check:<12} "
         indent = " " * len(start)
-        for first, text in ((start, finding.found), (f"{indent}-> ", finding.hint or "")):
+        for first, text in ((start, finding.message), (f"{indent}-> ", finding.hint or "")):
             wrap = textwrap.TextWrapper(WIDTH, first, indent, break_long_words=False, break_on_hyphens=False)
             lines += wrap.wrap(text)
     states = [finding.state for finding in findings]

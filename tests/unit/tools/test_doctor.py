@@ -43,9 +43,9 @@ def test_doctor_valid_study_has_no_problem(project: Path, capsys: pytest.Capture
 def test_doctor_invalid_study_is_a_problem_in_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "params.yaml").write_text("seed: 1\n")
     assert command.main(["doctor", "--json"]) == 2
-    found = {entry["check"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert found["params.yaml"]["state"] == PROBLEM and "a key is missing" in found["params.yaml"]["found"]
-    assert found["versions"]["state"] == OK and found["versions"]["hint"] is None
+    by_check = {entry["check"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert by_check["params.yaml"]["state"] == PROBLEM and "a key is missing" in by_check["params.yaml"]["found"]
+    assert by_check["versions"]["state"] == OK and by_check["versions"]["hint"] is None
 
 
 def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) -> None:
@@ -71,7 +71,7 @@ def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) ->
 def test_versions_are_those_that_pyproject_allows(changes: dict[str, str | None], state: str) -> None:
     finding = doctor.check_versions(doctor.installed_versions() | changes)
     assert finding.state == state
-    assert state == OK or any(name in finding.found for name in changes)
+    assert state == OK or any(name in finding.message for name in changes)
 
 
 def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
@@ -106,7 +106,7 @@ def test_missing_local_files_are_a_problem(
         block[key] = {**block[key], **value} if isinstance(value, dict) else value
     study = check_study(raw)
     finding = doctor.check_sources(study)
-    assert (finding.state, finding.found) == (PROBLEM, f"cannot be opened: {pattern}")
+    assert (finding.state, finding.message) == (PROBLEM, f"cannot be opened: {pattern}")
     folder = Path(pattern.partition("*")[0] if "*" in pattern else Path(pattern).parent)
     folder.mkdir(parents=True)
     (folder / file).write_text("text")
