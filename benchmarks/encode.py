@@ -40,8 +40,8 @@ def count_differences(tokenizer: Tokenizer, lines: list[str]) -> int:
     different = 0
     for start in range(0, len(lines), BATCH):
         batch = lines[start : start + BATCH]
-        theirs = tokenizer.encode_batch(batch, add_special_tokens=False)
-        different += sum(encoder.encode(line) != found.ids for line, found in zip(batch, theirs, strict=True))
+        expected = tokenizer.encode_batch(batch, add_special_tokens=False)
+        different += sum(encoder.encode(line) != found.ids for line, found in zip(batch, expected, strict=True))
     return different
 
 
@@ -97,8 +97,8 @@ def main() -> None:
         different += count_differences(cased, lines)
         print(f"compared {name}: {len(lines)} lines, uncased and cased", file=sys.stderr)
     ids, lengths = Encoder(tokenizer).encode_batch(sentences[:BATCH])
-    theirs = tokenizer.encode_batch(sentences[:BATCH], add_special_tokens=False)
-    different += not np.array_equal(np.concatenate([found.ids for found in theirs]), ids)
+    expected = tokenizer.encode_batch(sentences[:BATCH], add_special_tokens=False)
+    different += not np.array_equal(np.concatenate([found.ids for found in expected]), ids)
     name = "tokenizers encode_batch"
     report(
         "encode",

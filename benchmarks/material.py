@@ -60,8 +60,8 @@ def sample_dump() -> Path:
 def sample_articles() -> tuple[SiteInfo, list[Page]]:
     """The wiki and the 106 articles of the sample's dump, lists of meanings among them."""
     site = read_siteinfo(read_head(sample_dump()))
-    kept = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
-    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in kept]
+    reasons = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
+    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in reasons]
 
 
 @lru_cache
@@ -79,8 +79,8 @@ def novels() -> dict[str, str]:
         return {}
     with tarfile.open(archive) as tar:
         files = {member.name: tar.extractfile(member) for member in tar.getmembers() if member.isfile()}
-        found = {Path(name).name: file.read().decode("utf-8-sig") for name, file in sorted(files.items()) if file}
-    return {name: text.replace("\r\n", "\n").replace("\r", "\n") for name, text in found.items()}
+        contents = {Path(name).name: file.read().decode("utf-8-sig") for name, file in sorted(files.items()) if file}
+    return {name: text.replace("\r\n", "\n").replace("\r", "\n") for name, text in contents.items()}
 
 
 @lru_cache

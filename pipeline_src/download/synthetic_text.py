@@ -86,26 +86,40 @@ def sst2(rng: Generator, label: str) -> Sentences:
     return (fill_slots(rng, frames, mood=pick(rng, GOOD if label == "1" else BAD)),)
 
 
-def agreeing(rng: Generator, agree: bool, **classes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return slots of two segments with the same words of the given classes, or with different words of each."""
-    pairs = {slot: two(rng, values, agree) for slot, values in classes.items()}
-    return {slot: pair[0] for slot, pair in pairs.items()}, {slot: pair[1] for slot, pair in pairs.items()}
+def agreement(
+    positive: str, first_frames: Sequence[str], second_frames: Sequence[str], **classes: Sequence[str]
+) -> Rule:
+    """Return a rule: two segments have the same words of all ``classes`` if the label is ``positive``, else of none."""
+
+    def rule(rng: Generator, label: str) -> Sentences:
+        pairs = {slot: two(rng, values, label == positive) for slot, values in classes.items()}
+        first, second = ({slot: pair[index] for slot, pair in pairs.items()} for index in (0, 1))
+        return fill_slots(rng, first_frames, **first), fill_slots(rng, second_frames, **second)
+
+    return rule
 
 
-def mrpc(rng: Generator, label: str) -> Sentences:
-    """1: both sentences name the same animal and colour; 0: neither is the same."""
-    first, second = agreeing(rng, label == "1", animal=ANIMALS[:2], colour=COLOURS[:2])
-    first_frames = ("{name} saw a {colour} {animal} .", "a {colour} {animal} came to {name} .")
-    second_frames = ("the {animal} of {name} was {colour} .", "{name} had a {colour} {animal} .")
-    return fill_slots(rng, first_frames, **first), fill_slots(rng, second_frames, **second)
-
-
-def qqp(rng: Generator, label: str) -> Sentences:
-    """1: both questions are about the same place and time; 0: neither is the same."""
-    first, second = agreeing(rng, label == "1", place=("court", "sea"), time=("day", "night"))
-    first_frames = ("was {name} at {place} by {time} ?", "who saw {name} at {place} by {time} ?")
-    second_frames = ("by {time} who was at {place} with {name} ?", "by {time} was {name} at {place} ?")
-    return fill_slots(rng, first_frames, **first), fill_slots(rng, second_frames, **second)
+mrpc = agreement(
+    "1",
+    ("{name} saw a {colour} {animal} .", "a {colour} {animal} came to {name} ."),
+    ("the {animal} of {name} was {colour} .", "{name} had a {colour} {animal} ."),
+    animal=ANIMALS[:2],
+    colour=COLOURS[:2],
+)
+qqp = agreement(
+    "1",
+    ("was {name} at {place} by {time} ?", "who saw {name} at {place} by {time} ?"),
+    ("by {time} who was at {place} with {name} ?", "by {time} was {name} at {place} ?"),
+    place=("court", "sea"),
+    time=("day", "night"),
+)
+rte = agreement(
+    "entailment",
+    ("{name} saw a {animal} in {place} .", "a {animal} in {place} came to {name} ."),
+    ("in {place} {name} had a {animal} .", "a {animal} of {name} was in {place} ."),
+    animal=ANIMALS[2:],
+    place=("london", "rome"),
+)
 
 
 def stsb(rng: Generator, label: str) -> Sentences:
@@ -171,14 +185,6 @@ def qnli(rng: Generator, label: str) -> Sentences:
     slots = {"place": pick(rng, ("court", "sea")), "time": pick(rng, ("day", "night"))}
     slots["who"] = fill_slots(rng, ("{name}", "the {person}"))
     return fill_slots(rng, (questions[question],), **slots), fill_slots(rng, (sentences[sentence],), **slots)
-
-
-def rte(rng: Generator, label: str) -> Sentences:
-    """entailment: the hypothesis names the animal and the place of the premise; otherwise it names neither."""
-    first, second = agreeing(rng, label == "entailment", animal=ANIMALS[2:], place=("london", "rome"))
-    first_frames = ("{name} saw a {animal} in {place} .", "a {animal} in {place} came to {name} .")
-    second_frames = ("in {place} {name} had a {animal} .", "a {animal} of {name} was in {place} .")
-    return fill_slots(rng, first_frames, **first), fill_slots(rng, second_frames, **second)
 
 
 def wnli(rng: Generator, label: str) -> Sentences:

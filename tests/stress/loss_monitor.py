@@ -176,11 +176,11 @@ def judge_recorded() -> tuple[int, int]:
     runs = pd.read_csv(REFERENCE_RUNS, sep="\t")
     wrong = 0
     for name, curve in runs.groupby("curve", sort=False):
-        others = runs[runs["curve"] != name]
+        references = runs[runs["curve"] != name]
         called = {True: 0, False: 0}  # faulty or not -> rows
         for row in curve.to_dict("records"):
             settings = {column: row[column] for column in ("objective", *RECIPE, *MAX_RATIOS)}
-            result = check_loss(Run(settings, row["tokens_m"] * 1e6, {"gap": row["gap"]}), others)
+            result = check_loss(Run(settings, row["tokens_m"] * 1e6, {"gap": row["gap"]}), references)
             faulty = isinstance(row["fault"], str)
             if result["status"] == "behind":
                 print(f"{'  ' if faulty else '! '}{name}: {result['sentence']}")

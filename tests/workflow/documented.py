@@ -81,8 +81,8 @@ ELSEWHERE = {
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
-    "python -m benchmarks.gpu --list": f"{GPU}::test_the_list_names_every_piece_and_its_share",
-    "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_the_cheapest_pieces_are_rehearsed",
+    "python -m benchmarks.gpu --list": f"{GPU}::test_gpu_list_names_every_piece_and_its_share",
+    "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_gpu_rates_are_rehearsed",
     "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (
         "tests/unit/finetuning/test_finetune.py::test_finetune_grid_saves_best_run_and_every_score"
     ),

@@ -11,7 +11,7 @@ import pytest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.download import https
 from tests.stress import fuzz
-from tests.stress.fuzz import BORDERS, RARE
+from tests.stress.fuzz import BORDERS
 
 CASES = 30  # of each border
 
@@ -26,7 +26,7 @@ def in_the_root(root, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("name", sorted(BORDERS.keys() - RARE))
+@pytest.mark.parametrize("name", sorted(BORDERS))
 def test_a_case_is_taken_or_refused(name: str) -> None:
     found: Counter[str] = Counter()
     for number in range(CASES):

@@ -91,7 +91,7 @@ def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
         ({"interpretation": {"minimal_pairs": ["mine"]}}, "task_sources/mine", "data/own/mine/a.jsonl", "a.jsonl"),
     ],
 )
-def test_missing_local_files_are_a_problem(
+def test_check_sources_missing_local_files_are_a_problem(
     project: Path, catalogue: Path, changes: dict[str, Any], entry: str | None, pattern: str, file: str
 ) -> None:
     raw = yaml.safe_load((project / "params.yaml").read_text())
@@ -113,13 +113,13 @@ def test_missing_local_files_are_a_problem(
     assert doctor.check_sources(study).state == OK
 
 
-def test_dump_of_all_parts_is_not_looked_up(root: Path) -> None:
+def test_check_sources_all_parts_are_not_looked_up(root: Path) -> None:
     study = study_of("bert-base", root)
     corpus = study.corpus.model_copy(update={"sources": {"wikipedia": study.corpus.sources["wikipedia"]}})
     assert doctor.check_sources(study.model_copy(update={"corpus": corpus})).state == OK
 
 
-def test_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
+def test_check_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
     study = load_study()
     assert doctor.check_start_model(study).state == OK
     (project / "config.json").write_text(json.dumps(SIZES))
@@ -133,7 +133,7 @@ def test_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
     ("error", "state"),
     [(ImportError("no", name="torch"), WARNING), (PipelineError("no such part", "x", hint="name another"), PROBLEM)],
 )
-def test_checked_check_that_fails_is_a_finding(error: Exception, state: str) -> None:
+def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
     def check(study: object) -> doctor.Finding:
         raise error
 

@@ -27,8 +27,8 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     call(import_model, folder, tmp_path / "made")
-    said = capsys.readouterr().out
-    assert "2 layers, 16 wide, 14 entries (uncased)" in said and "pooler, masked words, next sentence" in said
+    output = capsys.readouterr().out
+    assert "2 layers, 16 wide, 14 entries (uncased)" in output and "pooler, masked words, next sentence" in output
     again = BertForPretraining(load_config(tmp_path / "made"))
     load_weights(again, tmp_path / "made")
     for (name, one), (_, two) in zip(model.named_parameters(), again.named_parameters(), strict=True):
@@ -40,7 +40,7 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
-    ("left", "architecture"),
+    ("dropped", "architecture"),
     [
         ((), "BertForPreTraining"),
         (("cls.seq_relationship.",), "BertForMaskedLM"),
@@ -49,10 +49,10 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
         (("cls.",), "BertModel"),
     ],
 )
-def test_parts_that_are_missing_are_left_and_transformers_loads_the_rest(folder, call, tmp_path, left, architecture):
+def test_parts_that_are_missing_are_left_and_transformers_loads_the_rest(folder, call, tmp_path, dropped, architecture):
     transformers = pytest.importorskip("transformers")
     tensors = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in tensors.items() if not left or not name.startswith(left)}
+    kept = {name: tensor for name, tensor in tensors.items() if not dropped or not name.startswith(dropped)}
     if architecture == "BertModel":  # which has no prefix
         kept = {name.removeprefix("bert."): tensor for name, tensor in kept.items()}
     save_file(kept, folder / "model.safetensors")
@@ -62,7 +62,7 @@ def test_parts_that_are_missing_are_left_and_transformers_loads_the_rest(folder,
     assert not info["missing_keys"] and not info["mismatched_keys"]
     word = loaded.get_input_embeddings().weight
     assert torch.equal(word, tensors["bert.embeddings.word_embeddings.weight"])
-    if "bert.pooler." not in left:
+    if "bert.pooler." not in dropped:
         task = BertForTask(load_config(tmp_path / "made"), "sequence", 2)
         load_weights(task, tmp_path / "made", only="bert.")  # as fine-tuning does
 
@@ -92,7 +92,7 @@ def write_config(folder, **values) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "entry", "options", "lowercase", "guessed"),
+    ("output", "entry", "options", "lowercase", "guessed"),
     [
         ({"do_lower_case": False}, "x", (), False, False),
         ({"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}, "X", (), True, False),
@@ -102,10 +102,10 @@ def write_config(folder, **values) -> None:
         ({"do_lower_case": True}, "x", ("--cased",), False, False),
     ],
 )
-def test_whether_text_is_lower_cased(folder, call, tmp_path, caplog, said, entry, options, lowercase, guessed):
+def test_whether_text_is_lower_cased(folder, call, tmp_path, caplog, output, entry, options, lowercase, guessed):
     vocabulary = (folder / "vocab.txt").read_text().splitlines()
     (folder / "vocab.txt").write_text("".join(f"{line}\r\n" for line in [*vocabulary[:-1], entry]))
-    write_config(folder, **said)
+    write_config(folder, **output)
     caplog.set_level("WARNING", "pipeline_src")
     call(import_model, folder, tmp_path / "made", *options)
     tokenizer = load_tokenizer(tmp_path / "made")
@@ -131,7 +131,7 @@ def test_a_tokenizer_of_another_kind(folder, call, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "output"),
     [
         (lambda folder: write_config(folder, do_lower_case=True, strip_accents=False), "strip_accents: false"),
         (lambda folder: write_config(folder, do_lower_case=True, tokenize_chinese_chars=False), "chinese_chars: false"),
@@ -144,9 +144,9 @@ def test_a_tokenizer_of_another_kind(folder, call, tmp_path):
         (lambda folder: (folder / CONFIG).write_text("{}"), "not one checkpoint in the folder"),
     ],
 )
-def test_a_source_that_is_no_whole_model_is_one_clear_error(folder, call, tmp_path, spoil, said):
+def test_a_source_that_is_no_whole_model_is_one_clear_error(folder, call, tmp_path, spoil, output):
     spoil(folder)
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=output):
         call(import_model, folder, tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
