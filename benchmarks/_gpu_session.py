@@ -1,4 +1,4 @@
-"""What a piece of benchmark ``gpu`` is given: its time, its folders, and its file of results."""
+"""State of a piece of benchmark ``gpu``: its time, its folders, and its file of results."""
 
 from __future__ import annotations
 

@@ -279,10 +279,10 @@ def measure_against(shape: Shape, variant: str, peer: str, process: Distributed,
     for name, row in rows.items():
         rate = 1 / statistics.median(seconds[name])
         row |= {"tokens_per_s": round(rate, 1), "mfu": round(rate * flops / peak, 5)}
-    ours, theirs = (row["tokens_per_s"] for row in rows.values())
+    ours, peers = (row["tokens_per_s"] for row in rows.values())
     del sides, makers
     _forget(device)
-    return {"ratio": round(ours / theirs, 3), "loss_without_dropout": losses, "sides": rows}
+    return {"ratio": round(ours / peers, 3), "loss_without_dropout": losses, "sides": rows}
 
 
 def _our_side(shape: Shape, variant: str, examples: list[PretrainingBatch], process: Distributed) -> Side:

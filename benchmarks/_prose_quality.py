@@ -92,7 +92,7 @@ class Paragraph:
 
 @dataclass
 class Truth:
-    """What a page consists of, as lists of words.
+    """Parts of a page, as lists of words.
 
     Attributes:
         paragraphs: its prose, in order.
@@ -117,14 +117,14 @@ class Quality:
 
     Attributes:
         markup_per_mb: marks, tags and entities of wikitext left.
-        non_prose_percent: share of the output's characters in lines that are not prose (:func:`is_prose`).
+        non_prose_percent: share of the output's characters in lines that are not prose (``is_prose``).
         headings: lines of the output that are a heading of the page.
         holes_per_mb: empty brackets, doubled or loose punctuation and spaces, as removed markup leaves them.
         missing_per_mb: places in a sentence where a template or formula shows words, and the output joins what stands
             before and after it. Templates count that are not of a family known to show nothing.
         ngrams_lost_percent: share of the 5-grams of the prose that the output lacks.
         paragraphs_lost_percent: share of the paragraphs with 15 words or more of which the output holds fewer than
-            half of the 5-grams; sentences that may be left out (:class:`Paragraph`) do not count.
+            half of the 5-grams; sentences that may be left out (``Paragraph``) do not count.
         lead_ins_too_percent: the same where those sentences do count: the price of leaving them out.
     """
 
@@ -144,7 +144,7 @@ def words(text: str) -> list[str]:
 
 
 def ngrams(run: list[str]) -> Iterator[tuple[str, ...]]:
-    """The n-grams of a run of words; a shorter run is one itself."""
+    """Yield the n-grams of a run of words; a shorter run is an n-gram itself."""
     if run:
         for start in range(max(1, len(run) - N + 1)):
             yield tuple(run[start : start + N])
@@ -203,7 +203,7 @@ def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
 
 
 def _is_figures(line: str) -> bool:
-    """Whether at least half of a line's words hold digits: ``1 KiB = 1 024 B``, a reaction, a row of a table."""
+    """Return whether at least half of a line's words hold digits: ``1 KiB = 1 024 B``, a reaction, a row of a table."""
     if UNKNOWN in line or FORMULA in line or len(line) > LONGEST_FIGURES:
         return False
     found = words(line)
@@ -332,7 +332,7 @@ class _Judge:
         self.units = self.headings | {tuple(unit) for unit in truth.others}
 
     def is_prose(self, line: list[str]) -> bool:
-        """Whether half of the line's 5-grams are in paragraphs; a shorter line must be in one and no part by itself."""
+        """Return whether half of the line's 5-grams are in paragraphs; a shorter line must be in one, and no part itself."""
         if len(line) < N:
             return tuple(line) not in self.units and f" {' '.join(line)} " in self.short
         grams = list(ngrams(line))

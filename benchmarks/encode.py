@@ -68,22 +68,11 @@ def main() -> None:
         for sentence in sentences:
             encoder.encode_bytes(sentence)
 
-    def as_lists() -> None:
-        encoder = Encoder(tokenizer)
-        for sentence in sentences:
-            encoder.encode(sentence)
-
-    warm = Encoder(tokenizer)
-    warm.encode_batch(sentences)
-
     def peer() -> None:
         for start in range(0, len(sentences), BATCH):
             tokenizer.encode_batch(sentences[start : start + BATCH], add_special_tokens=False)
 
-    seconds = race(
-        {"ours": ours, "one_by_one": one_by_one, "as_lists": as_lists, "peer": peer,
-         "warm": lambda: warm.encode_batch(sentences)}, ROUNDS
-    )  # fmt: skip
+    seconds = race({"ours": ours, "one_by_one": one_by_one, "peer": peer}, ROUNDS)
     rates = {name: size / 1e6 / time for name, time in seconds.items()}
 
     cased = build_tokenizer(
@@ -110,8 +99,6 @@ def main() -> None:
         megabytes=round(size / 1e6, 1),
         sentences=len(sentences),
         one_by_one=round(rates["one_by_one"], 2),
-        as_lists=round(rates["as_lists"], 2),
-        warm=round(rates["warm"], 2),
         lines_compared=compared,
         lines_with_other_ids=different,
     )

@@ -1,4 +1,4 @@
-"""What the engines cost: ``snakemake -n all`` of the sample study where everything is fresh, and DVC's knowledge.
+"""Overhead of the engines: ``snakemake -n all`` of the sample study where everything is fresh, and DVC's knowledge.
 
 The plan is made of stand-ins for the study's outputs: each is a folder or file of a few bytes, taken into dvc.lock by
 ``dvc commit``. What is timed is Python's imports, DVC's reading of dvc.yaml and comparison with dvc.lock, and

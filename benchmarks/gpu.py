@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     Attributes:
         minutes: of 13; its share.
         about: one line for people.
-        function: ``module:function``, called with a :class:`Session` in a separate process.
+        function: ``module:function``, called with a ``Session`` in a separate process.
     """
 
     minutes: float

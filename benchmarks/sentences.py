@@ -51,7 +51,7 @@ def splitters() -> dict[str, Splitter]:
 
 
 def treebank() -> list[list[str]]:
-    """The sentences of each paragraph of the treebank; none where it is not at hand."""
+    """Return the sentences of each paragraph of the treebank; empty if it is not there."""
     if not EWT.exists():
         return []
     parts = re.split(r"^# new(?:par|doc).*\n", EWT.read_text(encoding="utf-8"), flags=re.M)

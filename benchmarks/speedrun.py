@@ -1,4 +1,4 @@
-"""What a trick of training is worth at a fixed budget of CPU time: held-out loss and BLiMP at its end, paired by seed.
+"""Compare tricks of training at a fixed budget of CPU time: validation loss and BLiMP at its end, paired by seed.
 
     snakemake --cores 2 build_examples                      # of a study, whose recipe is the baseline
     python -m benchmarks.speedrun --minutes 3 --seeds 1 2

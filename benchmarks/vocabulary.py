@@ -37,7 +37,7 @@ DEFAULT_MIN_COUNT = 2
 
 
 def learn_ours(folder: Path, min_count: int = 1) -> list[str]:
-    """As the stage does."""
+    """Learn a vocabulary as the stage does."""
     with TemporaryDirectory() as runs:
         words = WordCounts(Path(runs))
         count_shards(slice_shards(folder), words, partial(count_words, lowercase=True), seed=1, validation=0.0)

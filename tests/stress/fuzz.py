@@ -305,7 +305,7 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 class Hang(BaseException):
-    """A case took longer than :data:`MAX_SECONDS`."""
+    """A case took longer than ``MAX_SECONDS``."""
 
 
 def run_case(border: Border, seed: str) -> tuple[str, str]:

@@ -114,7 +114,7 @@ class Cluster:
             time.sleep(0.2)
 
     def down(self) -> None:
-        """End what :meth:`up` started."""
+        """End all daemons."""
         for name in (*(f"slurmd-node{n}" for n in range(1, NODES + 1)), "slurmctld", "../munge/pid"):
             try:
                 pid = int((self.folder / "pid" / name).read_text())
