@@ -332,7 +332,7 @@ class _Judge:
         self.units = self.headings | {tuple(unit) for unit in truth.others}
 
     def is_prose(self, line: list[str]) -> bool:
-        """Return whether half of the line's 5-grams are in paragraphs; a shorter line must be in one, and no part itself."""
+        """Return whether half of the line's 5-grams are in paragraphs; a shorter line must be in one and be no part."""
         if len(line) < N:
             return tuple(line) not in self.units and f" {' '.join(line)} " in self.short
         grams = list(ngrams(line))
