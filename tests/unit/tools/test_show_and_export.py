@@ -38,8 +38,8 @@ def study(tmp_path, monkeypatch, make_store, root):
     return tmp_path
 
 
-def opened():
-    return open_examples("phase1", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, "mlm")
+def opened(objective="mlm"):
+    return open_examples("phase1", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, objective)
 
 
 @pytest.fixture
@@ -95,8 +95,7 @@ def test_show_examples_clm_prints_plain_text(left_to_right, capsys):
     show.main(arguments(show, "--example", "3"))
     printed = capsys.readouterr().out
     assert printed.startswith(show.NEXT_KEY) and "  B: " not in printed
-    tokenizer = load_tokenizer("data/vocabulary")
-    examples = open_examples("phase1", "train", tokenizer, 0.15, Masking(), 1, "clm")
+    tokenizer, examples = load_tokenizer("data/vocabulary"), opened("clm")
     batch = examples.batch(np.asarray([3]))
     assert f"{len(batch.ids)} tokens, {len(batch.ids) - 1} predicted\n" in printed
     words = "".join(f" {tokenizer.id_to_token(number)}" for number in batch.ids[1:-1].tolist()).replace(" ##", "")
@@ -105,8 +104,7 @@ def test_show_examples_clm_prints_plain_text(left_to_right, capsys):
 
 
 def test_shown_examples_clm_predicts_every_next_token(left_to_right):
-    tokenizer = load_tokenizer("data/vocabulary")
-    examples = open_examples("phase1", "train", tokenizer, 0.15, Masking(), 1, "clm")
+    tokenizer, examples = load_tokenizer("data/vocabulary"), opened("clm")
     for example in shown_examples(examples, tokenizer, seed=1):
         assert example["pair"] is None and len(example["segments"]) == 1
         for piece in example["segments"][0]:
