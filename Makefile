@@ -56,13 +56,15 @@ format: $(VENV)/test-installed
 	snakefmt --line-length 120 workflow/Snakefile
 
 # The study itself first: its corpus serves every experiment. The second round has those that reuse a pretraining of the
-# first; what has failed is shown as Failed, and the same command queues it again.
-ABLATE = python -m pipeline_src ablations $(TABLE) --queue && dvc exp run --run-all --jobs $(or $(JOBS),2)
+# first, and what has failed. What fails again is shown as Failed, and make fails; the same command queues it again.
+ABLATE = dvc queue remove --failed -q && python -m pipeline_src ablations $(TABLE) --queue && \
+  dvc exp run --run-all --jobs $(or $(JOBS),2)
 
 ablations: study
 	$(ABLATE)
 	$(ABLATE)
 	@dvc queue status
+	@! dvc queue status | grep -q 'Failed *$$'
 
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)

@@ -10,19 +10,19 @@ NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material", "gpu")  # gpu n
 
 
 def names() -> list[str]:
-    """The benchmarks there are: modules that print a result when run."""
-    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    return sorted(name for name in found if name not in NOT_BENCHMARKS and not name.startswith("_"))
+    """Return the names of all benchmarks."""
+    stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return sorted(name for name in stems if name not in NOT_BENCHMARKS and not name.startswith("_"))
 
 
-def main(wanted: list[str]) -> int:
+def main(selected: list[str]) -> int:
     """Run them one after another; the exit status tells whether all of them ran."""
-    unknown = [name for name in wanted if name not in names()]
+    unknown = [name for name in selected if name not in names()]
     if unknown:
         print(f"error: no benchmark is called {unknown[0]!r}; there are {', '.join(names())}", file=sys.stderr)
         return 2
     failed = [
-        name for name in wanted or names() if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode
+        name for name in selected or names() if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode
     ]
     if failed:
         print(f"error: did not run to the end: {', '.join(failed)}", file=sys.stderr)

@@ -34,9 +34,9 @@ for name in {names}:
 
 @dataclass(frozen=True)
 class Timed:
-    """What a command said, and what it took in seconds of wall clock and of CPU time, its children included."""
+    """Output of a command, and its seconds of wall clock and of CPU time, children included."""
 
-    said: str
+    output: str
     wall: float
     cpu: float
 

@@ -16,7 +16,7 @@ _SWITCH = re.compile(r"__[A-Z]*__")
 
 
 def escaped(text: str) -> str:
-    """``text`` as a dump spells it, which is what :func:`wikiextractor` reads."""
+    """``text`` as a dump spells it, for ``wikiextractor``."""
     return escape(text, quote=False)
 
 

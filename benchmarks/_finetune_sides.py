@@ -102,8 +102,8 @@ def ours(case: Case) -> tuple[float, float, dict[str, float]]:
     return busy, wall, score(case, trainer.predict(model, case.eval_set))
 
 
-def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
-    """The same of transformers' Trainer."""
+def peer_side(case: Case) -> tuple[float, float, dict[str, float]]:
+    """Return the same by transformers' Trainer."""
     import transformers
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -152,26 +152,26 @@ def theirs(case: Case) -> tuple[float, float, dict[str, float]]:
 def row(case: Case, item: int) -> dict[str, Any]:
     """One item as Trainer's users give it."""
     begin, end = (int(edge) for edge in case.training.cu_seqlens[item : item + 2])
-    found: dict[str, Any] = {
+    features: dict[str, Any] = {
         "input_ids": case.training.ids[begin:end].tolist(),
         "token_type_ids": case.training.segments[begin:end].tolist(),
     }
     label = case.training.labels[item]
     if label.ndim:
-        found["start_positions"], found["end_positions"] = (int(place) for place in label)
+        features["start_positions"], features["end_positions"] = (int(index) for index in label)
     else:
-        found["labels"] = int(label)
-    return found
+        features["labels"] = int(label)
+    return features
 
 
 def score(case: Case, predictions: list[dict[str, Any]]) -> dict[str, float]:
     """Of the judged file."""
     task = make_task(case.spec)
-    found = task.score(case.eval_set.name, case.eval_set.examples, predictions)
-    return {metric: round(found[metric], 2) for metric in case.spec.eval_set(None).metrics}
+    scores = task.score(case.eval_set.name, case.eval_set.examples, predictions)
+    return {metric: round(scores[metric], 2) for metric in case.spec.eval_set(None).metrics}
 
 
-SIDES = {"ours": ours, "Trainer": theirs}
+SIDES = {"ours": ours, "Trainer": peer_side}
 
 
 def main(side: str, name: str, pool: str, items: str) -> None:

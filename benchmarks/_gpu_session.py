@@ -1,4 +1,4 @@
-"""What a piece of benchmark ``gpu`` is given: its time, its folders, and its file of results."""
+"""State of a piece of benchmark ``gpu``: its time, its folders, and its file of results."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def facts(study: Path | None, rehearsal: bool) -> dict[str, Any]:
 
 def commit(study: Path | None) -> str | None:
     """Return the commit of this checkout, ``-dirty`` if files differ from it, else the one packed with a study."""
-    asked = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     if shutil.which("git"):
-        done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode == 0:
             return done.stdout.strip()
     packed = study.parent / COMMIT if study else None
@@ -136,12 +136,12 @@ def check_gpu() -> None:
 
 def in_one_line(result: Mapping[str, Any]) -> str:
     """Return the plain values of a result."""
-    shown = {
+    plain = {
         key: round(value, 4) if isinstance(value, float) else value
         for key, value in result.items()
         if isinstance(value, int | float) or isinstance(value, str) and "\n" not in value
     }
-    return ", ".join(f"{key} {value}" for key, value in shown.items())[:300]
+    return ", ".join(f"{key} {value}" for key, value in plain.items())[:300]
 
 
 def piece_file(out: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Pieces of benchmark ``gpu`` on random text: the host, the tests of a GPU, rates by variant, a profile, transformers.
+"""Pieces of benchmark ``gpu`` on random text: rates by variant, and transformers in turn.
 
 ``VARIANTS`` are the ways to take a step. Another one is one entry: what it changes of a trainer that has taken no step,
 and the settings of ``machine.yaml`` that make the stage train like that.
@@ -9,23 +9,16 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import os
-import re
-import shutil
 import statistics
-import subprocess
-import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks._gpu_session import ROOT, Session
+from benchmarks._gpu_session import Session
 from benchmarks._pretrain_sides import (
     COMPILED,
     ENTRIES,
@@ -50,16 +43,11 @@ from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import CapturedSteps, CopiedWeights
 from pipeline_src.training.optimizers import Muon
-from pipeline_src.training.throughput import compilations, measure_matmul, peak_flops
+from pipeline_src.training.throughput import compilations, peak_flops
 from pipeline_src.training.trainer import Trainer
 
-LAUNCHES = 1_300  # about those of a step of a small model
-MATRIX = 8_192  # rows and columns of the product that is timed
-SIZES_OF_A_BATCH = (4_000, 4_000, 33, 600, 600, 32, 32, 600, 600)  # elements of the tensors of 32 x 128 tokens
-COPIED = 64 << 20  # bytes
 DISTINCT = 32  # batches, taken in turn
 QUIET, MOST_WARM_UP = 5, 40  # steps without the compiler before any is timed; steps until they are timed in any case
-PROFILED_STEPS, SHOWN, NAME = 15, 25, 80
 BLOCK = 5  # steps of one side before the other's turn
 
 
@@ -159,7 +147,6 @@ SHAPES = {
     "base": Shape("bert", 12, 768, 256, 128, "adamw", 0.1, ENTRIES, MASK_PROB),
     "large": Shape("bert", 24, 1024, 256, 128, "adamw", 0.1, ENTRIES, MASK_PROB),
 }
-PROFILED = ("mini", "8x512")
 PEERS = (("base", SDPA), ("mini", SDPA), ("base", COMPILED), ("mini", COMPILED))
 
 
@@ -183,35 +170,12 @@ def fastest(results: Mapping[str, Any], shape: str) -> str:
     return max(measured, key=measured.__getitem__) if measured else next(iter(VARIANTS))
 
 
-def host(session: Session) -> None:
-    """What the host, the bus and the matrix units do by themselves."""
-    device = _process(session).device
-    session.cell("launches", partial(_time_launches, device))
-    session.cell("matrix product", partial(_time_matmul, device, 256 if session.rehearsal else MATRIX))
-    session.cell("copies", partial(_time_copies, device, COPIED))
-
-
-def tests(session: Session) -> None:
-    """The tests that only a GPU can run."""
-    session.cell("tests/gpu", partial(_run_tests, session.rehearsal))
-
-
 def rates(session: Session) -> None:
     """Steps of every variant at its shapes."""
     process, seconds = _process(session), 0.2 if session.rehearsal else 2.0
     for variant in VARIANTS:
         for name in VARIANTS[variant].shapes:
             measure = partial(measure_rate, shapes(session.rehearsal)[name], variant, process, seconds)
-            session.cell(f"{name}, {variant}", measure, shape=name, variant=variant)
-
-
-def profile(session: Session) -> None:
-    """The dearest operators of small models, by the host's time and the GPU's, and how long the GPU is idle."""
-    process, first = _process(session), next(iter(VARIANTS))
-    for name in PROFILED:
-        for variant in dict.fromkeys((first, fastest(session.cells_of("rates"), name))):
-            shape = shapes(session.rehearsal)[name]
-            measure = partial(measure_profile, shape, variant, process, 1 if session.rehearsal else 5)
             session.cell(f"{name}, {variant}", measure, shape=name, variant=variant)
 
 
@@ -275,57 +239,6 @@ def measure_rate(shape: Shape, variant: str, process: Distributed, seconds: floa
         }
 
 
-def measure_profile(shape: Shape, variant: str, process: Distributed, sampled: int) -> dict[str, Any]:
-    """The profile of a few steps, and if py-spy is there, where Python is in others that take ``sampled`` seconds."""
-    device = process.device
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if device.type == "cuda":
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with trainer_of(shape, variant, process) as (_, step):
-        _warm_up(step)
-        _wait(device)
-        began = time.perf_counter()
-        for _ in range(PROFILED_STEPS):
-            step()
-        _wait(device)
-        plain = time.perf_counter() - began
-        with torch.profiler.profile(activities=activities) as profiler:
-            began = time.perf_counter()
-            for _ in range(PROFILED_STEPS):
-                step()
-            _wait(device)
-            took = time.perf_counter() - began
-        stacks = _sample_stacks(step, sampled)
-    events = list(profiler.events() or ())
-    kernels = [
-        (event.time_range.start, event.time_range.end)
-        for event in events
-        if event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False)
-    ]
-    rows, calls = profiler.key_averages(), Counter(event.name for event in events)
-    launches = sum(count for name, count in calls.items() if re.match(r"cu(da)?(Launch|GraphLaunch)", name))
-    return {
-        "ms_per_step": round(1e3 * plain / PROFILED_STEPS, 3),
-        "ms_per_step_profiled": round(1e3 * took / PROFILED_STEPS, 3),
-        "gpu_idle_share": round(1 - busy(kernels) / (1e6 * took), 3) if kernels else None,
-        "gpu_idle_share_unprofiled": round(max(0.0, 1 - busy(kernels) / (1e6 * plain)), 3) if kernels else None,
-        "kernels_per_step": round(len(kernels) / PROFILED_STEPS, 1),
-        "launches_per_step": round(launches / PROFILED_STEPS, 1),
-        "by_host_time": _table(rows, "self_cpu_time_total", "CPU"),
-        "by_device_time": _table(rows, "self_device_time_total", "CUDA"),
-        "py_spy": stacks,
-    }
-
-
-def busy(intervals: list[tuple[float, float]]) -> float:
-    """Return the time that intervals cover together."""
-    total, end = 0.0, float("-inf")
-    for first, last in sorted(intervals):
-        total += max(0.0, last - max(first, end))
-        end = max(end, last)
-    return total
-
-
 def measure_against(shape: Shape, variant: str, peer: str, process: Distributed, blocks: int) -> dict[str, Any]:
     """Rates of this project's step and of transformers', on the same padded or flat batches."""
     device, config = process.device, shape.config()
@@ -366,10 +279,10 @@ def measure_against(shape: Shape, variant: str, peer: str, process: Distributed,
     for name, row in rows.items():
         rate = 1 / statistics.median(seconds[name])
         row |= {"tokens_per_s": round(rate, 1), "mfu": round(rate * flops / peak, 5)}
-    ours, theirs = (row["tokens_per_s"] for row in rows.values())
+    ours, peers = (row["tokens_per_s"] for row in rows.values())
     del sides, makers
     _forget(device)
-    return {"ratio": round(ours / theirs, 3), "loss_without_dropout": losses, "sides": rows}
+    return {"ratio": round(ours / peers, 3), "loss_without_dropout": losses, "sides": rows}
 
 
 def _our_side(shape: Shape, variant: str, examples: list[PretrainingBatch], process: Distributed) -> Side:
@@ -419,101 +332,3 @@ def _flops_per_token(shape: Shape) -> float:
 
 def _peak_memory(device: torch.device) -> int:
     return torch.cuda.max_memory_allocated() if device.type == "cuda" else memory("VmHWM")
-
-
-def _best_time(work: Callable[[], object], device: torch.device, rounds: int = 5) -> float:
-    times = []
-    for _ in range(rounds + 1):
-        _wait(device)
-        began = time.perf_counter()
-        work()
-        _wait(device)
-        times.append(time.perf_counter() - began)
-    return min(times[1:])
-
-
-def _time_launches(device: torch.device) -> dict[str, Any]:
-    one = torch.zeros(1, device=device)
-
-    def launch() -> None:
-        for _ in range(LAUNCHES):
-            one.add_(1)  # a kernel, where zero_ is a memset
-
-    result: dict[str, Any] = {"launches": LAUNCHES, "us_each": round(1e6 * _best_time(launch, device) / LAUNCHES, 3)}
-    result["us_manual_seed"] = round(1e6 * _best_time(lambda: torch.manual_seed(1), device), 1)
-    result["us_garbage_collection"] = round(1e6 * _best_time(gc.collect, device), 1)
-    if device.type == "cuda":
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            launch()
-        result["us_each_in_a_graph"] = round(1e6 * _best_time(graph.replay, device) / LAUNCHES, 3)
-    return result
-
-
-def _time_matmul(device: torch.device, size: int) -> dict[str, Any]:
-    return {"rows": size, "bfloat16_tflops": round(measure_matmul(device, size, torch.bfloat16) / 1e12, 2)}
-
-
-def _time_copies(device: torch.device, size: int) -> dict[str, Any]:
-    """Pinning of fresh tensors like a batch's, whose sizes are new each time, and copies to the GPU."""
-    result: dict[str, Any] = {"bytes": size}
-    if device.type != "cuda":
-        return result | {"us_pin_a_batch": None, "gb_per_s_pinned": None, "gb_per_s_pageable": None}
-    numbers = itertools.count()
-
-    def pin() -> None:
-        number = next(numbers)
-        for elements in SIZES_OF_A_BATCH:
-            torch.zeros(elements + number, dtype=torch.int64).pin_memory()
-
-    result["us_pin_a_batch"] = round(1e6 * _best_time(pin, device, 20), 1)
-    pageable = torch.zeros(size, dtype=torch.uint8)
-    for name, source in (("pinned", pageable.pin_memory()), ("pageable", pageable)):
-        seconds = _best_time(lambda source=source: source.to(device, non_blocking=True), device)  # type: ignore[misc]
-        result[f"gb_per_s_{name}"] = round(size / seconds / 1e9, 2)
-    return result
-
-
-def _run_tests(rehearsal: bool) -> dict[str, Any]:
-    program = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-p", "no:cacheprovider"]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "" if rehearsal else "0"}
-    done = subprocess.run(
-        program, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    lines = done.stdout.splitlines()
-    return {"exit_status": done.returncode, "summary": lines[-1:] and lines[-1], "output": lines[-60:]}
-
-
-def _table(rows: Any, clock: str, device: str) -> list[dict[str, Any]]:
-    """The dearest rows of a profile, per step."""
-    own = [row for row in rows if row.device_type.name == device and getattr(row, clock, 0) > 0]
-    total = sum(getattr(row, clock) for row in own)
-    return [
-        {
-            "name": row.key[:NAME],
-            "share": round(getattr(row, clock) / total, 4),
-            "ms_per_step": round(getattr(row, clock) / 1e3 / PROFILED_STEPS, 4),
-            "calls_per_step": round(row.count / PROFILED_STEPS, 1),
-        }
-        for row in sorted(own, key=lambda row: -getattr(row, clock))[:SHOWN]
-    ]
-
-
-def _sample_stacks(step: Callable[[], int], seconds: int) -> list[str] | None:
-    """The lines of Python in which all threads are found most often while steps are taken; None without py-spy."""
-    program = shutil.which("py-spy")
-    if program is None:
-        return None
-    output = Path(f"/tmp/py-spy-{os.getpid()}.txt")
-    asked = [program, "record", "--pid", str(os.getpid()), "--duration", str(seconds), "--format", "raw", "--gil"]
-    with subprocess.Popen([*asked, "--output", str(output)], stderr=subprocess.DEVNULL) as sampler:
-        while sampler.poll() is None:
-            step()
-    if not output.exists():
-        return None
-    leaves: Counter[str] = Counter()
-    for line in output.read_text().splitlines():
-        stack, _, count = line.rpartition(" ")
-        leaves[stack.rpartition(";")[2]] += int(count)
-    output.unlink()
-    return [f"{count} {leaf}" for leaf, count in leaves.most_common(SHOWN)]

@@ -99,7 +99,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Side:
-    """What a side can do.
+    """A side of the comparison.
 
     Attributes:
         step: takes one training step with the next batch.
@@ -118,7 +118,7 @@ def ours(config: BertConfig, batches: list[Batch], process: Distributed) -> Side
 def training_side(
     objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed, optimizer: str = "adamw"
 ) -> Side:
-    """The project's own loop over an objective."""
+    """Return the project's own training loop over an objective."""
     if process.device.type == "cuda":
         compile_parts(objective)
     trainer = make_benchmark_trainer(objective, process, optimizer)
@@ -127,7 +127,7 @@ def training_side(
 
 
 def loss_of(objective: PretrainingObjective[TensorBatch], batch: Batch, process: Distributed) -> float:
-    """The loss of a batch without dropout."""
+    """Return the loss of a batch without dropout."""
     objective.eval()
     counts = objective.loss_counts(batch.flat.workload)
     with torch.no_grad(), process.autocast():
@@ -180,7 +180,7 @@ def _peer(
 
 
 def _whole(model: nn.Module, batch: Batch) -> Tensor:
-    """As transformers' users call it: scores at every place."""
+    """Return the loss with logits at every position, as transformers' users call it."""
     config, pair_label = model.config, PAIR_LABELS.get(type(model).__name__)
     left_out = {label for label in PAIR_LABELS.values() if label != pair_label}
     if getattr(config, "type_vocab_size", 0) < 2:
@@ -189,7 +189,7 @@ def _whole(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
-    """As a careful user would call the model's parts: scores at the predicted places alone."""
+    """Return the loss with logits at the predicted positions alone."""
     inputs = {name: batch.padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
     encoded = model.bert(**inputs)
     words, pairs = model.cls(encoded.last_hidden_state.flatten(0, 1)[batch.rectangle], encoded.pooler_output)
@@ -213,7 +213,7 @@ SIDES: dict[str, Callable[[BertConfig, list[Batch], Distributed], Side]] = {
 
 
 def config_of(size: str, architecture: str = "bert") -> BertConfig:
-    """The encoder of that size over 30,522 entries, dropout 0.1 everywhere, as transformers has it."""
+    """Return the config of that size over 30,522 entries, dropout 0.1 everywhere, as transformers has it."""
     layers, width = SIZES[size]
     embedding = NARROW if architecture_spec(architecture).factorized_embeddings else None
     params = ModelParams(
@@ -225,7 +225,7 @@ def config_of(size: str, architecture: str = "bert") -> BertConfig:
 
 
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
-    """The first batches of pretraining on real text, in both forms."""
+    """Return the first batches of pretraining on real text, padded and packed."""
     from benchmarks._study import training_examples  # random text goes without a corpus and its libraries
 
     loader = training_examples(length).batches(sequences, 1, 0, count, DataShard())
@@ -233,7 +233,7 @@ def real_batches(length: int, sequences: int, count: int, device: torch.device) 
 
 
 def random_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
-    """As :func:`real_batches`, of random tokens."""
+    """Return batches of random tokens."""
     return [Batch.of(batch, device) for batch in random_examples(length, sequences, count)]
 
 
@@ -285,7 +285,7 @@ def _theirs(config: BertConfig, attention: str) -> nn.Module:
 
 
 def transformers_model(module: nn.Module, config: BertConfig, huggingface_class: str, attention: str) -> Any:
-    """What transformers makes of a module of ours, saved and loaded there; in training mode."""
+    """Return transformers' model with the weights of one of ours, in training mode."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
@@ -319,7 +319,7 @@ def held(device: torch.device) -> int:
 
 
 def most_held(device: torch.device, before: int) -> dict[str, float]:
-    """The most that was held so far, and that beyond ``before``, in MB."""
+    """Return the peak memory so far, and its part beyond ``before``, in MB."""
     peak = memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
     return {"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}
 

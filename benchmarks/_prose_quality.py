@@ -92,7 +92,7 @@ class Paragraph:
 
 @dataclass
 class Truth:
-    """What a page consists of, as lists of words.
+    """Parts of a page, as lists of words.
 
     Attributes:
         paragraphs: its prose, in order.
@@ -117,14 +117,14 @@ class Quality:
 
     Attributes:
         markup_per_mb: marks, tags and entities of wikitext left.
-        non_prose_percent: share of the output's characters in lines that are not prose (:func:`is_prose`).
+        non_prose_percent: share of the output's characters in lines that are not prose (``is_prose``).
         headings: lines of the output that are a heading of the page.
         holes_per_mb: empty brackets, doubled or loose punctuation and spaces, as removed markup leaves them.
         missing_per_mb: places in a sentence where a template or formula shows words, and the output joins what stands
             before and after it. Templates count that are not of a family known to show nothing.
         ngrams_lost_percent: share of the 5-grams of the prose that the output lacks.
         paragraphs_lost_percent: share of the paragraphs with 15 words or more of which the output holds fewer than
-            half of the 5-grams; sentences that may be left out (:class:`Paragraph`) do not count.
+            half of the 5-grams; sentences that may be left out (``Paragraph``) do not count.
         lead_ins_too_percent: the same where those sentences do count: the price of leaving them out.
     """
 
@@ -144,7 +144,7 @@ def words(text: str) -> list[str]:
 
 
 def ngrams(run: list[str]) -> Iterator[tuple[str, ...]]:
-    """The n-grams of a run of words; a shorter run is one itself."""
+    """Yield the n-grams of a run of words; a shorter run is an n-gram itself."""
     if run:
         for start in range(max(1, len(run) - N + 1)):
             yield tuple(run[start : start + N])
@@ -203,7 +203,7 @@ def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
 
 
 def _is_figures(line: str) -> bool:
-    """Whether at least half of a line's words hold digits: ``1 KiB = 1 024 B``, a reaction, a row of a table."""
+    """Return whether at least half of a line's words hold digits: ``1 KiB = 1 024 B``, a reaction, a row of a table."""
     if UNKNOWN in line or FORMULA in line or len(line) > LONGEST_FIGURES:
         return False
     found = words(line)
@@ -213,14 +213,14 @@ def _is_figures(line: str) -> bool:
 def _seams(text: str) -> Iterator[tuple[str, str, str]]:
     """Each template or formula amid a sentence: what shows it, and the letters before and after it."""
     parts = re.split(f"((?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{FORMULA})+)", text.replace(NOTHING, ""))
-    for place in range(1, len(parts), 2):
-        before, after = parts[place - 1], parts[place + 1]
-        if not before.strip() and place > 1 or not after.strip() and place + 2 < len(parts):
+    for index in range(1, len(parts), 2):
+        before, after = parts[index - 1], parts[index + 1]
+        if not before.strip() and index > 1 or not after.strip() and index + 2 < len(parts):
             continue
         between = not before.strip() or FULL_STOP.search(before.rstrip())
         if between and not after.lstrip()[:1].islower():
             continue  # a whole sentence, or a mark after one, for all the judge can tell
-        name = parts[place].replace(UNKNOWN, " ").replace(FORMULA, "formula").strip()
+        name = parts[index].replace(UNKNOWN, " ").replace(FORMULA, "formula").strip()
         yield name, letters(before)[-CONTEXT:] or "\n", letters(after)[:CONTEXT] or "\n"
 
 
@@ -255,14 +255,14 @@ def _plain(text: str) -> str:
     """
     parts = QUOTE_MARKS.split(LEFT_OVER.sub("", text))
     bold = False
-    for place in range(1, len(parts), 2):
-        before, mark, following = parts[place - 1], parts[place], "".join(parts[place + 2 : place + 3])
+    for index in range(1, len(parts), 2):
+        before, mark, following = parts[index - 1], parts[index], "".join(parts[index + 2 : index + 3])
         if mark == "\n":
             bold = False
         elif mark == "'''" and not bold and following == "''" and before[-1:].isalpha():
-            parts[place] = "'"
+            parts[index] = "'"
         else:
-            parts[place] = "'" if len(mark) == 4 else ""
+            parts[index] = "'" if len(mark) == 4 else ""
             bold ^= len(mark) > 2
     return "".join(parts)
 
@@ -299,8 +299,8 @@ def _text(node: nodes.Node, truth: Truth) -> str:
 def _shows_nothing(template: nodes.Template) -> bool:
     name = " ".join(str(template.name).replace("_", " ").split()).lower()
     if name == "coord":
-        shown = [str(parameter.value) for parameter in template.params if "display" in str(parameter.name)]
-        return any("title" in where and "inline" not in where for where in shown)
+        titles = [str(parameter.value) for parameter in template.params if "display" in str(parameter.name)]
+        return any("title" in where and "inline" not in where for where in titles)
     return SHOWS_NOTHING.match(name) is not None
 
 
@@ -332,7 +332,7 @@ class _Judge:
         self.units = self.headings | {tuple(unit) for unit in truth.others}
 
     def is_prose(self, line: list[str]) -> bool:
-        """Whether half of the line's 5-grams are in paragraphs; a shorter line must be in one and no part by itself."""
+        """Return whether half of the line's 5-grams are in paragraphs; a shorter line must be in one and be no part."""
         if len(line) < N:
             return tuple(line) not in self.units and f" {' '.join(line)} " in self.short
         grams = list(ngrams(line))
@@ -361,16 +361,16 @@ def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, li
                 totals["non-prose"] += len(line)
                 flagged["non-prose"].append(line)
         for paragraph in truth.paragraphs:
-            kept, grams = _count(paragraph.runs, got)
+            num_kept, grams = _count(paragraph.runs, got)
             totals["grams"] += grams
-            totals["kept"] += kept
+            totals["kept"] += num_kept
             if sum(map(len, paragraph.runs)) >= FEWEST_WORDS:
                 totals["paragraphs with all sentences"] += 1
-                totals["lost with all sentences"] += 2 * kept < grams
+                totals["lost with all sentences"] += 2 * num_kept < grams
             if sum(map(len, paragraph.due)) >= FEWEST_WORDS:
-                kept, grams = _count(paragraph.due, got)
+                num_kept, grams = _count(paragraph.due, got)
                 totals["paragraphs"] += 1
-                if 2 * kept < grams:
+                if 2 * num_kept < grams:
                     flagged["lost"].append(" … ".join(" ".join(run) for run in paragraph.runs))
         joined = f"\n{letters(output)}\n"
         page = "\n".join(["", *truth.joined, ""])

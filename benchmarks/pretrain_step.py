@@ -65,7 +65,7 @@ ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fo
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured on one kind of device.
+    """Sizes, peers and bars of a kind of device.
 
     Attributes:
         peers: sides beside ours; the first is the main one.
@@ -242,7 +242,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a step took: on a CPU the time of all its threads, and by the clock."""
+    """Seconds of a step: on a CPU those of all its threads, and wall-clock."""
 
     busy: float
     wall: float
@@ -275,7 +275,7 @@ def rates(seconds: list[Seconds], device: torch.device) -> dict[str, float]:
 
 
 def dearest_kernels(side: Side, device: torch.device) -> dict[str, float]:
-    """The kernels (on a CPU operators) that take most of the next steps, by name, with their share of all."""
+    """Return the slowest kernels (on a CPU operators) of the next steps, with their share of the time."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -288,7 +288,7 @@ def dearest_kernels(side: Side, device: torch.device) -> dict[str, float]:
 
 
 def shares(rows: Iterable[Any], device: str) -> dict[str, float]:
-    """The first few of a profile's rows by time on ``device``, with their share of it.
+    """Return the slowest rows of a profile on ``device``, with their share of the time.
 
     On a GPU the operators that launched kernels are listed too, with the kernels' time: they are not counted.
     """
@@ -322,7 +322,7 @@ def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
 
 
 def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:
-    """Whether the size reaches its bars: ratios, tokens per second, and less memory than each peer."""
+    """Return whether the size reaches its bars: ratios, tokens per second, and less memory than each peer."""
     ours = result["sides"]["ours"]
     return (
         all(result["ratios"][peer] >= bar for peer, bar in setup.times.get(size, {}).items())

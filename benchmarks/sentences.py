@@ -51,7 +51,7 @@ def splitters() -> dict[str, Splitter]:
 
 
 def treebank() -> list[list[str]]:
-    """The sentences of each paragraph of the treebank; none where it is not at hand."""
+    """Return the sentences of each paragraph of the treebank; empty if it is not there."""
     if not EWT.exists():
         return []
     parts = re.split(r"^# new(?:par|doc).*\n", EWT.read_text(encoding="utf-8"), flags=re.M)
@@ -60,11 +60,11 @@ def treebank() -> list[list[str]]:
 
 def ends(sentences: list[str]) -> set[int]:
     """Where sentences end, counted in characters that are not blank, the end of the text apart."""
-    found, position = set(), 0
+    positions, position = set(), 0
     for sentence in sentences:
         position += len("".join(sentence.split()))
-        found.add(position)
-    return found - {position}
+        positions.add(position)
+    return positions - {position}
 
 
 def f1(split: Splitter, paragraphs: list[list[str]]) -> float:
@@ -96,8 +96,8 @@ def other_languages() -> dict[str, dict[str, list[float]]]:
 def precision_recall(split: Splitter, paragraphs: list[list[str]]) -> list[float]:
     """Precision and recall of boundaries, in percent."""
     pairs = [(ends(sentences), ends(split(" ".join(sentences)))) for sentences in paragraphs]
-    right, there, found = (sum(map(len, sets)) for sets in zip(*((a & b, a, b) for a, b in pairs), strict=True))
-    return [round(100 * right / found, 1), round(100 * right / there, 1)]
+    right, there, positions = (sum(map(len, sets)) for sets in zip(*((a & b, a, b) for a, b in pairs), strict=True))
+    return [round(100 * right / positions, 1), round(100 * right / there, 1)]
 
 
 def solved(split: Splitter, cases: list[list[str]]) -> int:

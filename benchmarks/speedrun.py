@@ -1,4 +1,4 @@
-"""What a trick of training is worth at a fixed budget of CPU time: held-out loss and BLiMP at its end, paired by seed.
+"""Compare tricks of training at a fixed budget of CPU time: validation loss and BLiMP at its end, paired by seed.
 
     snakemake --cores 2 build_examples                      # of a study, whose recipe is the baseline
     python -m benchmarks.speedrun --minutes 3 --seeds 1 2
@@ -24,18 +24,14 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline_src.common.paths import VOCABULARY
 from pipeline_src.config.machine import Precision
 from pipeline_src.config.study import load_study
 from pipeline_src.interpretation.minimal_pairs import judge_sentence_pairs, read_pair_set
-from pipeline_src.models.attention import PackedBatch, QueryRows, Window, attention
-from pipeline_src.models.bert import BertConfig
 from pipeline_src.models.hub import save_model
-from pipeline_src.models.modernbert import GatedFeedForward, RotaryAttention, rotate
 from pipeline_src.pretraining.build import build_objective, fill_weights
 from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
 from pipeline_src.pretraining.phases import Phase
@@ -90,7 +86,6 @@ class Trick:
         params: keys of params.yaml -> other values.
         parts: parts of the run.
         schedule: the learning rate's share of its peak.
-        change: applied to the objective once its weights are drawn.
         average: from which share of the budget on weights are averaged; None for the last ones.
     """
 
@@ -98,64 +93,7 @@ class Trick:
     params: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = (Part(1.0),)
     schedule: Recipe = linear
-    change: Callable[[PretrainingObjective[Any]], None] = lambda objective: None
     average: float | None = None
-
-
-class SquaredReluFeedForward(GatedFeedForward):
-    """Gated by the square of a ReLU (So et al. 2021, Primer) instead of a GELU."""
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        inner, gate = self.Wi(hidden).chunk(2, dim=-1)
-        return self.Wo(self.dropout(F.relu(inner).square() * gate))
-
-
-class NormedAttention(RotaryAttention):
-    """Queries and keys of length one in each dimension (Henry et al. 2020, QK-norm), before they are rotated."""
-
-    def forward(self, hidden: Tensor, layout: PackedBatch, rows: QueryRows | None = None) -> Tensor:
-        cache = layout.cache[self.theta]
-        query, key, value = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1).unbind(1)
-        query, key = (rotate(F.rms_norm(each.float(), each.shape[-1:]).to(each.dtype), cache) for each in (query, key))
-        positions, queries = layout.position, None
-        if rows is not None:
-            query, positions = query.index_select(0, rows.index), positions.index_select(0, rows.index)
-            queries = rows.layout
-        window = None if self.reach is None else Window(self.reach, positions)
-        context = attention(query, key, value.reshape(key.shape), layout, 0.0, False, self.back_end, queries, window)
-        return self.dropout(self.Wo(context.reshape(-1, hidden.shape[1])))
-
-
-def zero_outputs(objective: PretrainingObjective[Any]) -> None:
-    """Let every block begin as the identity: what it adds to the residual stream begins at zero."""
-    with torch.no_grad():
-        for block in objective.model.bert.encoder.layer:
-            block.attn.Wo.weight.zero_()
-            block.mlp.Wo.weight.zero_()
-
-
-def squared_relu(objective: PretrainingObjective[Any]) -> None:
-    """Square a ReLU in every feed-forward layer."""
-    _swap(objective, "mlp", lambda config, old: SquaredReluFeedForward(config))
-
-
-def normed_attention(objective: PretrainingObjective[Any]) -> None:
-    """Norm queries and keys in every block."""
-    _swap(objective, "attn", lambda config, old: NormedAttention(config, old.theta, old.reach))
-
-
-def untied_head(objective: PretrainingObjective[Any]) -> None:
-    """Untie the decoder's matrix from the embeddings, with which it begins."""
-    decoder = objective.model.cls["predictions"].decoder
-    decoder.weight = nn.Parameter(decoder.weight.detach().clone())
-
-
-def _swap(objective: PretrainingObjective[Any], name: str, make: Callable[[BertConfig, Any], nn.Module]) -> None:
-    for block in objective.model.bert.encoder.layer:
-        old = getattr(block, name)
-        new = make(objective.config, old)
-        new.load_state_dict(old.state_dict())
-        setattr(block, name, new.train())
 
 
 TRICKS = {
@@ -175,10 +113,6 @@ TRICKS = {
     "stable, then decay": Trick("the learning rate falls over the last fifth", schedule=stable),
     "stable, batches of half": Trick("both", parts=(Part(1.0, batch=0.5),), schedule=stable),
     "averaged weights": Trick("the mean of the last fifth's weights, no decay", schedule=late, average=0.8),
-    "zero outputs": Trick("what blocks add begins at zero", change=zero_outputs),
-    "QK-norm": Trick("queries and keys of unit length", change=normed_attention),
-    "ReLU squared": Trick("Primer's activation in the gate", change=squared_relu),
-    "untied head": Trick("the decoder's matrix is not that of the embeddings", change=untied_head),
     "all masked": Trick(
         "[MASK] always, nothing random or kept",
         {f"pretrain.masking.{name}_ratio": ratio for name, ratio in (("mask", 1.0), ("random", 0.0), ("keep", 0.0))},
@@ -231,7 +165,6 @@ def run_once(
     ]
     objective = build_objective(phase, tokenizer, opened[0].pairs, device)
     fill_weights(phase, objective, None)
-    trick.change(objective)
     objective.train()
 
     begun = 0.0
@@ -270,15 +203,15 @@ def run_once(
             for name, parameter in objective.named_parameters():
                 parameter.copy_(total[name] / averaged)
     figures = ValidationSet(PHASE, tokenizer, study.pretrain.objective, opened[0].store, process).measure(objective)
-    found = {
+    figures = {
         "steps": trainer.state.step,
         "tokens": tokens,
         "gap": figures["gap"],
         "accuracy": 100 * figures["mlm_accuracy"],
     }
     if blimp is not None:
-        found["blimp"] = 100 * score_blimp(objective, blimp, pairs)
-    return found
+        figures["blimp"] = 100 * score_blimp(objective, blimp, pairs)
+    return figures
 
 
 def score_blimp(objective: PretrainingObjective[Any], blimp: Path, pairs: int) -> float:
@@ -289,9 +222,9 @@ def score_blimp(objective: PretrainingObjective[Any], blimp: Path, pairs: int) -
         weights = {name: tensor.detach() for name, tensor in module.state_dict().items()}
         save_model(Path(folder), weights, config, huggingface_class, VOCABULARY, "")
         model = open_masked_lm(Path(folder))
-    model = replace(model, encoder=module.bert.eval(), head=module.cls["predictions"].eval())  # the trick's own
-    found = judge_sentence_pairs(model, None, read_pair_set(blimp, 1, pairs), "BLiMP")
-    return float(found["BLiMP all"]["accuracy"])
+    model = replace(model, encoder=module.bert.eval(), head=module.cls["predictions"].eval())
+    figures = judge_sentence_pairs(model, None, read_pair_set(blimp, 1, pairs), "BLiMP")
+    return float(figures["BLiMP all"]["accuracy"])
 
 
 def interval(differences: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
@@ -299,13 +232,13 @@ def interval(differences: Sequence[Sequence[float]]) -> list[tuple[float, float]
 
     Runs of two or three seeds are too few for a variance of their own: it is pooled over the tricks.
     """
-    values = [np.asarray(each) for each in differences]
-    freedom = sum(len(each) - 1 for each in values)
+    values = [np.asarray(sample) for sample in differences]
+    freedom = sum(len(sample) - 1 for sample in values)
     if freedom < 1:
-        return [(float(each.mean()), math.nan) for each in values]
-    variance = sum(float(((each - each.mean()) ** 2).sum()) for each in values) / freedom
+        return [(float(sample.mean()), math.nan) for sample in values]
+    variance = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in values) / freedom
     quantile = float(stats.t.ppf(0.975, freedom))
-    return [(float(each.mean()), quantile * math.sqrt(variance / len(each))) for each in values]
+    return [(float(sample.mean()), quantile * math.sqrt(variance / len(sample))) for sample in values]
 
 
 def table(runs: dict[str, dict[int, dict[str, Any]]]) -> str:
@@ -357,10 +290,10 @@ def main() -> None:
         for name in dict.fromkeys([BASELINE, *(FAMILY if arguments.family else arguments.tricks)]):
             if seed in runs.setdefault(name, {}):
                 continue
-            found = run_once(
+            figures = run_once(
                 ALL[name], seed, 60 * arguments.minutes, arguments.blimp, arguments.pairs, arguments.precision
             )
-            runs[name][seed] = {"minutes": arguments.minutes, "trick": name, "seed": seed} | found
+            runs[name][seed] = {"minutes": arguments.minutes, "trick": name, "seed": seed} | figures
             with open(arguments.runs, "a") as file:
                 file.write(json.dumps(runs[name][seed]) + "\n")
             print(json.dumps(runs[name][seed]), flush=True)

@@ -37,7 +37,7 @@ DEFAULT_MIN_COUNT = 2
 
 
 def learn_ours(folder: Path, min_count: int = 1) -> list[str]:
-    """As the stage does."""
+    """Learn a vocabulary as the stage does."""
     with TemporaryDirectory() as runs:
         words = WordCounts(Path(runs))
         count_shards(slice_shards(folder), words, partial(count_words, lowercase=True), seed=1, validation=0.0)
@@ -78,8 +78,8 @@ def child(side: str, folder: Path) -> None:
     pieces = SIDES[side](folder)
     seconds = cpu_seconds() - start
     status = Path("/proc/self/status").read_text()  # getrusage would count the process that started this one
-    own = int(status.partition("VmHWM:")[2].split()[0])
-    peak = max(own, getrusage(RUSAGE_CHILDREN).ru_maxrss) / 1024
+    own_peak = int(status.partition("VmHWM:")[2].split()[0])
+    peak = max(own_peak, getrusage(RUSAGE_CHILDREN).ru_maxrss) / 1024
     print(json.dumps({"seconds": seconds, "peak_mb": peak, "pieces": pieces}))
 
 
@@ -100,13 +100,13 @@ def main() -> None:
         shard = write_shard(folder / "all.jsonl", (Document(f"d:{n}", "", text) for n, text in enumerate(texts)))
         write_manifest(folder, [shard], {})
         (folder / "lines.txt").write_text("\n".join(texts), encoding="utf-8")
-        ours, theirs = [], []
+        ours, peer_runs = [], []
         for turn, (string_hash, workers) in enumerate(OUR_RUNS):
             ours.append(run_side("ours", folder, string_hash, workers))
             if turn < PEER_RUNS:
-                theirs.append(run_side("peer", folder))
+                peer_runs.append(run_side("peer", folder))
         default = run_side("default", folder)[2]
-    pieces, peer_pieces = ours[0][2], theirs[0][2]
+    pieces, peer_pieces = ours[0][2], peer_runs[0][2]
     identical = all(run[2] == pieces for run in ours)
     shared = len(set(pieces) & set(peer_pieces)) / SIZE
     words = count_words(texts, lowercase=True)
@@ -116,7 +116,7 @@ def main() -> None:
         "vocabulary",
         "MB of text per CPU-second",
         megabytes / statistics.median(run[0] for run in ours),
-        {peer: megabytes / statistics.median(run[0] for run in theirs)},
+        {peer: megabytes / statistics.median(run[0] for run in peer_runs)},
         {peer: 2.0},
         met_more=identical and shared >= 0.99 and abs(lengths - 1) <= 0.01,
         megabytes=round(megabytes, 1),
@@ -124,13 +124,13 @@ def main() -> None:
         entries=len(pieces),
         entries_shared=round(shared, 5),
         entries_shared_with_default_min_count=round(len(set(default) & set(peer_pieces)) / SIZE, 5),
-        peer_entries_shared_by_two_runs=round(len(set(peer_pieces) & set(theirs[1][2])) / SIZE, 5),
-        peer_runs_identical=all(run[2] == peer_pieces for run in theirs),
+        peer_entries_shared_by_two_runs=round(len(set(peer_pieces) & set(peer_runs[1][2])) / SIZE, 5),
+        peer_runs_identical=all(run[2] == peer_pieces for run in peer_runs),
         pieces_per_word_ratio=round(lengths, 5),
         cpu_seconds=[round(run[0], 2) for run in ours],
-        peer_cpu_seconds=[round(run[0], 2) for run in theirs],
+        peer_cpu_seconds=[round(run[0], 2) for run in peer_runs],
         peak_mb=round(max(run[1] for run in ours)),
-        peer_peak_mb=round(max(run[1] for run in theirs)),
+        peer_peak_mb=round(max(run[1] for run in peer_runs)),
     )
 
 

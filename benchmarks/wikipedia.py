@@ -42,11 +42,11 @@ Pair = tuple[Run, Run]  # a peer's and ours
 
 def main() -> None:
     """Run ours beside each peer in turn, then at twice the input, and report."""
-    few, many, twice = (make_dump(copies) for copies in (FEW, MANY, TWICE))
+    subset, many, twice = (make_dump(copies) for copies in (FEW, MANY, TWICE))
     beside: dict[str, list[Pair]] = {"loop": [], "published": []}
     for _ in range(ROUNDS):
         beside["loop"].append(run_pair("loop", many, many))
-        beside["published"].append(run_pair("published", few, many))
+        beside["published"].append(run_pair("published", subset, many))
     if shards("beam") != shards("loop"):
         sys.exit("error: Beam and the plain loop wrote different shards")
     large = run_apart("beam", twice)
@@ -108,19 +108,19 @@ def _folder(side: str) -> Path:
 
 def shards(side: str) -> list[dict[str, Any]]:
     """Name, size and sha256 of every shard that a side wrote last."""
-    found: list[dict[str, Any]] = read_manifest(_folder(side) / TEXT)["shards"]
-    return found
+    results: list[dict[str, Any]] = read_manifest(_folder(side) / TEXT)["shards"]
+    return results
 
 
 @lru_cache
 def _sample() -> tuple[bytes, list[bytes]]:
-    """The opening of the sample's dump and its pages."""
+    """Return the opening of the sample's dump and its pages."""
     xml = bz2.decompress(sample_dump().read_bytes())
     return xml[: xml.index(b"<page>")], re.findall(rb"<page>.*?</page>", xml, re.DOTALL)
 
 
 def _streams(copies: int) -> Iterator[bytes]:
-    """The XML of each stream of a dump that repeats the sample."""
+    """Yield the XML of each stream of a dump that repeats the sample."""
     opening, pages = _sample()
     yield opening
     held = []
@@ -142,7 +142,7 @@ def megabytes(copies: int) -> float:
 
 
 def make_dump(copies: int) -> Path:
-    """The dump that repeats the sample; written once."""
+    """Return the dump that repeats the sample, written if it is missing."""
     path = CACHE / f"enwiki-repeated-{copies}.xml.bz2"
     if not path.exists():
         with atomic_file(path, "wb") as file:

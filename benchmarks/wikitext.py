@@ -21,7 +21,7 @@ LABELS = {
     "paragraphs_lost_percent": "paragraphs lost, %",
     "lead_ins_too_percent": "  with lead-ins and formulas, %",
 }
-MOST = {
+LIMITS = {
     "markup_per_mb": 0.0, "non_prose_percent": 1.0, "headings": 0, "missing_per_mb": 0.5, "ngrams_lost_percent": 0.4,
     "paragraphs_lost_percent": 0.1,
 }  # fmt: skip
@@ -50,9 +50,9 @@ def main() -> None:
         rates,
         {"wikiextractor": 3, "TFDS / HF wikipedia": 20},
         **{key: round(value, 3) for key, value in ours.items()},
-        most=MOST,
+        limit=LIMITS,
         articles=len(texts),
-        met_more=all(ours[key] <= most for key, most in MOST.items()),
+        met_more=all(ours[key] <= limit for key, limit in LIMITS.items()),
     )
 
 
@@ -60,8 +60,8 @@ def _print_table(quality: dict[str, Quality]) -> None:
     print(f"{'':34}" + "".join(f"{name:>21}" for name in quality))
     for column in fields(Quality):
         values = (getattr(of_one, column.name) for of_one in quality.values())
-        most = f"  (at most {MOST[column.name]:g})" if column.name in MOST else ""
-        print(f"{LABELS[column.name]:34}" + "".join(f"{value:>21,.2f}" for value in values) + most)
+        limit = f"  (at most {LIMITS[column.name]:g})" if column.name in LIMITS else ""
+        print(f"{LABELS[column.name]:34}" + "".join(f"{value:>21,.2f}" for value in values) + limit)
 
 
 if __name__ == "__main__":

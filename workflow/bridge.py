@@ -26,7 +26,7 @@ STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
 LOCK, IN_USE = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
 LOCK_BACKUP = STAMPS / "dvc.lock"
-NOT_IN_CACHE = "not in cache"  # what DVC says of an output that is in the workspace alone
+NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the workspace alone
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
 RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
@@ -35,7 +35,7 @@ logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage()
 
 
 class FatalError(SystemExit):
-    """Ends Snakemake with one sentence as the last line; after an exception it would print lines of this file."""
+    """Ends Snakemake with a sentence as the last line; after other exceptions it prints lines of this file."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"error: {sentence}")
@@ -49,8 +49,8 @@ class Stages:
     """The stages of dvc.yaml.
 
     Args:
-        decides: whether this process plans the run. The process of a job on a cluster does not: it reads what the
-            planning one found.
+        decides: whether this process plans the run. The process of a job on a cluster does not: it reads the graph
+            that the planning process has written.
         rules: name of every rule, with wildcards (``finetune@{task}-{seed}``).
         groups: names of groups of rules that are submitted as one job.
 
@@ -69,8 +69,15 @@ class Stages:
             if not decides:
                 self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
                 return
-            _refuse_second_run(ruled | set(groups))
-            self._ask_dvc()
+            if living := living_jobs(ruled | set(groups)):
+                # DVC knows other processes by their number on one machine: it would take a training on another node
+                # for a dead one
+                jobs = ", ".join(f"{number} ({rule})" for number, rule in living.items())
+                raise FatalError(
+                    f"Slurm jobs of another run are at work in this folder: {jobs}. Wait until they have ended "
+                    f"(squeue --me), or end them by: scancel {' '.join(living)}"
+                )
+            self._update_stamps()
         except OSError as error:
             hint = "make room, move away what is in its place, or give yourself permission to write there"
             raise FatalError(f"{error.filename}: {error.strerror}. Nothing was run: {hint}.") from None
@@ -80,13 +87,13 @@ class Stages:
         if beyond := ruled - declared:
             raise FatalError(f"dvc.yaml has no stage {', '.join(sorted(beyond))}, which a rule runs.")
 
-    def _ask_dvc(self) -> None:
-        """Read the graph, and make the stamps say what is fresh."""
+    def _update_stamps(self) -> None:
+        """Read the graph; create the stamps of fresh stages, and delete those of stale ones."""
         if shutil.which("squeue"):  # jobs run on other hosts
             _keep_by_host(IN_USE)
         _clear_stale_rwlock(IN_USE)
         STAMPS.mkdir(parents=True, exist_ok=True)
-        asked = time.time()
+        start = time.time()
         stale = self._compare()
         if "code" in stale:  # the other stages are compared with what it makes
             _answer(_dvc("repro", "--single-item", "code"), show_log=True)
@@ -102,11 +109,11 @@ class Stages:
             if name not in to_run:
                 stamp.touch()
                 os.utime(stamp, (1, 1))  # all of one age: no fresh stage is newer than one that depends on it
-            elif stamp.exists() and stamp.stat().st_mtime < asked:  # else another Snakemake has just made it
+            elif stamp.exists() and stamp.stat().st_mtime < start:  # else another Snakemake has just made it
                 stamp.unlink()
 
     def _compare(self) -> dict[str, list[Any]]:
-        """Read the graph, and return what has changed of each stale stage."""
+        """Read the graph, and return the changes of each stale stage."""
         lock = _text(LOCK)
         graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
         try:
@@ -132,29 +139,29 @@ class Stages:
             _write(LOCK, current)
 
     def _with_downstream(self, stale: set[str]) -> set[str]:
-        """These stages and all that depend on them, which may turn out to be fresh once the others have run."""
-        found = set(stale)
-        while more := {name for name, before in self.upstream.items() if found & set(before)} - found:
-            found |= more
-        return found
+        """Return these stages and all that depend on them, which may turn out to be fresh later."""
+        result = set(stale)
+        while more := {name for name, before in self.upstream.items() if result & set(before)} - result:
+            result |= more
+        return result
 
     def _uncached(self, stale: dict[str, list[Any]]) -> set[str]:
-        """Stages of which nothing has changed, but whose outputs the cache has lost."""
-        found = {}
+        """Return stages without changes whose outputs the cache has lost."""
+        paths_of = {}
         for name, changes in stale.items():
-            outputs = [each.get("changed outs", {"": ""}) if isinstance(each, dict) else {"": each} for each in changes]
-            if all(why == NOT_IN_CACHE for each in outputs for why in each.values()):
-                found[name] = {path for each in outputs for path in each}
+            outputs = [item.get("changed outs", {"": ""}) if isinstance(item, dict) else {"": item} for item in changes]
+            if all(why == NOT_IN_CACHE for output in outputs for why in output.values()):
+                paths_of[name] = {path for output in outputs for path in output}
         # `dvc status` says the same of outputs that are missing, as in a fresh clone, and of outputs edited by hand
-        found = {name: paths for name, paths in found.items() if all(map(os.path.exists, paths))}
-        if found:
-            changed = json.loads(_answer(_dvc("data", "status", "--json"))).get("uncommitted", {})
-            edited = {path.rstrip("/") for path in changed.get("modified", [])}
-            found = {name: paths for name, paths in found.items() if not paths & edited}
-        return set(found)
+        paths_of = {name: paths for name, paths in paths_of.items() if all(map(os.path.exists, paths))}
+        if not paths_of:
+            return set()
+        changed = json.loads(_answer(_dvc("data", "status", "--json"))).get("uncommitted", {})
+        edited = {path.rstrip("/") for path in changed.get("modified", [])}
+        return {name for name, paths in paths_of.items() if not paths & edited}
 
     def before(self, name: str) -> Callable[[Any], list[str]]:
-        """Input of the rule for ``name``, which may hold wildcards: the stamps of the stages it depends on."""
+        """Return the input of the rule for ``name``, which may hold wildcards: stamps of the stages upstream."""
 
         def stamps(wildcards: Any) -> list[str]:
             stage = name.format(**wildcards)
@@ -165,26 +172,12 @@ class Stages:
         return stamps
 
     def stamps(self, names: Iterable[str] | None = None) -> list[str]:
-        """Stamps of these stages, or of all."""
+        """Return the stamps of these stages, or of all."""
         return [str(STAMPS / name) for name in (self.upstream if names is None else names)]
 
 
-def _refuse_second_run(names: set[str]) -> None:
-    """Stop if Slurm jobs of an earlier Snakemake in this folder are at work or queued.
-
-    DVC knows other processes by their number on one machine: it would take a training on another node for a dead one.
-    """
-    living = living_jobs(names)
-    if living:
-        listed = ", ".join(f"{number} ({rule})" for number, rule in living.items())
-        raise FatalError(
-            f"Slurm jobs of another run are at work in this folder: {listed}. Wait until they have ended "
-            f"(squeue --me), or end them by: scancel {' '.join(living)}"
-        )
-
-
 def living_jobs(names: set[str]) -> dict[str, str]:
-    """Number -> rule of this user's Slurm jobs in this folder that a Snakemake with such rules has submitted."""
+    """Return this user's Slurm jobs in this folder that a Snakemake with such rules has submitted: number -> rule."""
     if shutil.which("squeue") is None:
         return {}
     command = ["squeue", "--me", "--noheader", "--format=%i|%k|%Z"]
@@ -192,33 +185,33 @@ def living_jobs(names: set[str]) -> dict[str, str]:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
     except subprocess.TimeoutExpired:
         return {}  # no controller answers; then none takes jobs either
-    one = "|".join(map(re.escape, names))  # of a group of rules: GROUP_RULE_RULE, and `...` for more than five
-    ours = re.compile(rf"rule_((?:{one})(?:_(?:{one}|\.\.\.))*)(?:_wildcards_.*)?")  # as Snakemake's executor writes it
+    rules = "|".join(map(re.escape, names))  # of a group of rules: GROUP_RULE_RULE, and `...` for more than five
+    comment_pattern = re.compile(rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?")  # of the executor
     living = {}
     for line in answer.splitlines():
-        number, _, rest = line.strip().partition("|")
-        comment, _, folder = rest.partition("|")
-        rule = ours.fullmatch(comment)
+        number, _, comment_and_folder = line.strip().partition("|")
+        comment, _, folder = comment_and_folder.partition("|")
+        rule = comment_pattern.fullmatch(comment)
         if rule and os.path.realpath(folder) == os.getcwd() and number != os.environ.get("SLURM_JOB_ID"):
             living[number] = rule[1]
     return living
 
 
 def _keep_by_host(table: Path) -> None:
-    """Make DVC's table of files in use a link into ``/tmp``, so that every host has its own.
+    """Make DVC's table of files in use a link into ``/tmp``, so that each host has a separate one.
 
     It names processes by their number on one host. In a shared table, even ``dvc status`` on another host takes a
     running stage for dead and strikes it off, and the DVC that runs it then fails to record what it made.
     """
-    own = Path("/tmp", f"dvc-rwlock-{os.getuid()}-{hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]}")
-    if table.is_symlink() and table.readlink() == own:
+    target = Path("/tmp", f"dvc-rwlock-{os.getuid()}-{hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]}")
+    if table.is_symlink() and table.readlink() == target:
         return
     if table.is_symlink():  # the folder was copied
         table.unlink()
     elif table.exists():  # a DVC of this host may be at work
-        shutil.move(table, own)
+        shutil.move(table, target)
     table.parent.mkdir(parents=True, exist_ok=True)
-    table.symlink_to(own)
+    table.symlink_to(target)
 
 
 def _clear_stale_rwlock(table: Path) -> bool:
@@ -232,7 +225,7 @@ def _clear_stale_rwlock(table: Path) -> bool:
         try:
             content = json.loads(table.read_text(encoding="utf-8"))
             users = [user for kind in content.values() for user in kind.values()]
-            numbers = [each["pid"] for user in users for each in (user if isinstance(user, list) else [user])]
+            numbers = [process["pid"] for user in users for process in (user if isinstance(user, list) else [user])]
             if not numbers or any(map(_lives, numbers)):
                 return bool(numbers)
             break
@@ -247,7 +240,7 @@ def _clear_stale_rwlock(table: Path) -> bool:
 
 
 def _restore_lock(damaged: str) -> bool:
-    """Replace dvc.lock, as a kill has left it, by the copy of the last start of Snakemake; return success."""
+    """Replace a dvc.lock that a kill has damaged by the copy of Snakemake's last start; return success."""
     backup = _text(LOCK_BACKUP)
     if not LOCK.exists() or backup in ("", damaged) or not _is_settled(damaged):
         return False
@@ -260,7 +253,7 @@ def _restore_lock(damaged: str) -> bool:
 def _is_settled(lock: str) -> bool:
     """Return whether no DVC is at work that may write dvc.lock.
 
-    DVC writes it under the lock that each of its commands waits for. So if it holds the same before and after one,
+    DVC writes it under the lock that each of its commands waits for. So if it is equal before and after a command,
     it was not being written.
     """
     return _text(LOCK) == lock and not _clear_stale_rwlock(IN_USE)
@@ -301,35 +294,31 @@ def _dvc(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
-    """Return what a command of DVC prints, once it has ended.
-
-    Args:
-        process: the command.
-        show_log: print what it, or its stage, has written to stderr.
+    """Return the output of a command of DVC once it has ended; ``show_log`` prints its stderr.
 
     Raises:
-        FatalError: it failed; its own words, and what helps.
+        FatalError: it failed; with its message and a hint.
     """
-    said, complaint = process.communicate()
+    output, errors = process.communicate()
     if not process.returncode:
-        if show_log and complaint.strip():
-            logger.info(complaint.strip())
-        return said
+        if show_log and errors.strip():
+            logger.info(errors.strip())
+        return output
     if re.search("^<{7} ", _text(LOCK), re.MULTILINE):
         raise FatalError(
             "dvc.lock holds both sides of a merge: keep one by `git checkout --ours dvc.lock` or `--theirs`; what the "
             "other had comes back from DVC's run-cache."
         )
     error, hint = FatalError, ""
-    if "'./dvc.lock' validation failed" in complaint or not _is_mapping(_text(LOCK)):
+    if "'./dvc.lock' validation failed" in errors or not _is_mapping(_text(LOCK)):
         error = LockFileError
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
-    words = complaint.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
-    raise error(f"DVC: {words}{hint}")
+    message = errors.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
+    raise error(f"DVC: {message}{hint}")
 
 
 def _read_graph(drawing: str) -> dict[str, list[str]]:
-    """The graph as ``dvc dag --dot`` draws it; data files that are tracked by themselves are no stages."""
+    """Parse the output of ``dvc dag --dot``; data files that are tracked by themselves are no stages."""
     edges = re.findall(r'^"([^"]+)"(?: -> "([^"]+)")?;$', drawing, re.MULTILINE)
     upstream: dict[str, list[str]] = {name: [] for name, after in edges if not after and not name.endswith(".dvc")}
     for name, after in edges:

@@ -1,7 +1,6 @@
-"""What each rule asks of a cluster: by the size of the data, machine.yaml and the cluster's own keys.
+"""Resources of each rule on a cluster, by the size of the data, machine.yaml and the cluster's keys.
 
-:class:`Cluster` holds the keys that the profile sets by ``config``. A single number of a single rule is overruled by
-``set-resources`` in the profile.
+``Cluster`` has the keys that the profile sets by ``config``. ``set-resources`` in the profile overrules single numbers.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ GPU_REQUESTS = {
     "gpus_per_node": "--gpus-per-node={}",
     "gpus_per_task": "--gpus-per-task=1",
 }
-SEQUENCES = 8  # of a batch, at least, for each GPU
-GPUS_OF_A_NODE = 8
+MIN_SEQUENCES = 8  # of a batch for each GPU
+GPUS_PER_NODE = 8
 # MB of the host's memory for a small and a full study: each process of a pretraining, with torch's compiler and all
 # initial weights; a gathered checkpoint; a fine-tuning
 PROCESS, CHECKPOINT, FINETUNING = (4000, 8000), (4000, 16000), (6000, 24000)
@@ -64,7 +63,7 @@ class Cluster:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Cluster:
         """Check Snakemake's ``config``."""
-        names, where = [each.name for each in fields(cls)], "--config or profile"
+        names, where = [field.name for field in fields(cls)], "--config or profile"
         for key, value in config.items():
             if key not in names:
                 hint = f"use {', '.join(names)}"
@@ -84,11 +83,7 @@ class Cluster:
 
 
 class StudyResources:
-    """Resources of every rule for one study on one cluster, as Snakemake's keyword arguments.
-
-    Args:
-        study: its parameters.
-        cluster: that it runs on.
+    """Resources of every rule for a study on a cluster, as Snakemake's keyword arguments.
 
     Attributes:
         small_corpus: whether stages on text take minutes, by the sizes in the catalogue and of the user's own files.
@@ -105,16 +100,11 @@ class StudyResources:
         self.small_training = weights < SMALL_WEIGHTS and 6 * weights * tokens < SMALL_FLOPS
 
     def group(self, name: str) -> str | None:
-        """Return the group of rules that run one after another in one job, None if each is a job of its own."""
+        """Return the group of rules that run one after another in a single job, None if each is a separate job."""
         return name if self.small_corpus else None
 
     def work(self, *, memory: int, minutes: int) -> Resources:
-        """Return the resources of a stage on text or tables.
-
-        Args:
-            memory: MB that a full English Wikipedia dump needs.
-            minutes: that it needs.
-        """
+        """Return the resources of a stage that needs ``memory`` MB and ``minutes`` for the English Wikipedia."""
         share = 0.25 if self.small_corpus else 1
         return self._on(self.cluster.partition, max(1000, int(memory * share)), max(20, int(minutes * share)))
 
@@ -132,14 +122,15 @@ class StudyResources:
     @property
     def geometry(self) -> tuple[int, int]:
         """Nodes of a pretraining and GPUs on each, no more than the sequences of a batch allow."""
-        most = max(1, self.study.pretrain.train_batch_size // SEQUENCES)
-        gpus = min(self.cluster.gpus_per_node or (1 if self.small_training else GPUS_OF_A_NODE), most)
-        return max(1, min(self.cluster.nodes, most // gpus)), gpus
+        max_gpus = max(1, self.study.pretrain.train_batch_size // MIN_SEQUENCES)
+        gpus = min(self.cluster.gpus_per_node or (1 if self.small_training else GPUS_PER_NODE), max_gpus)
+        return max(1, min(self.cluster.nodes, max_gpus // gpus)), gpus
 
     def launcher(self, threads: int) -> str:
-        """Return what starts one process per GPU, empty for one GPU; srun is not told a job's shape by the executor.
+        """Return the command that starts a process per GPU, empty for one GPU.
 
-        If a process ends with an error, all end at once; if one ends well, it waits for the others.
+        srun gets the job's shape here, since the executor does not pass it. If a process fails, all end at once; one
+        that ends without an error waits for the others.
         """
         nodes, gpus = self.geometry
         if nodes * gpus == 1:
@@ -155,14 +146,13 @@ class StudyResources:
         partition = self.cluster.gpu_partition
         return self._on(partition, FINETUNING[not self.small_training], minutes) | self._gpus(1, 1, "")
 
-    def _gpus(self, total: int, each_node: int, extra: str) -> Resources:
+    def _gpus(self, total: int, per_node: int, extra: str) -> Resources:
         """Request GPUs, together with other options of sbatch."""
-        way = self.cluster.gpu_request
-        if way == "gpus" and total == 1:
-            return {"gpu": 1} | ({"slurm_extra": extra} if extra else {})
-        if way in ("gpus", "gres"):
-            return {"gres": f"gpu:{each_node}"} | ({"slurm_extra": extra} if extra else {})
-        return {"slurm_extra": f"{extra} {GPU_REQUESTS[way].format(each_node)}".strip()}
+        request = self.cluster.gpu_request
+        if request not in ("gpus", "gres"):
+            return {"slurm_extra": f"{extra} {GPU_REQUESTS[request].format(per_node)}".strip()}
+        gpus: Resources = {"gpu": 1} if request == "gpus" and total == 1 else {"gres": f"gpu:{per_node}"}
+        return gpus | ({"slurm_extra": extra} if extra else {})
 
     def _on(self, partition: str | None, memory: int, minutes: int) -> Resources:
         resources: Resources = {"mem_mb": memory, "runtime": min(minutes, self.cluster.max_runtime)}

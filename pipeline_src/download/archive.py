@@ -7,7 +7,8 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from itertools import pairwise
+from pathlib import Path
 from typing import IO
 
 from pipeline_src.common.errors import PipelineError
@@ -19,15 +20,10 @@ MAX_RATIO, FREE_BYTES = 1000, 64 << 20  # a member larger than its archive x MAX
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:
-    """Copy members out of a zip file, or a tar file of any compression.
+    """Copy ``members`` (path below ``folder`` -> member) out of a zip file, or a tar file of any compression.
 
-    Only the paths of the catalogue decide where they go, so that an archive cannot write outside of ``folder``.
-
-    Args:
-        archive: its path.
-        members: path below ``folder`` -> member of the archive.
-        folder: an existing folder.
-        name: the archive's name in an error.
+    Only the catalogue's paths decide where they go, so that an archive cannot write outside of ``folder``. Errors
+    call the archive ``name``.
     """
     max_bytes = MAX_RATIO * archive.stat().st_size + FREE_BYTES
     try:
@@ -77,41 +73,27 @@ def _copy(
 
 
 def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
-    """Write each excerpt of ``text_file`` below ``folder``; in any encoding, since its bytes are not decoded.
+    """Write ``excerpts`` of a text file to their paths below ``folder``; its bytes are not decoded.
 
-    Args:
-        text_file: a file of text.
-        excerpts: path below ``folder`` -> excerpt. With ``chapters`` the path ``book.txt`` becomes
-            ``book-001.txt``, ``book-002.txt``, ...
-        folder: an existing folder.
-        name: the file's name in an error.
+    With ``chapters`` the path ``book.txt`` becomes ``book-001.txt``, ``book-002.txt``, ... Errors call the file
+    ``name``.
     """
     content = text_file.read_bytes()
     for path, excerpt in excerpts.items():
         begins = _find(excerpt.begins, content, 0, name)
         ends = _find(excerpt.ends, content, begins.end(), name)
-        for part_path, part in _parts(path, content[begins.start() : ends.start()], excerpt.chapters, name):
-            target = folder / part_path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(part)
-
-
-def _parts(path: str, text: bytes, chapters: str | None, name: str) -> list[tuple[PurePosixPath, bytes]]:
-    book = PurePosixPath(path)
-    if chapters is None:
-        return [(book, text)]
-    _find(chapters, text, 0, name)  # one at least
-    starts = [match.start() for match in re.finditer(chapters.encode(), text, re.M)]
-    return [
-        (book.with_stem(f"{book.stem}-{number:03d}"), text[start:end])
-        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True), start=1)
-    ]
+        text, target = content[begins.start() : ends.start()], folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if excerpt.chapters is None:
+            target.write_bytes(text)
+            continue
+        _find(excerpt.chapters, text, 0, name)  # at least one
+        starts = [match.start() for match in re.finditer(excerpt.chapters.encode(), text, re.M)]
+        for number, (start, end) in enumerate(pairwise([*starts, len(text)]), start=1):
+            target.with_stem(f"{target.stem}-{number:03d}").write_bytes(text[start:end])
 
 
 def _find(expression: str, text: bytes, position: int, name: str) -> re.Match[bytes]:
-    found = re.compile(expression.encode(), re.M).search(text, position)
-    if found is None:
-        raise PipelineError(
-            "not in the file", expression, where=name, hint="fix `excerpts` of this file in the catalogue"
-        )
-    return found
+    if match := re.compile(expression.encode(), re.M).search(text, position):
+        return match
+    raise PipelineError("not in the file", expression, where=name, hint="fix `excerpts` of this file in the catalogue")

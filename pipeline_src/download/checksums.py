@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.files import read_json, schema_error, write_json
 from pipeline_src.common.progress import log
 
 LOCK = Path("sources.lock")
@@ -18,7 +18,7 @@ DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}  # hex digits of each algorithm t
 
 @dataclass(frozen=True)
 class Checksum:
-    """An algorithm of :data:`DIGITS` and its digest in lower-case hex."""
+    """An algorithm of ``DIGITS`` and its digest in lower-case hex."""
 
     algorithm: str
     digest: str
@@ -33,7 +33,6 @@ class Checksum:
         return cls(algorithm, digest)
 
     def __str__(self) -> str:
-        """The catalogue's spelling."""
         return f"{self.algorithm}:{self.digest}"
 
 
@@ -63,35 +62,29 @@ def recorded(name: str, path: str) -> Checksum | None:
 
 
 def _read_lock() -> dict[str, dict[str, str]]:
-    held = read_json(LOCK) if LOCK.exists() else {}
-    entries = held.values() if isinstance(held, dict) else [None]
-    if not all(isinstance(entry, dict) and all(map(_is_sha256, entry.values())) for entry in entries):
-        raise PipelineError(
-            "not a list of checksums by entry and file", LOCK,
-            hint=f"bring it back by `git checkout {LOCK}`, or delete it to trust the next downloads",
-        )  # fmt: skip
-    return dict(held)
-
-
-def _is_sha256(text: object) -> bool:
-    return isinstance(text, str) and len(text) == DIGITS["sha256"] and not set(text) - set("0123456789abcdef")
+    checksums: dict[str, dict[str, str]] = read_json(LOCK) if LOCK.exists() else {}
+    if wrong := schema_error(checksums, {str: {str: str}}):
+        hint = f"bring it back by `git checkout {LOCK}`, or delete it to trust the next downloads"
+        raise PipelineError("not a list of checksums by entry and file", wrong, where=LOCK, hint=hint)
+    return checksums
 
 
 def record(name: str, path: str, sha256: str, guard: Path) -> None:
     """Record the checksum of a first download in ``sources.lock``, with a warning.
 
-    :func:`exclusive` locks ``guard`` meanwhile, which keeps the project's root free of lock files.
+    ``guard`` is locked meanwhile (``exclusive``), which keeps lock files out of the project's root.
     """
     log.warning(
         "%s: no checksum is published for %s; sha256 %s is kept in %s, and later downloads are held to it",
         name, path, sha256, LOCK,
     )  # fmt: skip
     with exclusive(guard):
-        held = _read_lock()
-        held.setdefault(name, {})[path] = sha256
-        write_json(LOCK, held)
+        checksums = _read_lock()
+        checksums.setdefault(name, {})[path] = sha256
+        write_json(LOCK, checksums)
 
 
-def mismatch(path: str, wanted: object, found: object, where: str, hint: str) -> PipelineError:
+def mismatch(path: str, expected: object, actual: object, where: str, hint: str) -> PipelineError:
     """Return the error for a wrong file, with both checksums."""
-    return PipelineError("wrong checksum", f"{path}\n  expected: {wanted}\n  found:    {found}", where=where, hint=hint)
+    value = f"{path}\n  expected: {expected}\n  found:    {actual}"
+    return PipelineError("wrong checksum", value, where=where, hint=hint)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import raw_files
 from pipeline_src.common.progress import log
 from pipeline_src.common.yaml_files import SOURCES
-from pipeline_src.config.data import CorpusParams, SourceParams
+from pipeline_src.config.data import ALL_PARTS, CorpusParams, SourceParams
 from pipeline_src.download.catalogue import Source, load_source, resolve
-from pipeline_src.download.fetch import obtain, place
-from pipeline_src.download.parts import find_parts, wants_all_parts
+from pipeline_src.download.fetch import fill_folder, obtain, published_list
+
+GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regular expression
 
 
 def run(corpus: CorpusParams, source: str) -> None:
@@ -24,16 +27,72 @@ def run(corpus: CorpusParams, source: str) -> None:
     obtained = [(part, entry, obtain(params.entry, entry)) for part, entry in resolved(source, params)]
     with atomic_directory(raw_files(source)) as folder:
         for part, entry, files in obtained:
-            place(params.entry, entry, files, folder / part)
+            fill_folder(params.entry, entry, files, folder / part)
     count = sum(len(files) for _, _, files in obtained)
     log.info("%s, of %d files fetched, is in %s", params.entry, count, raw_files(source))
 
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
-    """Yield the folder of each part below that of the source, and its entry of the catalogue with all filled in."""
+    """Yield each part's folder below the source's, and its entry of the catalogue with all placeholders filled in."""
     entry, where = load_source(SOURCES, params.entry), f"corpus.sources.{source}"
     parts = params.parts
     if wants_all_parts(entry, parts):
         parts = tuple(find_parts(params.entry, entry, params.date, where))
     for part in parts or (None,):
         yield Path(part or "."), resolve(params.entry, entry, date=params.date, part=part, where=where)
+
+
+def wants_all_parts(source: Source, parts: Sequence[str]) -> bool:
+    """Return whether ``parts`` asks for every part of a dump, and ``all`` is not the name of one of them."""
+    return tuple(parts) == ALL_PARTS and source.part is not None and not re.fullmatch(source.part, *ALL_PARTS)
+
+
+def find_parts(name: str, source: Source, date: str | None, where: str = "corpus.sources") -> list[str]:
+    """Return all parts of a dump in natural order (2 before 10), from the publisher's list of checksums.
+
+    ``name`` and ``source`` are an entry of the catalogue, ``where`` is the source in params.yaml.
+    """
+    file = source.files[0]
+    if source.part is None or file.checksum_file is None or "{date}" not in file.path:
+        where = f"{where}.parts in params.yaml"
+        raise PipelineError("this entry has no list of its parts", name, where=where, hint="name the parts")
+    if date is None:
+        raise PipelineError(f"{name} needs a date", where=f"{where}.date in params.yaml", hint="set it, as 20260901")
+    address = file.checksum_file.format(date=date)
+    missing: set[str] = set()
+    for refresh in (False, True):  # the list of an earlier run serves if it is complete
+        try:
+            lines = published_list(address, refresh=refresh).splitlines()
+        except PipelineError as error:
+            if "HTTP 404" not in str(error.where):
+                raise
+            hint = f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted"
+            raise PipelineError("no dump of that date", date, where=address, hint=hint) from None
+        names = {line.split()[-1].lstrip("*") for line in lines if line.strip()}
+        template = "{part}" if "{part}" in file.path else GROUP.sub(r"{\1}", source.part)
+        matches = filter(None, map(_file_name_pattern(source, date).fullmatch, names))
+        parts = sorted((template.format(**match.groupdict()) for match in matches), key=_natural_key)
+        missing = {file.path for part in parts for file in resolve(name, source, date=date, part=part).files} - names
+        if parts and not missing:
+            return parts
+    raise PipelineError(
+        "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
+        min(missing, default=file.path.replace("{date}", date)), where=address,
+        hint="wait until the publisher has made it, or choose an earlier date",
+    )  # fmt: skip
+
+
+def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
+    """Return a pattern of the names of the entry's first file, with the part's groups."""
+    assert source.part is not None
+    fields = {"part": source.part, **dict(GROUP.findall(source.part))}
+    pieces = re.split(r"\{(\w+)\}", source.files[0].path)  # text, field, text, field, …
+    pattern = re.escape(pieces[0])
+    for field, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        inner = GROUP.sub(r"(?:\2)", fields.get(field, ""))
+        pattern += (re.escape(date) if field == "date" else f"(?P<{field}>{inner})") + re.escape(text)
+    return re.compile(pattern)
+
+
+def _natural_key(part: str) -> list[int | str]:
+    return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", part)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
@@ -17,11 +17,11 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.contamination import write_texts
 from pipeline_src.download import from_corpus
 from pipeline_src.download.catalogue import Source, load_source, resolve
-from pipeline_src.download.fetch import Obtained, describe, obtain, place
-from pipeline_src.download.from_corpus import read_texts
-from pipeline_src.download.synthetic import RULES, write_task
+from pipeline_src.download.fetch import Obtained, describe, fill_folder, obtain
+from pipeline_src.download.from_corpus import read_texts, task_origin
+from pipeline_src.download.synthetic import write_task
 from pipeline_src.tasks.examples import read_examples
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.spec import TaskSpec, load_spec
 
 # kind of task -> the texts of an example
 TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
@@ -48,22 +48,19 @@ def run(
     """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``, and ``data/evaluation_texts``.
 
     Args:
-        seed: seed of the synthetic tasks and of those from the corpus.
         task_source: ``synthetic`` or ``official``, for the tasks that have a synthetic form. With both, the others are
             fetched, and those made from the corpus (``from_corpus``) come from ``data/text``.
-        tasks: names of tasks.
-        corpus: the validation split, the sources of text, and whether they are decontaminated.
-        interpretation: has the sets of minimal pairs, which are fetched too.
+        interpretation: its sets of minimal pairs are fetched too.
     """
     obtained = {
-        name: (source, obtain(name, source))  # all of them, before anything is written
+        name: (source, obtain(name, source))  # all before anything is written
         for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items()
     }
-    origins = {task: origin(task, task_source) for task in tasks}
+    origins = {task: task_origin(task, task_source) for task in tasks}
     texts = read_texts(TEXT, corpus.sources, seed, corpus.validation) if "from the corpus" in origins.values() else {}
     with atomic_directory(TASKS) as folder:
         for name, (source, files) in obtained.items():
-            place(name, source, files, folder / name)
+            fill_folder(name, source, files, folder / name)
         for task in tasks:
             if origins[task] == "from the corpus":
                 from_corpus.write_task(task, folder / task, texts, seed)
@@ -86,65 +83,51 @@ def run(
     log.info("%d tasks in %s: %s", len(tasks), TASKS, counts)
 
 
-def origin(task: str, task_source: str) -> Literal["from the corpus", "synthetic", "fetched"]:
-    """Return where the files of a task come from."""
-    if task in from_corpus.RULES:
-        return "from the corpus"
-    return "synthetic" if task_source == "synthetic" and task in RULES else "fetched"
-
-
 def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
     """Return the catalogue's entries of what is fetched: tasks, and sets of minimal pairs."""
-    names = [*(task for task in tasks if origin(task, task_source) == "fetched"), *pair_sets]
+    names = [*(task for task in tasks if task_origin(task, task_source) == "fetched"), *pair_sets]
     return {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
 
 
-def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
-    """Yield the distinct texts of a fetched task's evaluation sets and test files, but not of its training file.
-
-    Args:
-        task: its name.
-        folder: its files.
-    """
-    spec = load_spec(task)
-    seen: set[str] = set()
+def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, bool]]:
+    """Yield file, evaluation set, and whether it is a test file, of a task in ``folder``; test files may be missing."""
     for name, eval_set in spec.scores.items():
-        files = [(eval_set.file, False)]
+        yield eval_set.file, name, False
         if eval_set.test is not None and (folder / eval_set.test.file).exists():
-            files.append((eval_set.test.file, True))
-        for file, test in files:
-            for example in read_examples(spec, folder / file, name, test):
-                for text in TEXTS_OF[spec.kind](example):
-                    if text not in seen:
-                        seen.add(text)
-                        yield text
+            yield eval_set.test.file, name, True
 
 
-def check_task(task: str, folder: Path, obtained: Sequence[Obtained]) -> None:
+def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
+    """Yield the distinct texts of a fetched task's evaluation sets and test files, but not of its training file."""
+    spec, seen = load_spec(task), set()
+    for file, eval_set, is_test in evaluation_files(spec, folder):
+        for example in read_examples(spec, folder / file, eval_set, is_test):
+            for text in TEXTS_OF[spec.kind](example):
+                if text not in seen:
+                    seen.add(text)
+                    yield text
+
+
+def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
     """Read every file of a task as fine-tuning does, so that a mistake is found before any training.
 
     Args:
-        task: its name.
-        folder: of all tasks.
-        obtained: the files fetched for it, which an error names instead of those below ``folder``.
+        root: folder of all tasks.
+        obtained: the files fetched for it, which an error names instead of those below ``root``.
     """
-    spec = load_spec(task)
-    files: list[tuple[str, str | None, bool]] = [(spec.train, None, False)]
-    for name, eval_set in spec.scores.items():
-        files.append((eval_set.file, name, False))
-        if eval_set.test is not None and (folder / task / eval_set.test.file).exists():
-            files.append((eval_set.test.file, name, True))
+    spec, folder = load_spec(task), root / task
 
-    def named(text: object) -> str | None:
-        for one in obtained:
-            text = text and str(text).replace(f"{folder / task / one.file.path}", f"{one.local}")
+    def with_local_paths(text: object) -> str | None:
+        for item in obtained:
+            text = text and str(text).replace(f"{folder / item.file.path}", f"{item.local}")
         return None if text is None else str(text)
 
-    for file, eval_set_name, test in files:
-        if not (folder / task / file).exists():
+    for file, eval_set, is_test in [(spec.train, None, False), *evaluation_files(spec, folder)]:
+        if not (folder / file).exists():
             hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
             raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
         try:
-            read_examples(spec, folder / task / file, eval_set_name, test)
+            read_examples(spec, folder / file, eval_set, is_test)
         except PipelineError as error:
-            raise PipelineError(error.what, named(error.value), where=named(error.where), hint=error.hint) from None
+            value, where = with_local_paths(error.value), with_local_paths(error.where)
+            raise PipelineError(error.what, value, where=where, hint=error.hint) from None

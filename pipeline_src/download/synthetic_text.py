@@ -19,7 +19,7 @@ from numpy.random import Generator
 
 COLOURS = ("black", "white", "red", "green")
 ANIMALS = ("horse", "dog", "bird", "lion")
-PLACES = ("house", "garden", "city", "church")
+LOCATIONS = ("house", "garden", "city", "church")
 TIMES = ("morning", "evening", "night", "summer")
 PEOPLE = ("king", "father", "brother", "son", "queen", "mother", "sister", "daughter")
 NAMES = ("john", "henry", "mary", "william", "james", "robert", "thomas", "anne")
@@ -42,23 +42,15 @@ def pick(rng: Generator, values: Sequence[str]) -> str:
     return values[int(rng.integers(len(values)))]
 
 
-SLOTS = {
-    "animal": ANIMALS,
-    "colour": COLOURS,
-    "name": NAMES,
-    "person": PEOPLE,
-    "place": PLACES,
-    "time": TIMES,
-    "verb": VERBS,
-    "work": WORKS,
-}
+SLOTS = {"animal": ANIMALS, "colour": COLOURS, "name": NAMES, "person": PEOPLE, "place": LOCATIONS, "time": TIMES,
+         "verb": VERBS, "work": WORKS}  # fmt: skip
 
 
 def fill_slots(rng: Generator, frames: Sequence[str], **given: str) -> str:
     """Return one of ``frames`` with its slots filled: from ``given``, else with a random word of the slot's class."""
     frame = pick(rng, frames)
-    drawn = {slot: pick(rng, words) for slot, words in SLOTS.items() if slot not in given and f"{{{slot}}}" in frame}
-    return frame.format(**drawn, **given)
+    random = {slot: pick(rng, words) for slot, words in SLOTS.items() if slot not in given and f"{{{slot}}}" in frame}
+    return frame.format(**random, **given)
 
 
 def two(rng: Generator, values: Sequence[str], same: bool) -> tuple[str, str]:
@@ -78,8 +70,8 @@ def cola(rng: Generator, label: str) -> Sentences:
     )
     words = fill_slots(rng, frames).split()
     if label == "0":
-        place = int(rng.integers(len(words) - 2))  # the full stop stays
-        words[place], words[place + 1] = words[place + 1], words[place]
+        index = int(rng.integers(len(words) - 2))  # the full stop stays
+        words[index], words[index + 1] = words[index + 1], words[index]
     return (" ".join(words),)
 
 
@@ -94,30 +86,44 @@ def sst2(rng: Generator, label: str) -> Sentences:
     return (fill_slots(rng, frames, mood=pick(rng, GOOD if label == "1" else BAD)),)
 
 
-def agreeing(rng: Generator, agree: bool, **classes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return slots of two segments with the same words of the given classes, or with different words of each."""
-    pairs = {slot: two(rng, values, agree) for slot, values in classes.items()}
-    return {slot: pair[0] for slot, pair in pairs.items()}, {slot: pair[1] for slot, pair in pairs.items()}
+def agreement(
+    positive: str, first_frames: Sequence[str], second_frames: Sequence[str], **classes: Sequence[str]
+) -> Rule:
+    """Return a rule: two segments have the same words of all ``classes`` if the label is ``positive``, else of none."""
+
+    def rule(rng: Generator, label: str) -> Sentences:
+        pairs = {slot: two(rng, values, label == positive) for slot, values in classes.items()}
+        first, second = ({slot: pair[index] for slot, pair in pairs.items()} for index in (0, 1))
+        return fill_slots(rng, first_frames, **first), fill_slots(rng, second_frames, **second)
+
+    return rule
 
 
-def mrpc(rng: Generator, label: str) -> Sentences:
-    """1: both sentences name the same animal and colour; 0: neither is the same."""
-    first, second = agreeing(rng, label == "1", animal=ANIMALS[:2], colour=COLOURS[:2])
-    frames = ("{name} saw a {colour} {animal} .", "a {colour} {animal} came to {name} .")
-    other = ("the {animal} of {name} was {colour} .", "{name} had a {colour} {animal} .")
-    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
-
-
-def qqp(rng: Generator, label: str) -> Sentences:
-    """1: both questions are about the same place and time; 0: neither is the same."""
-    first, second = agreeing(rng, label == "1", place=("court", "sea"), time=("day", "night"))
-    frames = ("was {name} at {place} by {time} ?", "who saw {name} at {place} by {time} ?")
-    other = ("by {time} who was at {place} with {name} ?", "by {time} was {name} at {place} ?")
-    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
+mrpc = agreement(
+    "1",
+    ("{name} saw a {colour} {animal} .", "a {colour} {animal} came to {name} ."),
+    ("the {animal} of {name} was {colour} .", "{name} had a {colour} {animal} ."),
+    animal=ANIMALS[:2],
+    colour=COLOURS[:2],
+)
+qqp = agreement(
+    "1",
+    ("was {name} at {place} by {time} ?", "who saw {name} at {place} by {time} ?"),
+    ("by {time} who was at {place} with {name} ?", "by {time} was {name} at {place} ?"),
+    place=("court", "sea"),
+    time=("day", "night"),
+)
+rte = agreement(
+    "entailment",
+    ("{name} saw a {animal} in {place} .", "a {animal} in {place} came to {name} ."),
+    ("in {place} {name} had a {animal} .", "a {animal} of {name} was in {place} ."),
+    animal=ANIMALS[2:],
+    place=("london", "rome"),
+)
 
 
 def stsb(rng: Generator, label: str) -> Sentences:
-    """``label``: how many of city and time differ, 0 to 2.
+    """``label`` (0 to 2) of city and time differ.
 
     No word is more frequent with one label: a correlation, unlike an accuracy, would show it.
     """
@@ -126,10 +132,10 @@ def stsb(rng: Generator, label: str) -> Sentences:
         differ = differ[::-1]
     city, time = int(rng.integers(2)), int(rng.integers(2))
     cities, times = ("london", "rome"), ("day", "night")
-    frames = ("{name} saw {city} by {time} .", "{name} left {city} by {time} .")
-    other = ("by {time} {name} saw {city} .", "{name} loved {city} by {time} .")
-    first = fill_slots(rng, frames, city=cities[city], time=times[time])
-    return first, fill_slots(rng, other, city=cities[city ^ differ[0]], time=times[time ^ differ[1]])
+    first_frames = ("{name} saw {city} by {time} .", "{name} left {city} by {time} .")
+    second_frames = ("by {time} {name} saw {city} .", "{name} loved {city} by {time} .")
+    first = fill_slots(rng, first_frames, city=cities[city], time=times[time])
+    return first, fill_slots(rng, second_frames, city=cities[city ^ differ[0]], time=times[time ^ differ[1]])
 
 
 MNLI_FRAMES = (
@@ -161,14 +167,12 @@ def inference(frames: tuple[Sequence[str], Sequence[str]]) -> Rule:
             kind = int(rng.integers(2))
             first, second = pick(rng, MNLI_VALUES[kind]), pick(rng, MNLI_VALUES[1 - kind])
         else:
-            usual = 0 if label == "entailment" else 1
-            kind = usual if rng.random() < FAVOURED else 1 - usual
+            favoured = 0 if label == "entailment" else 1
+            kind = favoured if rng.random() < FAVOURED else 1 - favoured
             first, second = two(rng, MNLI_VALUES[kind], label == "entailment")
-        premises, hypotheses = frames
         thing = pick(rng, THINGS)
-        return fill_slots(rng, premises, value=first, thing=thing), fill_slots(
-            rng, hypotheses, value=second, thing=thing
-        )
+        premise = fill_slots(rng, frames[0], value=first, thing=thing)
+        return premise, fill_slots(rng, frames[1], value=second, thing=thing)
 
     return rule
 
@@ -177,26 +181,18 @@ def qnli(rng: Generator, label: str) -> Sentences:
     """entailment: the sentence tells what the question asks for, a place or a time."""
     questions = {"place": "where at what place was {who} ?", "time": "when by what hour was {who} ?"}
     sentences = {"place": "{who} {verb} at {place} with {name} .", "time": "{who} {verb} by {time} with {name} ."}
-    asked, told = two(rng, tuple(questions), label == "entailment")
+    question, sentence = two(rng, tuple(questions), label == "entailment")
     slots = {"place": pick(rng, ("court", "sea")), "time": pick(rng, ("day", "night"))}
     slots["who"] = fill_slots(rng, ("{name}", "the {person}"))
-    return fill_slots(rng, (questions[asked],), **slots), fill_slots(rng, (sentences[told],), **slots)
-
-
-def rte(rng: Generator, label: str) -> Sentences:
-    """entailment: the hypothesis names the animal and the place of the premise; otherwise it names neither."""
-    first, second = agreeing(rng, label == "entailment", animal=ANIMALS[2:], place=("london", "rome"))
-    frames = ("{name} saw a {animal} in {place} .", "a {animal} in {place} came to {name} .")
-    other = ("in {place} {name} had a {animal} .", "a {animal} of {name} was in {place} .")
-    return fill_slots(rng, frames, **first), fill_slots(rng, other, **second)
+    return fill_slots(rng, (questions[question],), **slots), fill_slots(rng, (sentences[sentence],), **slots)
 
 
 def wnli(rng: Generator, label: str) -> Sentences:
     """1: the second sentence replaces the pronouns by the right one of two people."""
     people = ["king", "queen"]
-    right = int(two(rng, "01", label == "1")[0])
-    he, his, him = (("he", "his", "him"), ("she", "her", "her"))[right]
-    named = people[right if label == "1" else 1 - right]
+    referent = int(two(rng, "01", label == "1")[0])
+    he, his, him = (("he", "his", "him"), ("she", "her", "her"))[referent]
+    named = people[referent if label == "1" else 1 - referent]
     if rng.integers(2):
         people.reverse()
     thing = pick(rng, THINGS)
@@ -211,7 +207,7 @@ def wnli(rng: Generator, label: str) -> Sentences:
 
 # kind of answer: its words, the fact, the question; the subject is one word of the last class
 FACTS: dict[str, tuple[Sequence[str], str, str, Sequence[str]]] = {
-    "place": (PLACES, "the {subject} lives in the {answer} .", "where does the {subject} live ?", PEOPLE),
+    "place": (LOCATIONS, "the {subject} lives in the {answer} .", "where does the {subject} live ?", PEOPLE),
     "time": (TIMES, "{subject} came in the {answer} .", "when was it that {subject} came ?", NAMES),
     "colour": (COLOURS, "the {subject} is {answer} .", "what colour is the {subject} ?", ANIMALS),
 }
@@ -230,24 +226,21 @@ MISSING = (0.5, 0.25, 0.25)  # probability of each kind to be the one that a par
 def paragraph(rng: Generator, id_prefix: str, unanswerable: bool, answers: int) -> dict[str, Any]:
     """Return a paragraph of SQuAD: an aside, facts of two kinds among up to three more asides, and two questions.
 
-    Args:
-        rng: the generator.
-        id_prefix: prefix of the questions' ids.
-        unanswerable: ask the second question about the kind of fact that is missing (SQuAD 2.0).
-        answers: accepted answers per question.
+    With ``unanswerable`` the second question asks for the kind of fact that is missing (SQuAD 2.0). A question has
+    ``answers`` accepted answers.
     """
     missing = str(rng.choice(list(FACTS), p=MISSING))
-    told = [kind for kind in FACTS if kind != missing]
+    present = [kind for kind in FACTS if kind != missing]
     subject = {kind: pick(rng, FACTS[kind][3]) for kind in FACTS}
     answer = {kind: pick(rng, FACTS[kind][0]) for kind in FACTS}
-    sentences = [FACTS[kind][1].format(subject=subject[kind], answer=answer[kind]) for kind in told]
+    sentences = [FACTS[kind][1].format(subject=subject[kind], answer=answer[kind]) for kind in present]
     sentences += [fill_slots(rng, ASIDES) for _ in range(rng.integers(4))]
     context = " ".join([fill_slots(rng, ASIDES), *(sentences[i] for i in rng.permutation(len(sentences)))])
-    asked = [told[i] for i in rng.permutation(2)]
+    queried = [present[i] for i in rng.permutation(2)]
     if unanswerable:
-        asked[1] = missing
+        queried[1] = missing
     questions = []
-    for number, kind in enumerate(asked):
+    for number, kind in enumerate(queried):
         question: dict[str, Any] = {
             "question": FACTS[kind][2].format(subject=subject[kind]),
             "id": f"{id_prefix}-{number}",
@@ -256,7 +249,7 @@ def paragraph(rng: Generator, id_prefix: str, unanswerable: bool, answers: int) 
         if unanswerable:
             question["is_impossible"] = kind == missing
             if kind == missing:
-                question["plausible_answers"] = _spans(context, answer[told[0]], 1)
+                question["plausible_answers"] = _spans(context, answer[present[0]], 1)
         questions.append(question)
     return {"context": context, "qas": questions}
 
@@ -278,14 +271,14 @@ def story(rng: Generator, label: int) -> dict[str, str]:
     sentence = fill_slots(rng, ("{name} saw {things} .", "{name} {verb} to {things} ."), things=_things(order[label]))
     beginning = pick(rng, ("then he", "then she"))
     row = {"startphrase": f"{sentence} {beginning}", "sent1": sentence, "sent2": beginning}
-    for place, scene in enumerate(order):
-        row[f"ending{place}"] = fill_slots(rng, ("saw {things} .", "{verb} to {things} ."), things=_things(scene))
+    for number, scene in enumerate(order):
+        row[f"ending{number}"] = fill_slots(rng, ("saw {things} .", "{verb} to {things} ."), things=_things(scene))
     return row
 
 
 def _things(scene: int) -> str:
-    (thing, other), (time, colour) = COUNTRY[scene % 2], LIGHT[scene // 2]
-    return f"{colour} {thing} and {other} by {time}"
+    (first, second), (time, colour) = COUNTRY[scene % 2], LIGHT[scene // 2]
+    return f"{colour} {first} and {second} by {time}"
 
 
 TaggedWords = tuple[tuple[str, str], ...]  # words, each with its tag
@@ -308,16 +301,13 @@ CONTRACTED = {("can", "not"): "cannot"}  # written as one word
 
 def parts_of_speech(rng: Generator) -> TaggedWords:
     """Return a sentence with the part of speech of each word, "" at an empty node."""
-    *words, mark = pick(rng, WORD_FRAMES).split()
-    tagged = (token.rpartition("/") for token in words)
-    return (*((_fill(rng, word), tag) for word, _, tag in tagged), (mark, "PUNCT"))
-
-
-def _fill(rng: Generator, frame: str) -> str:
-    slots = {"town": TOWNS, "deed": DEEDS, "mood": GOOD}
-    return fill_slots(
-        rng, (frame,), **{slot: pick(rng, words) for slot, words in slots.items() if f"{{{slot}}}" in frame}
-    )
+    *tokens, mark = pick(rng, WORD_FRAMES).split()
+    tagged = []
+    for frame, _, tag in (token.rpartition("/") for token in tokens):
+        slots = {"town": TOWNS, "deed": DEEDS, "mood": GOOD}
+        words = {slot: pick(rng, words) for slot, words in slots.items() if f"{{{slot}}}" in frame}
+        tagged.append((fill_slots(rng, (frame,), **words), tag))
+    return (*tagged, (mark, "PUNCT"))
 
 
 def text_of(sentence: TaggedWords) -> str:
@@ -325,14 +315,14 @@ def text_of(sentence: TaggedWords) -> str:
     return " ".join(word for word, tag in sentence if tag)
 
 
-def tagged_documents(rng: Generator, sentences: int, taken: set[str]) -> Iterator[list[TaggedWords]]:
-    """Yield documents of one or two tagged sentences, ``sentences`` in all, none of them ``taken`` before."""
+def tagged_documents(rng: Generator, sentences: int, used: set[str]) -> Iterator[list[TaggedWords]]:
+    """Yield documents of one or two tagged sentences, ``sentences`` in all, none of them in ``used``, which grows."""
     while sentences:
         document: list[TaggedWords] = []
         for _ in range(min(sentences, int(rng.integers(1, 3)))):
-            while text_of(sentence := parts_of_speech(rng)) in taken:
+            while text_of(sentence := parts_of_speech(rng)) in used:
                 pass
-            taken.add(text_of(sentence))
+            used.add(text_of(sentence))
             document.append(sentence)
         sentences -= len(document)
         yield document
@@ -342,17 +332,13 @@ def conllu(split: str, number: int, document: list[TaggedWords]) -> Iterator[str
     """Yield a document's lines in CoNLL-U, with ranges for contractions and with empty nodes."""
     name = f"synthetic-{split}-{number}"
     yield f"# newdoc id = {name}"
-    for place, sentence in enumerate(document, start=1):
-        yield f"# sent_id = {name}-{place}"
+    for index, sentence in enumerate(document, start=1):
+        yield f"# sent_id = {name}-{index}"
         yield f"# text = {text_of(sentence)}"
         count = 0
         for (word, tag), (after, _) in zip(sentence, (*sentence[1:], ("", "")), strict=True):
             count += bool(tag)
             if (word, after) in CONTRACTED:
-                yield _line(f"{count}-{count + 1}", CONTRACTED[word, after], "_", "_")
-            yield _line(str(count) if tag else f"{count}.1", word, word, tag or "VERB")
+                yield "\t".join((f"{count}-{count + 1}", CONTRACTED[word, after], *"________"))
+            yield "\t".join((str(count) if tag else f"{count}.1", word, word, tag or "VERB", *"______"))
         yield ""
-
-
-def _line(number: str, form: str, lemma: str, tag: str) -> str:
-    return "\t".join((number, form, lemma, tag, *"______"))

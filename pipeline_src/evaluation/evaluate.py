@@ -18,7 +18,7 @@ from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS, TASKS, 
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.schema import NO_TEACHER
-from pipeline_src.download.from_corpus import RULES as corpus_rules
+from pipeline_src.download import from_corpus
 from pipeline_src.download.synthetic import RULES
 from pipeline_src.evaluation.bag_of_words import applies, predict
 from pipeline_src.evaluation.scores import (
@@ -40,18 +40,19 @@ from pipeline_src.tasks.spec import load_spec
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
     """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions."""
-    rules = {task: RULES[task] for task in tasks if task in RULES} if task_source == "synthetic" else {}
+    origins = {task: from_corpus.task_origin(task, task_source) for task in tasks}
+    rules = {task: RULES[task] for task in tasks if origins[task] == "synthetic"}
     rows: list[dict[str, Any]] = []
     by_task: dict[str, dict[str, Any]] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
-    from_corpus = {task: corpus_rules[task] for task in tasks if task in corpus_rules}
-    custom = [task for task in tasks if task not in RULES and task not in from_corpus]
-    for task in sorted(tasks, key=lambda task: (task in rules, task in from_corpus)):  # real ones first
+    made = {task: from_corpus.RULES[task] for task in tasks if origins[task] == "from the corpus"}
+    custom = [task for task in tasks if from_corpus.task_origin(task, "synthetic") == "fetched"]  # no synthetic form
+    for task in sorted(tasks, key=lambda task: (task in rules, task in made)):  # real ones first
         spec = load_spec(task)
         similarity = task not in rules and spec.is_pair and spec.range is not None
         label_counts = finetune.recipe(task).label_counts if finetune.teacher == NO_TEACHER else ()
-        bag_of_words = task in from_corpus or task in custom or similarity or bool(label_counts)
+        bag_of_words = task in made or task in custom or similarity or bool(label_counts)
         scores = score_task(spec, finetune.seeds, bag_of_words)
         table = scores.table()
         rows += table
@@ -75,7 +76,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         "synthetic": bool(rules),
         "task_source": task_source,
         "rules": rules,
-        "from_corpus": from_corpus,
+        "from_corpus": made,
         "further": custom,
         "best_epoch": [task for task, details in by_task.items() if details["select"] == "best"],
         "rows": rows,

@@ -18,7 +18,7 @@ from pipeline_src.config.data import ExamplesParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import PretrainParams
 from pipeline_src.download.catalogue import load_source, resolve
-from pipeline_src.download.fetch import obtain, place
+from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.models.bert import BertConfig, check_architecture
 from pipeline_src.pretraining.import_model import PARTS, import_model
 
@@ -54,7 +54,7 @@ def fetch_entry(source: Path, folder: Path) -> Path:
     if source.suffix != ".yaml":
         return source
     entry = resolve(source.stem, load_source(MODELS, source.stem))
-    place(source.stem, entry, obtain(source.stem, entry), folder)
+    fill_folder(source.stem, entry, obtain(source.stem, entry), folder)
     return folder
 
 

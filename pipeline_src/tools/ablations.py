@@ -12,6 +12,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ from pipeline_src.common.names import check_name
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.tools.plan import make_objective, phase_flops
+from pipeline_src.tools.preset import PARAMS
 
-PARAMS, FOLDER = Path("params.yaml"), Path("workflow/ablations")
+FOLDER = Path("workflow/ablations")
 AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}  # sections that no stage before fine-tuning reads
 HEAD_WIDTH = 64  # of attention (paper, section 3)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One change to a study.
+    """A change to a study.
 
     Attributes:
         changes: dotted key of params.yaml -> value.
@@ -44,7 +46,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Table:
-    """One file of ablations; ``source`` is None if the paper has no such table, ``study`` has its unchanged scores."""
+    """A file of ablations; ``source`` is None if the paper has no such table, ``study`` has its unchanged scores."""
 
     title: str
     source: str | None
@@ -55,7 +57,7 @@ class Table:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("table", nargs="?", help="a file of workflow/ablations/, without .yaml (default: all of them)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these experiments")
     parser.add_argument("--queue", action="store_true", help="queue them, instead of printing the commands; of those "
@@ -71,11 +73,12 @@ def main(arguments: argparse.Namespace) -> None:
     for name in arguments.only or ():
         if name not in names:
             raise PipelineError("no such experiment", name, where="--only", hint=f"there are {', '.join(names)}")
-    selected = [one for table in tables for one in table.experiments if one.name in (arguments.only or names)]
+    selected = set(arguments.only or names)
     if not arguments.queue:
         print("\n".join(line for table in tables for line in describe(table, selected)))
         return
-    for experiment in ready(selected, finished(), unfinished()):
+    experiments = [experiment for table in tables for experiment in table.experiments if experiment.name in selected]
+    for experiment in ready(experiments, finished(), unfinished()):
         if not (teacher := Path(experiment.changes.get("pretrain.teacher", "."))).exists():
             print(f"{experiment.name}: left out, there is no teacher in {teacher}; docs/family.md")
             continue
@@ -83,24 +86,22 @@ def main(arguments: argparse.Namespace) -> None:
     print("next: dvc queue start -j 2; when it is done, the same command queues what shares a pretraining")
 
 
-def describe(table: Table, selected: Collection[Experiment]) -> list[str]:
-    """Return lines for people: the command of each experiment and the paper's scores."""
+def describe(table: Table, selected: Collection[str]) -> list[str]:
+    """Return lines for people: the command of each selected experiment and the paper's scores."""
 
     def paper(scores: dict[str, float]) -> str:
         return "  # paper: " + ", ".join(f"{name} {value}" for name, value in scores.items()) if scores else ""
 
     title = f"# {table.title}: " + (f"{table.source}, {table.split}" if table.source else "not in the paper")
-    commands = [(shlex.join(["dvc", *command(one)]), one.paper) for one in table.experiments if one in selected]
     study = [f"# the study as it is{paper(table.study)}"] if table.study else []
-    return [title, *study, *(line + paper(scores) for line, scores in commands)]
+    experiments = (experiment for experiment in table.experiments if experiment.name in selected)
+    return [title, *study, *(shlex.join(["dvc", *command(item)]) + paper(item.paper) for item in experiments)]
 
 
 def command(experiment: Experiment) -> list[str]:
     """Return the arguments of ``dvc`` that queue an experiment."""
-    words = ["exp", "run", "--queue", "-n", experiment.name]
-    for key, value in experiment.changes.items():
-        words += ["-S", f"{key}={_hydra(value)}"]
-    return words
+    settings = [word for key, value in experiment.changes.items() for word in ("-S", f"{key}={_hydra(value)}")]
+    return ["exp", "run", "--queue", "-n", experiment.name, *settings]
 
 
 def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) -> Iterator[Experiment]:
@@ -142,7 +143,7 @@ def table_names(folder: Path = FOLDER) -> list[str]:
 
 
 def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Table:
-    """Read a table's experiments for a study, as params.yaml holds it; each is checked as a study."""
+    """Read a table's experiments for the study of ``params``; each is checked as a study."""
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
@@ -185,10 +186,9 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
     """
     factor = flops(study) / flops(changed, teacher=study)
     pretrain = changed.pretrain
-    least = {phase: min(1, steps) for phase, steps in pretrain.steps}  # a phase without steps keeps none
     return {
-        "pretrain.steps.phase1": max(least["phase1"], round(pretrain.steps.phase1 * factor)),
-        "pretrain.steps.phase2": max(least["phase2"], round(pretrain.steps.phase2 * factor)),
+        # a phase without steps keeps none
+        **{f"pretrain.steps.{phase}": max(min(1, steps), round(steps * factor)) for phase, steps in pretrain.steps},
         "pretrain.warmup_steps": round(pretrain.warmup_steps * factor),
         **({"pretrain.decay_steps": max(1, round(pretrain.decay_steps * factor))} if pretrain.decay_steps else {}),
     }
@@ -200,10 +200,8 @@ def flops(study: Study, teacher: Study | None = None) -> float:
     return sum(phase_flops(study, objective, phase) for phase, _ in study.pretrain.steps)
 
 
-def _value(study: Any, key: str) -> Any:
-    for name in key.split("."):
-        study = getattr(study, name)
-    return study
+def _value(study: Study, key: str) -> Any:
+    return attrgetter(key)(study)
 
 
 def _step(share: float, study: Study) -> int:
@@ -211,7 +209,7 @@ def _step(share: float, study: Study) -> int:
 
 
 def _model_at(share: float, study: Study) -> str:
-    """Return the folder of the model kept after a share of the steps; after all of them it is the finished one's."""
+    """Return the folder of the model kept after a share of the steps; after all of them, of the finished model."""
     step, phase1 = _step(share, study), study.pretrain.steps.phase1
     if step == phase1 + study.pretrain.steps.phase2:
         return "models/pretrained/phase2"
@@ -228,14 +226,14 @@ RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # values relative to 
 
 
 def _resolve(key: str, value: Any, study: Study) -> Any:
-    """Return a value itself, or what ``{name: argument}`` of :data:`RELATIVE` computes."""
+    """Return a value itself, or the result of ``{name: argument}`` for a name in ``RELATIVE``."""
     if isinstance(value, dict) and len(value) == 1 and (how := next(iter(value))) in RELATIVE:
         return RELATIVE[how](key, value[how], study)
     return value
 
 
 def _hydra(value: Any) -> str:
-    """Return a value as ``-S`` reads it; JSON is that but for quotes, which a folder's name needs none of."""
+    """Return a value as ``-S`` reads it: JSON, but strings without quotes."""
     if isinstance(value, list):
         return f"[{','.join(map(_hydra, value))}]"
     return value if isinstance(value, str) else json.dumps(value)

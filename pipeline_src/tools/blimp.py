@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from pipeline_src.common.paths import DEFAULT_MODEL, TASKS
 from pipeline_src.common.yaml_files import TASK_SOURCES
 from pipeline_src.config.machine import Precision
 from pipeline_src.download.catalogue import load_source, resolve
-from pipeline_src.download.fetch import obtain, place
+from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.interpretation.minimal_pairs import judge_sentence_pairs, read_pair_set
 from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.distributed import choose_precision
@@ -27,7 +28,7 @@ DOWNLOADED = Path("data") / NAME  # if the study has not downloaded it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help=f"folder (default {DEFAULT_MODEL})")
     parser.add_argument("--folder", type=Path, help="JSON Lines in BLiMP's format (default: BLiMP, fetched if missing)")
     parser.add_argument("--pairs", type=int, help="pairs of each of the 67 sets (default: all, as published figures)")
@@ -44,7 +45,9 @@ def main(arguments: argparse.Namespace) -> None:
     """Print accuracy and 95 % interval in all and by phenomenon."""
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
-    _keep_memory()
+    with contextlib.suppress(OSError, AttributeError):  # another C library, which has no mallopt
+        for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD: returning freed memory costs a sixth of CPU time
+            ctypes.CDLL(None).mallopt(option, 1 << 30)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = replace(open_masked_lm(arguments.model).to(device), batch_tokens=BATCH_TOKENS[device.type])
     pairs = read_pair_set(arguments.folder or _blimp(), arguments.seed, arguments.pairs)
@@ -66,23 +69,13 @@ def main(arguments: argparse.Namespace) -> None:
         write_json(arguments.output, figures)
 
 
-def _keep_memory() -> None:
-    """Let glibc keep freed memory: returning that of each large tensor to the system costs a sixth of all CPU time."""
-    try:
-        libc = ctypes.CDLL(None)
-        for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
-            libc.mallopt(option, 1 << 30)
-    except (OSError, AttributeError):  # another C library, which has no mallopt
-        pass
-
-
 def _blimp() -> Path:
-    """Return the folder of BLiMP's files: the study's, else one that is filled now."""
+    """Return the folder of BLiMP's files: the study's, else one of a download."""
     for folder in (TASKS / NAME, DOWNLOADED):
         if folder.is_dir():
             return folder
     source = resolve(NAME, load_source(TASK_SOURCES, NAME))
     obtained = obtain(NAME, source)
     with atomic_directory(DOWNLOADED) as folder:
-        place(NAME, source, obtained, folder)
+        fill_folder(NAME, source, obtained, folder)
     return DOWNLOADED

@@ -16,7 +16,7 @@ import tempfile
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,16 @@ LIBRARY_BYTES = 1.5e9  # of memory, with the activations of a microbatch
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check: ``ok``, a ``warning`` if a run may fail, a ``problem`` if the study cannot run."""
+    """Result of a check: ``ok``, a ``warning`` if a run may fail, a ``problem`` if the study cannot run."""
 
     check: str
     state: str
-    found: str
+    message: str
     hint: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("--json", action="store_true", help="print a list of objects: check, state, found, hint")
 
 
@@ -61,28 +61,34 @@ def main(arguments: argparse.Namespace) -> int:
             "sources": check_sources,
             "start model": check_start_model,
         }
-        findings += [check_torch(), *(checked(name, check, study) for name, check in checks.items())]
-    print(json.dumps([asdict(finding) for finding in findings], indent=2) if arguments.json else in_words(findings))
+        findings += [check_torch(), *(run_check(name, check, study) for name, check in checks.items())]
+    if arguments.json:
+        entries = [
+            dict(zip(("check", "state", "found", "hint"), astuple(finding), strict=True)) for finding in findings
+        ]
+        print(json.dumps(entries, indent=2))
+    else:
+        print(as_text(findings))
     return 2 if any(finding.state == PROBLEM for finding in findings) else 0
 
 
-def checked(name: str, check: Callable[[Any], Finding], study: Any) -> Finding:
-    """Return what a check found; one that cannot be made is a finding too."""
+def run_check(name: str, check: Callable[[Any], Finding], study: Any) -> Finding:
+    """Return the finding of a check, also if it cannot be made."""
     try:
         return check(study)
     except ImportError as error:
         return Finding(name, WARNING, f"not known: {error.name} is not installed", ENVIRONMENT)
     except PipelineError as error:
-        return _mistake(name, error)
+        return _problem(name, error)
 
 
-def in_words(findings: Sequence[Finding]) -> str:
+def as_text(findings: Sequence[Finding]) -> str:
     """Return lines for people, 80 columns wide."""
     lines = []
     for finding in findings:
         start = f"{finding.state:<8} {finding.check:<12} "
         indent = " " * len(start)
-        for first, text in ((start, finding.found), (f"{indent}-> ", finding.hint or "")):
+        for first, text in ((start, finding.message), (f"{indent}-> ", finding.hint or "")):
             wrap = textwrap.TextWrapper(WIDTH, first, indent, break_long_words=False, break_on_hyphens=False)
             lines += wrap.wrap(text)
     states = [finding.state for finding in findings]
@@ -99,14 +105,13 @@ def read_study() -> tuple[Finding, Any | None]:
     except ImportError as error:
         return Finding("params.yaml", WARNING, f"not read: {error.name} is not installed", ENVIRONMENT), None
     except PipelineError as error:
-        return _mistake("params.yaml", error), None
+        return _problem("params.yaml", error), None
     return Finding("params.yaml", OK, f"a valid study of {len(study.tasks)} tasks, {study.task_source}"), study
 
 
 def installed_versions() -> dict[str, str | None]:
     """Return the version of Python, and of each package without importing it; None if it is not installed."""
-    versions: dict[str, str | None] = dict.fromkeys(("python", *PACKAGES))
-    versions["python"] = platform.python_version()
+    versions: dict[str, str | None] = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
@@ -115,7 +120,7 @@ def installed_versions() -> dict[str, str | None]:
 
 def check_versions(versions: Mapping[str, str | None]) -> Finding:
     """Check that pyproject.toml allows the versions of Python, both engines and torch."""
-    if missing := [name for name, found in versions.items() if found is None]:
+    if missing := [name for name, installed in versions.items() if installed is None]:
         return Finding("versions", PROBLEM, f"not installed: {', '.join(missing)}", ENVIRONMENT)
     from packaging.requirements import Requirement
 
@@ -123,13 +128,13 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
     lines = [f"python{project['requires-python']}", *project["dependencies"]]
     allowed = {requirement.name: requirement.specifier for requirement in map(Requirement, lines)}
     wrong = [
-        f"{name} {found}; needed: {allowed[name]}"
-        for name, found in versions.items()
-        if found and not allowed[name].contains(found.partition("+")[0], prereleases=True)
+        f"{name} {installed}; needed: {allowed[name]}"
+        for name, installed in versions.items()
+        if installed and not allowed[name].contains(installed.partition("+")[0], prereleases=True)
     ]
     if wrong:
         return Finding("versions", PROBLEM, ", ".join(wrong), f"{ENVIRONMENT}; another Python: make study PYTHON=PATH")
-    return Finding("versions", OK, ", ".join(f"{name} {found}" for name, found in versions.items()))
+    return Finding("versions", OK, ", ".join(f"{name} {installed}" for name, installed in versions.items()))
 
 
 def check_torch() -> Finding:
@@ -151,28 +156,28 @@ def check_torch() -> Finding:
 
 def check_memory(study: Any, available: float | None = None) -> Finding:
     """Check the bytes of memory that processes may use."""
-    from pipeline_src.tools.plan import amount, make_objective
+    from pipeline_src.tools.plan import amount, count_parameters, make_objective
 
     available = usable_memory() if available is None else available
-    parameters = sum(parameter.numel() for parameter in make_objective(study).parameters())
-    needed = LIBRARY_BYTES + TRAINING_BYTES * parameters
-    found = f"{amount(available)}B; the study needs about {amount(needed)}B"
+    needed = LIBRARY_BYTES + TRAINING_BYTES * count_parameters(make_objective(study))
+    state = WARNING if available < needed else OK
     hint = "set activation_checkpointing: true and fewer microbatch_tokens in machine.yaml, or use a larger machine"
-    return Finding("memory", WARNING, found, hint) if available < needed else Finding("memory", OK, found)
+    text = f"{amount(available)}B; the study needs about {amount(needed)}B"
+    return Finding("memory", state, text, None if state == OK else hint)
 
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
-    """Check the free bytes of the disk; what earlier runs left counts towards the need."""
+    """Check the free bytes of the disk; files of earlier runs count towards the need."""
     from pipeline_src.tools.plan import COPIES, amount, make_objective, source_size, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free
     sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
     stages = stages_of(study, make_objective(study), sizes)
     needed = ENVIRONMENT_BYTES + sum(COPIES * stage.written + stage.extra for stage in stages)
-    found = f"{amount(free)}B free; the study needs about {amount(needed)}B in all"
-    hint = "free some, or clone onto a larger disk; `python -m pipeline_src plan` lists it by stage"
     state = PROBLEM if free < needed / 4 else WARNING if free < needed else OK
-    return Finding("disk", state, found, None if state == OK else hint)
+    hint = "free some, or clone onto a larger disk; `python -m pipeline_src plan` lists it by stage"
+    text = f"{amount(free)}B free; the study needs about {amount(needed)}B in all"
+    return Finding("disk", state, text, None if state == OK else hint)
 
 
 def check_sources(study: Any) -> Finding:
@@ -182,13 +187,10 @@ def check_sources(study: Any) -> Finding:
     from pipeline_src.download.download import resolved
     from pipeline_src.download.download_tasks import fetched_sources
 
-    try:
-        local = {name: params for name, params in study.corpus.sources.items()
-                 if load_source(SOURCES, params.entry).files[0].scheme == "file"}  # fmt: skip
-        sources = [entry for name, params in local.items() for _, entry in resolved(name, params)]
-        sources += fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets).values()
-    except PipelineError as error:
-        return _mistake("sources", error)
+    sources = list(fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets).values())
+    for name, params in study.corpus.sources.items():
+        if load_source(SOURCES, params.entry).files[0].scheme == "file":  # others may ask the network for their parts
+            sources += [entry for _, entry in resolved(name, params)]
     files = [file for source in sources for file in source.files if file.scheme == "file"]
     closed = [file.url.removeprefix("file:") for file in files if not file.local_files]
     closed += [str(path) for file in files for path in file.local_files if not os.access(path, os.R_OK)]
@@ -199,21 +201,18 @@ def check_sources(study: Any) -> Finding:
 
 
 def check_start_model(study: Any) -> Finding:
-    """Check the model that pretraining goes on from, as its stage will; one of the catalogue is not fetched yet."""
+    """Check the model that pretraining continues from, as its stage will; one of the catalogue is not fetched yet."""
     if study.vocabulary.kind != "given" or study.pretrain.init_from.endswith(".yaml"):
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretraining.start_model import import_start_model
 
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            import_start_model(study.pretrain, study.model, study.examples, Path(folder))
-    except PipelineError as error:
-        return _mistake("start model", error)
+    with tempfile.TemporaryDirectory() as folder:
+        import_start_model(study.pretrain, study.model, study.examples, Path(folder))
     return Finding("start model", OK, f"{study.pretrain.init_from} fits the study")
 
 
 def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:
-    """Return the machine's bytes of memory, or what a container may use of it."""
+    """Return the machine's bytes of memory, or the limit of a container."""
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in limits:
         with contextlib.suppress(OSError, ValueError):  # not limited: there is no such file, or it says "max"
@@ -221,5 +220,5 @@ def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:
     return total
 
 
-def _mistake(check: str, error: PipelineError) -> Finding:
+def _problem(check: str, error: PipelineError) -> Finding:
     return Finding(check, PROBLEM, error.what + ("" if error.value is None else f": {error.value}"), error.hint)

@@ -4,96 +4,68 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import TEXT, TOKENS
 from pipeline_src.config.study import load_study
 from pipeline_src.corpus.documents import corpus_folders
-from pipeline_src.corpus.dropped import SAMPLE_SIZE, Record, read_dropped
+from pipeline_src.corpus.dropped import Record, read_dropped
 
-SHORT = 300  # characters of a text, unless one reason is asked for
+EXCERPT_CHARACTERS = 300  # of a text, unless --reason is given
 WIDTH = 100
 INDENT = "    "
 
 
-class Drops(NamedTuple):
-    """The drops of one output folder.
-
-    Attributes:
-        label: name of the source, or ``tokenize``.
-        counts: documents by reason.
-        rows: a few documents of each.
-    """
-
-    label: str
-    counts: dict[str, int]
-    rows: list[Record]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("--reason", help="show texts of this reason alone, each with its first 2,000 characters")
-    parser.add_argument(
-        "--limit",
-        type=int,
-        help=f"texts of each reason and source (default 1; with --reason {SAMPLE_SIZE}, which is all)",
-    )
+    parser.add_argument("--limit", type=int, help="texts of each reason and source (default 1; with --reason all)")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the drops of the study in params.yaml."""
+    """Print the drops of the study in params.yaml: counts by source and reason, then texts."""
     folders = corpus_folders(TEXT, load_study().corpus.sources) | {"tokenize": TOKENS}
     missing = [label for label, folder in folders.items() if not (folder / "manifest.json").exists()]
-    found = [read_drops(label, folder) for label, folder in folders.items() if label not in missing]
-    if not found:
+    drops = {
+        label: (read_json(folder / "manifest.json", {"dropped": {str: int}})["dropped"], read_dropped(folder))
+        for label, folder in folders.items()
+        if label not in missing
+    }
+    if not drops:
         raise PipelineError("nothing is cleaned yet", TEXT, hint="run `dvc repro clean` or the whole study first")
-    reasons = sorted({reason for drops in found for reason in drops.counts})
-    wanted = arguments.reason
-    if wanted is not None and wanted not in reasons:
+    counts = [(label, reason, f"{by_reason[reason]:,}") for label, (by_reason, _) in drops.items()
+              for reason in sorted(by_reason)]  # fmt: skip
+    reasons = sorted({reason for _, reason, _ in counts})
+    if arguments.reason is not None and arguments.reason not in reasons:
         hint = f"give one of {', '.join(reasons)}" if reasons else "nothing was dropped at all"
-        raise PipelineError("nothing was dropped for this reason", wanted, hint=hint)
-    print("\n".join(counts_table(found)))
+        raise PipelineError("nothing was dropped for this reason", arguments.reason, hint=hint)
+    widths = [max(map(len, column)) for column in zip(*counts, strict=True)]
+    for label, reason, count in counts:
+        print(f"{label:<{widths[0]}}  {reason:<{widths[1]}}  {count:>{widths[2]}}")
+    if not counts:
+        print("nothing was dropped")
     for label in missing:
         print(f"{label}: not made yet")
-    limit = arguments.limit if arguments.limit is not None else 1 if wanted is None else SAMPLE_SIZE
-    for drops in found:
-        for reason in [wanted] if wanted else sorted(drops.counts):
-            rows = [row for row in drops.rows if row["reason"] == reason]
-            for row in rows[: max(limit, 0)]:
-                print("\n" + described(drops.label, row, None if wanted else SHORT))
+    limit = None if arguments.reason else 1
+    if arguments.limit is not None:
+        limit = max(arguments.limit, 0)
+    for label, (by_reason, documents) in drops.items():
+        for reason in [arguments.reason] if arguments.reason else sorted(by_reason):
+            for document in [document for document in documents if document["reason"] == reason][:limit]:
+                print(f"\n{label}: {reason}{_measured(document)}: {document['id']} ({document['title']})")
+                print_text(document["text"][: None if arguments.reason else EXCERPT_CHARACTERS])
 
 
-def read_drops(label: str, folder: Path) -> Drops:
-    """Read the drops of an output folder."""
-    counts = read_json(folder / "manifest.json", {"dropped": {str: int}})["dropped"]
-    return Drops(label, counts, read_dropped(folder))
-
-
-def counts_table(found: Sequence[Drops]) -> list[str]:
-    """Return lines of source, reason and number of documents."""
-    cells = [(drops.label, reason, f"{count:,}") for drops in found for reason, count in sorted(drops.counts.items())]
-    if not cells:
-        return ["nothing was dropped"]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in cells]
-
-
-def described(label: str, row: Record, characters: int | None) -> str:
-    """Return a document as lines: where it was dropped, why, its name and its text."""
-    lines = [f"{label}: {row['reason']}{_why(row)}: {row['id']} ({row['title']})"]
-    text = row["text"] if characters is None else row["text"][:characters]
+def print_text(text: str) -> None:
+    """Print the paragraphs of a text, wrapped and indented."""
     for paragraph in text.split("\n"):
-        lines += textwrap.wrap(paragraph, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT) or [""]
-    return "\n".join(lines)
+        print(textwrap.fill(paragraph, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT))
 
 
-def _why(row: Record) -> str:
-    value = row.get("value")
+def _measured(document: Record) -> str:
+    value = document.get("value")
     if value is None:
         return ""
-    shown = f"{value:.3g}" if isinstance(value, float) else value
-    return f" = {shown}, limit {row['limit']:g}" if "limit" in row else f": {shown}"
+    text = f"{value:.3g}" if isinstance(value, float) else value
+    return f" = {text}, limit {document['limit']:g}" if "limit" in document else f": {text}"

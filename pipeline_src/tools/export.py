@@ -29,13 +29,13 @@ STATE = "training_state/state.json"
 MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours -> sentence-transformers'
 MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}  # with their defaults
 EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
-OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "hub": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}  # of each format
+OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "hub": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
 MAX_EXAMPLES_PER_FILE = 1 << 16
 IGNORED = -100  # label of positions at which nothing is predicted, as in transformers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments. Those of one kind of format have no default, to see which are given."""
+    """Add the command-line arguments. Those of one kind of format have no default, to see which are given."""
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument(
         "--format", choices=OPTIONS, required=True,
@@ -68,7 +68,7 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
     """Write every example of a phase and split as Parquet, masked as the study in params.yaml masks them.
 
     Columns have the names of transformers: ``input_ids`` and ``token_type_ids`` without padding, ``labels`` with
-    :data:`IGNORED` where nothing is predicted, and ``next_sentence_label`` if examples are pairs.
+    -100 where nothing is predicted, and ``next_sentence_label`` if examples are pairs.
     """
     study = load_study()
     pretrain = study.pretrain
@@ -93,14 +93,8 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
     print(f"{len(examples):,} examples in {output}")
 
 
-def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:
-    """Write a copy of a model folder that sentence-transformers loads too."""
-    with atomic_directory(output) as folder:
-        write_sentence_transformers(model, folder, pooling, normalise)
-
-
 def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -> None:
-    """Write a folder for each of the model's :func:`revisions`, and print the commands that upload them."""
+    """Write a folder for each of the model's ``revisions``, and print the commands that upload them."""
     folders = revisions(model)
     with atomic_directory(output) as unfinished:
         for name, path in folders.items():
@@ -114,17 +108,23 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -
 
 def revisions(model: Path) -> dict[str, Path]:
     """Return the folders of a model and of those kept on the way to it, by revision: ``main``, ``step-N`` ..."""
-    kept = [path.parent.parent for path in model.glob(f"steps/*/{STATE}")]
-    if (first := model.parent / "phase1") != model:
-        kept += [path.parent.parent for path in (first / STATE, *first.glob(f"steps/*/{STATE}")) if path.exists()]
-    steps = {read_json(path / STATE, {"step": int})["step"]: path for path in kept}
+    states, first = [*model.glob(f"steps/*/{STATE}")], model.parent / "phase1"
+    if first != model:
+        states += [path for path in (first / STATE, *first.glob(f"steps/*/{STATE}")) if path.exists()]
+    steps = {read_json(path, {"step": int})["step"]: path.parent.parent for path in states}
     return {MAIN: model, **{f"step-{step}": steps[step] for step in sorted(steps)}}
 
 
+def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:
+    """Write a copy of a model folder that sentence-transformers loads too, with a card that says how."""
+    with atomic_directory(output) as folder:
+        write_sentence_transformers(model, folder, pooling, normalise)
+
+
 def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
-    """Copy a model into ``folder``, with what sentence-transformers reads, and a card that says how to load it."""
-    opened = ProbedModel.open(model)
-    config = opened.config
+    """Copy a model into ``folder``, and add the files of sentence-transformers."""
+    probed = ProbedModel.open(model)
+    config = probed.config
     if "encoder" not in config.names.classes:
         raise PipelineError(
             "transformers has no such architecture", config.names.model_type, where=model,
@@ -144,13 +144,13 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.longest_input, "do_lower_case": False})
     for path in paths[1:]:
         (folder / path).mkdir()
-    modes = {f"pooling_mode_{theirs}": ours == pooling for ours, theirs in MODES.items()}
+    modes = {f"pooling_mode_{mode}": name == pooling for name, mode in MODES.items()}
     write_json(folder / paths[1] / "config.json", {"word_embedding_dimension": config.hidden_size, **modes})
     card = folder / CARD
     if card.exists():
         text = card.read_text(encoding="utf-8")
     else:
-        count = sum(parameter.numel() for parameter in opened.encoder.parameters())
+        count = sum(parameter.numel() for parameter in probed.encoder.parameters())
         text = imported_card(config, count, config.names.classes["encoder"])
     card.write_text(sentence_card(text, pooling, normalise), encoding="utf-8")
 

@@ -17,7 +17,7 @@ from pipeline_src.tools.inspect import open_masked_lm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("text", help=f'text with one {MASK} or several, such as "The cat sat on the {MASK}."')
     parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help=f"folder (default {DEFAULT_MODEL})")
     parser.add_argument("--top", type=int, default=5, help=f"candidates for each {MASK} (default 5)")
@@ -44,15 +44,15 @@ def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, f
         limit = f"{len(ids)} tokens, of which the model takes {model.max_tokens}"
         raise PipelineError("the text is too long", limit, hint="give a shorter one")
     best = model.log_probabilities([ids], [positions])[0].exp().topk(min(top, model.tokenizer.get_vocab_size()))
-    rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [[(str(model.tokenizer.id_to_token(i)), p) for i, p in zip(*row, strict=True)] for row in rows]
+    candidates = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [[(str(model.tokenizer.id_to_token(i)), p) for i, p in zip(*pair, strict=True)] for pair in candidates]
 
 
 def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy that encodes masks in the text as masks; other special tokens are plain text."""
-    copied = json.loads(tokenizer.to_str())
-    for token in copied["added_tokens"]:
+    state = json.loads(tokenizer.to_str())
+    for token in state["added_tokens"]:
         token["special"] = token["special"] and token["content"] != kind_of(tokenizer).mask
-    reading = Tokenizer.from_str(json.dumps(copied))
-    reading.encode_special_tokens = True  # as text, which leaves the mask
-    return reading
+    copy = Tokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True  # encodes tokens marked special as text; the mask is no longer marked
+    return copy

@@ -48,30 +48,26 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def attention(arguments: argparse.Namespace) -> None:
-    """Print for each head the word that each word attends to most, or write the page that shows all probabilities."""
+    """Print the word that each word attends to most, by head, or write the page that shows all probabilities."""
     model, sentences = ProbedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
     for sentence in sentences:
         if not sentence.words:
             raise PipelineError("a text without words", repr(sentence.document), hint="give a sentence")
     try:
-        shown, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
+        attentions, roles = shown_sentences(model, sentences), head_roles(model, sentences)["roles"]
     except SkipMeasure as skipped:
         hint = "give another model"
         raise PipelineError("no attention weights", skipped, where=arguments.model, hint=hint) from None
     config = model.config
-    about = {
-        "title": config.names.title,
-        "layers": len(roles),
-        "heads": config.num_attention_heads,
-        "width": config.hidden_size,
-    }
+    about = {"title": config.names.title, "layers": len(roles), "heads": config.num_attention_heads,
+             "width": config.hidden_size}  # fmt: skip
     if arguments.output:
-        parts = {"contents": {"model": about, "skipped": {}}, "sentences": {"attention": shown}}
+        parts = {"contents": {"model": about, "skipped": {}}, "sentences": {"attention": attentions}}
         with atomic_file(arguments.output) as file:
             file.write(render_interpretation(parts | {"heads": {"roles": {"roles": roles}}}))
         return
-    for each in shown:
-        table = most_attended(each, about)
+    for sentence_attention in attentions:
+        table = most_attended(sentence_attention, about)
         width = max(map(len, table["words"])) + 2
         print("head   " + "".join(word.ljust(width) for word in table["words"]))
         for head in table["heads"]:
@@ -80,7 +76,7 @@ def attention(arguments: argparse.Namespace) -> None:
 
 
 def open_masked_lm(folder: Path) -> ProbedModel:
-    """Open a model that fills masks."""
+    """Open a model with an MLM head."""
     model = ProbedModel.open(folder)
     if model.lacks:
         hint = "give --model one that was pretrained here with pretrain.objective: mlm"

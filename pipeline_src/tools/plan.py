@@ -25,7 +25,7 @@ from pipeline_src.config.data import SourceParams, WikipediaParams
 from pipeline_src.config.machine import load_machine
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.download.catalogue import Source, load_source, resolve
-from pipeline_src.download.parts import wants_all_parts
+from pipeline_src.download.download import wants_all_parts
 from pipeline_src.models.flops import Workload
 from pipeline_src.tools.preset import PARAMS, preset_text
 
@@ -67,7 +67,7 @@ FORWARD = 1 / 3  # of a training step's FLOPs
 PROBE_SECONDS, PROBE_FLOPS = 5, 2e11  # the time that is measured, and the work of one step at most
 WIDTH = 100
 HEADS = ("stage", "jobs", "fetched", "output", "tokens", "FLOPs", "disk", "time", "cost")
-ABOUT = "FLOPs and time: full sequences, without the optimizer. disk: outputs twice (DVC's cache), and checkpoints."
+ABOUT = "FLOPs, time: full sequences; the optimizer has no FLOPs. disk: outputs twice (DVC's cache), and checkpoints."
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Stage:
-    """Amounts of one stage; ``work`` in the unit of :data:`TEXT_RATES`, ``extra`` bytes on disk besides the outputs."""
+    """Amounts of a stage; ``work`` in the unit of ``TEXT_RATES``, ``extra`` bytes on disk besides the outputs."""
 
     stage: str
     jobs: int = 1
@@ -95,15 +95,15 @@ class Stage:
 
     def seconds(self, devices: Devices) -> float:
         """Return the time, with as many jobs at once as there are cores or, of fine-tuning, GPUs."""
-        at_once = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
+        parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
         cores = min(devices.cores, self.max_cores)
         text = self.work / (TEXT_RATES[self.stage] * cores) if self.work else 0
         training = self.flops / (devices.flops_per_second * (devices.gpus or cores))
-        return START_SECONDS * self.jobs / at_once + self.fetched / DOWNLOAD_RATE + text + training
+        return START_SECONDS * self.jobs / parallel + self.fetched / DOWNLOAD_RATE + text + training
 
 
 class SourceSize(NamedTuple):
-    """Bytes of a source's files, of what is fetched for them and of their prose, and what of it is assumed."""
+    """Bytes of a source's files, of the download and of the prose, and a note if they are assumed."""
 
     files: float
     fetched: float
@@ -112,7 +112,7 @@ class SourceSize(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     cores = usable_cores()
     parser.add_argument("--preset", metavar="NAME", help="plan this study instead of params.yaml, which stays")
     parser.add_argument("--cores", type=int, default=cores, help=f"CPU cores in all (default: this machine's, {cores})")
@@ -125,10 +125,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the plan."""
-    for option, least in {"cores": 1, "gpus": 0, "teraflops": 1e-6, "price": 0}.items():
+    for option, minimum in {"cores": 1, "gpus": 0, "teraflops": 1e-6, "price": 0}.items():
         value = getattr(arguments, option)
-        if value is not None and not least <= value < math.inf:
-            raise PipelineError("out of range", value, where=f"--{option}", hint=f"give {least} or more")
+        if value is not None and not minimum <= value < math.inf:
+            raise PipelineError("out of range", value, where=f"--{option}", hint=f"give {minimum} or more")
     if arguments.gpus and arguments.teraflops is None:
         hint = "give --teraflops; docs/your-cluster.md says how to measure it, and what others reached"
         raise PipelineError("no rate of a GPU", where="--gpus", hint=hint)
@@ -146,8 +146,7 @@ def main(arguments: argparse.Namespace) -> None:
     keys = ("jobs", "fetched", "written", "flops", "disk", "seconds")
     totals = {key: sum(row[key] for row in rows) for key in keys}
     totals["cost"] = None if arguments.price is None else sum(row["cost"] for row in rows)
-    parameters = sum(parameter.numel() for parameter in objective.parameters())
-    plan = {"study": name or str(PARAMS), "parameters": parameters, "devices": asdict(devices)}
+    plan = {"study": name or str(PARAMS), "parameters": count_parameters(objective), "devices": asdict(devices)}
     plan |= {"stages": rows, "totals": totals, "notes": [size.note for size in sizes.values() if size.note]}
     print(json.dumps(plan, indent=2, allow_nan=False) if arguments.json else as_table(plan))
 
@@ -162,7 +161,7 @@ def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any
 
 
 def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
-    """Yield the stages of dvc.yaml in order, with the amounts of one study and the sizes of its sources."""
+    """Yield the stages of dvc.yaml in order, with the amounts of a study, given the sizes of its sources."""
     from pipeline_src.download.download_tasks import fetched_sources
 
     sources = study.corpus.sources
@@ -176,8 +175,8 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
     entry = Path(study.pretrain.init_from)
     start = fetched_bytes(load_source(MODELS, entry.stem)) if entry.parent == Path(MODELS) else 0
     yield Stage("start_model", 1, start, start, start)
-    wire = sum(map(fetched_bytes, tasks.values()))
-    yield Stage("download_tasks", 1, wire, wire + MADE_TASK_BYTES * (len(study.tasks) - len(tasks)), wire)
+    wire, num_made = sum(map(fetched_bytes, tasks.values())), len(set(study.tasks) - tasks.keys())
+    yield Stage("download_tasks", 1, wire, wire + MADE_TASK_BYTES * num_made, wire)
     cleaned = sum(
         size.files / (1 if sources[name].kind == "wikipedia" else BOOKS_SPEED) for name, size in sizes.items()
     )
@@ -189,7 +188,7 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
     yield Stage("corpus_statistics", work=text)
     vectors = study.word_vectors
     yield Stage("train_word_vectors", written=4 * vocab_size * vectors.width, work=tokens * vectors.epochs, max_cores=1)
-    parameters = sum(parameter.numel() for parameter in objective.parameters())
+    parameters = count_parameters(objective)
     for phase, steps in study.pretrain.steps:
         yield Stage(
             f"pretrain_{phase}",
@@ -224,11 +223,16 @@ def task_tokens(study: Study, task: str, source: Source | None) -> float:
     return rows * epochs * len(study.finetune.seeds) * (2 if recipe.random_baseline else 1)
 
 
-def workload(sequences: int, length: int, predictions: int = 0, rows: int | None = None) -> Workload:
-    """Return the work of full sequences; the last block computes all ``rows`` unless given."""
+def workload(sequences: int, length: int, predictions: int = 0, outputs: int | None = None) -> Workload:
+    """Return the work of full sequences; ``outputs`` is the number of positions of the last block, by default all."""
     tokens = sequences * length
-    rows = tokens if rows is None else rows
-    return Workload(sequences, tokens, tokens * length, predictions, rows, rows * length)
+    outputs = tokens if outputs is None else outputs
+    return Workload(sequences, tokens, tokens * length, predictions, outputs, outputs * length)
+
+
+def count_parameters(objective: Any) -> int:
+    """Return the number of an objective's parameters; shared ones count once."""
+    return sum(parameter.numel() for parameter in objective.parameters())
 
 
 def source_size(params: SourceParams) -> SourceSize:
@@ -266,12 +270,12 @@ def fetched_bytes(source: Source) -> float:
 
 
 def phase_flops(study: Study, objective: Any, phase: str) -> float:
-    """Return a phase's FLOPs with every sequence full: all models that are trained, and a teacher's forward passes."""
+    """Return a phase's FLOPs with full sequences, including generators and a teacher's forward passes."""
     steps, length = getattr(study.pretrain.steps, phase), getattr(study.examples.max_seq_length, phase)
     batch = study.pretrain.train_batch_size
     tokens, predictions = batch * length, round(predicted_share(study) * batch * length)
-    rows = tokens if objective.spec.causal else min(tokens, predictions + batch)
-    return float(steps) * objective.training_flops(workload(batch, length, predictions, rows))
+    outputs = tokens if objective.spec.causal else min(tokens, predictions + batch)
+    return float(steps) * objective.training_flops(workload(batch, length, predictions, outputs))
 
 
 def predicted_share(study: Study) -> float:
@@ -283,7 +287,8 @@ def predicted_share(study: Study) -> float:
 def make_objective(study: Study, teacher: Study | None = None) -> Any:
     """Return a study's pretraining objective on the device ``meta``, with a teacher if it needs one.
 
-    The teacher is the model in the folder that ``study`` names; if there is none, that of ``teacher`` or of ``study``.
+    The teacher is the model in the study's folder ``pretrain.teacher``; if there is none, that of the study
+    ``teacher`` or of ``study`` itself.
     """
     from pipeline_src.models.bert import load_architecture, uninitialised
     from pipeline_src.models.hub import load_config
@@ -291,12 +296,12 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
 
     kind = load_objective(study.pretrain.objective)
 
-    def config_of(one: Study) -> Any:
-        for folder in (Path(one.pretrain.init_from), START_MODEL) if one.pretrain.continued else ():
+    def config_of(source: Study) -> Any:
+        for folder in (Path(source.pretrain.init_from), START_MODEL) if source.pretrain.continued else ():
             if (folder / "config.json").exists():
                 return load_config(folder)
-        config = load_architecture(one.model.architecture).config
-        return config.from_params(one.model, one.vocabulary.vocab_size, kind.spec.causal)
+        config = load_architecture(source.model.architecture).config
+        return config.from_params(source.model, source.vocabulary.vocab_size, kind.spec.causal)
 
     with uninitialised():
         params = study.objectives.of(study.pretrain.objective)
@@ -309,9 +314,11 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
 
 
 def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
-    """Return the FLOP/s of one core in forward and backward passes of the study's model on ``threads`` cores."""
+    """Return the FLOP/s of one core in training steps of the study's model on ``threads`` cores, optimizer included."""
     import torch
     from torch.utils.benchmark import Timer
+
+    from pipeline_src.training.optimizers import make_optimizer
 
     objective = make_objective(study)
     if objective.predictor != "model":  # ELECTRA's generator is smaller, TinyBERT's model predicts no tokens
@@ -334,8 +341,14 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     def step() -> None:
         objective.token_logits(ids, torch.zeros_like(ids), ends, predicted, length).logsumexp(-1).sum().backward()
 
-    timer = Timer("step()", globals={"step": step}, num_threads=threads)
-    return float(flops(work) / timer.blocked_autorange(min_run_time=seconds).median / threads)
+    step()  # whose gradients the optimizer needs
+    update = make_optimizer(objective, 1e-9, 0.0, study.pretrain.optimizer).step
+    step_seconds, update_seconds = (
+        Timer("call()", globals={"call": call}, num_threads=threads).blocked_autorange(min_run_time=seconds / 2).median
+        for call in (step, update)
+    )
+    steps_per_update = study.pretrain.train_batch_size / sequences
+    return flops(work) / (step_seconds + update_seconds / steps_per_update) / threads
 
 
 def as_table(plan: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ REPLACED = "finetune.per_task"  # a file's map of tasks replaces the base's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("name", nargs="?", help="a study of workflow/presets/, without .yaml")
     parser.add_argument("--list", action="store_true", help="list the studies, and change nothing")
 
@@ -71,7 +71,10 @@ def merged(base: str, title: str, changes: CommentedMap) -> str:
     """
     values = round_trip().load(base)
     values.ca.comment[1][0].value = f"{title}\n"
-    for key, value in _leaves(changes):
+    for key, value, has_items in _items(changes):
+        if has_items:
+            continue
+        value = list(value) if isinstance(value, list) else value  # without the lines after the list
         parts = key.split(".")
         for depth in range(2, len(parts)):  # the line may be that of a map around it
             _drop_comment(*_parent(values, ".".join(parts[:depth])))
@@ -82,25 +85,19 @@ def merged(base: str, title: str, changes: CommentedMap) -> str:
         block[last] = value
         if not isinstance(value, CommentedMap):
             _drop_comment(block, last)
-    for key in _keys(changes):
+    for key, _, _ in _items(changes):
         if comment := _comment(*_parent(changes, key)):
             _set_comment(*_parent(values, key), comment)
     return dumped(values)
 
 
-def _leaves(block: CommentedMap, above: str = "") -> Iterator[tuple[str, Any]]:
+def _items(block: CommentedMap, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
+    """Yield dotted key, value, and whether it is a map whose items follow."""
     for key, value in block.items():
-        if isinstance(value, CommentedMap) and value and above + key != REPLACED:  # an empty map is a value
-            yield from _leaves(value, f"{above}{key}.")
-        else:
-            yield above + key, list(value) if isinstance(value, list) else value  # without what follows the list
-
-
-def _keys(block: CommentedMap, above: str = "") -> Iterator[str]:
-    for key, value in block.items():
-        yield above + key
-        if isinstance(value, CommentedMap) and above + key != REPLACED:
-            yield from _keys(value, f"{above}{key}.")
+        has_items = isinstance(value, CommentedMap) and bool(value) and prefix + key != REPLACED
+        yield prefix + key, value, has_items
+        if has_items:
+            yield from _items(value, f"{prefix}{key}.")
 
 
 def _title(path: Path) -> str:
@@ -116,25 +113,29 @@ def _parent(values: CommentedMap, key: str) -> tuple[CommentedMap, str]:
     return values, last
 
 
-def _comment(block: CommentedMap, key: str) -> str:
+def _comment_token(block: CommentedMap, key: str) -> Any:
+    """Return the token of a value's comment and of the comment lines below it, or None."""
     tokens = block.ca.items.get(key)
-    return tokens[2].value.partition("\n")[0].lstrip("# ") if tokens and tokens[2] else ""
+    return tokens and tokens[2]
+
+
+def _comment(block: CommentedMap, key: str) -> str:
+    token = _comment_token(block, key)
+    return token.value.partition("\n")[0].lstrip("# ") if token else ""
 
 
 def _set_comment(block: CommentedMap, key: str, comment: str) -> None:
     """Put a comment after a key's value; lines of comments below it stay."""
-    tokens = block.ca.items.get(key)
-    if tokens is None or tokens[2] is None:
+    if token := _comment_token(block, key):
+        token.value = f"# {comment}\n{token.value.partition(chr(10))[2]}"
+        token.start_mark = CommentMark(0)  # one space after the value, however long the previous value was
+    else:
         block.yaml_add_eol_comment(comment, key, column=0)
-        return
-    tokens[2].value = f"# {comment}\n{tokens[2].value.partition(chr(10))[2]}"
-    tokens[2].start_mark = CommentMark(0)  # one space after the value, however long the one before was
 
 
 def _drop_comment(block: CommentedMap, key: str) -> None:
-    tokens = block.ca.items.get(key)
-    if tokens is not None and tokens[2] is not None:
-        tokens[2].value = "\n" + tokens[2].value.partition("\n")[2]
+    if token := _comment_token(block, key):
+        token.value = "\n" + token.value.partition("\n")[2]
 
 
 def round_trip() -> YAML:
@@ -146,7 +147,7 @@ def round_trip() -> YAML:
 
 
 def dumped(values: CommentedMap) -> str:
-    """Return the text of values loaded by :func:`round_trip` and changed."""
+    """Return the text of values loaded by ``round_trip`` and changed."""
     first, second = io.StringIO(), io.StringIO()
     round_trip().dump(values, first)
     round_trip().dump(round_trip().load(first.getvalue()), second)  # without quotes that are not needed

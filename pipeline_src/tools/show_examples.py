@@ -24,7 +24,7 @@ NEXT_KEY = "every word is predicted from those before it; none is masked or repl
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument("--phase", choices=("phase1", "phase2"), default="phase1")
     parser.add_argument("--split", choices=SPLITS, default="train")
     parser.add_argument("--count", type=int, default=3, help="how many, from all over the phase (default 3)")
@@ -36,15 +36,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Print examples of the study in params.yaml, masked as its training sees them."""
     study = load_study()
     tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_examples(
-        arguments.phase,
-        arguments.split,
-        tokenizer,
-        study.mask_prob,
-        study.pretrain.masking,
-        study.seed,
-        study.pretrain.objective,
-    )
+    pretrain, sampling = study.pretrain, (study.mask_prob, study.pretrain.masking, study.seed)
+    examples = open_examples(arguments.phase, arguments.split, tokenizer, *sampling, pretrain.objective)
     if arguments.example is None:
         numbers = permuted(study.seed, np.arange(min(max(arguments.count, 1), len(examples))), len(examples))
     elif 0 <= arguments.example < len(examples):
@@ -66,12 +59,12 @@ def as_text(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int, col
     """Return the segments of a batch's first example as text, with predicted tokens in braces."""
     lines = []
     for segment in readable_pieces(batch, tokenizer, label_shift):
-        words = [("" if piece.inner else " ") + _spelt(piece, colour) for piece in segment]
+        words = [("" if piece.inner else " ") + _marked(piece, colour) for piece in segment]
         lines.append("".join(words).strip())
     return lines
 
 
-def _spelt(piece: ReadablePiece, colour: bool) -> str:
+def _marked(piece: ReadablePiece, colour: bool) -> str:
     if piece.fate in (None, "next"):
         return piece.text
     text = f"{{{piece.text}=}}" if piece.fate == "keep" else f"{{{piece.text} {piece.was}}}"
@@ -83,7 +76,7 @@ def add_statistics_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def statistics(arguments: argparse.Namespace) -> None:
-    """Print the statistics of the study in params.yaml; errors as in ``corpus_statistics``."""
+    """Print the statistics of the study in params.yaml."""
     from pipeline_src.corpus.corpus_statistics import corpus_statistics
 
     study = load_study()

@@ -1,8 +1,8 @@
-"""Tool ``verify``: check that saved models are what they say, by taking the last steps of their training again.
+"""Tool ``verify``: check saved models against the ledger of their training, and by replaying their last steps.
 
 The ledger in ``results/pretrain/PHASE.json`` has the parameters, data, code and machine of a phase, and the size and
-sha256 of every file of every model that it saved. A step is a function of its number, so the steps from the model saved
-before to the model in question, taken again, must end in the same bits.
+sha256 of every file of every model that it saved. A step is a function of its number, so a replay of the steps since
+the model saved before must end in the same bits.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger of one phase.
+    """The ledger of a phase.
 
     Attributes:
-        identity, machine: see :class:`pipeline_src.training.checkpoint.Checkpointer`; ``mixed`` is in ``machine``.
+        identity, machine: see ``training.checkpoint.Checkpointer``; ``mixed`` is in ``machine``.
         files: size and sha256 of each file of each saved model, by step and path.
     """
 
@@ -77,7 +77,7 @@ class Ledger:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
+    """Add the command-line arguments."""
     parser.add_argument(
         "models", nargs="*", type=Path, default=[DEFAULT_MODEL], metavar="MODEL",
         help=f"folders of models that this study saved, or copies of them (default {DEFAULT_MODEL})",
@@ -104,8 +104,8 @@ def read_ledgers() -> list[Ledger]:
 
 
 def _read_ledger(path: Path) -> Ledger:
-    read = read_json(path, LEDGER)["ledger"]
-    identity, machine = read["identity"], read["machine"]
+    ledger = read_json(path, LEDGER)["ledger"]
+    identity, machine = ledger["identity"], ledger["machine"]
     settings = {key: value for key, value in machine.items() if key not in NOT_MACHINE}
     shared = {key: settings.pop(key) for key in Machine.model_fields if key in settings}
     here = load_machine()
@@ -121,11 +121,11 @@ def _read_ledger(path: Path) -> Ledger:
         check_block(Machine, {**shared, "device": here.device, "pretrain": settings}, path),
         check_block(ObjectivesParams, {identity["pretrain"]["objective"]: identity["objective"]}, path),
     )
-    return Ledger(phase, identity, machine, {int(step): files for step, files in read["files"].items()})
+    return Ledger(phase, identity, machine, {int(step): files for step, files in ledger["files"].items()})
 
 
 def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Result:
-    """Judge the model in a folder, which says that it has taken ``step`` steps; None: the path says how many."""
+    """Verify the model in a folder as that of ``step``, by default the number at the end of the path."""
     if not folder.is_dir():
         raise PipelineError("no model here", folder, hint="give the folder of a model that this study saved")
     if step is None and (match := STEP.search(folder.resolve().as_posix())):
@@ -143,10 +143,7 @@ def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> 
 
 
 def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result | None:
-    """Return what is wrong with the files of a model by the ledger, or None.
-
-    A copy may lack the training state, which only training needs.
-    """
+    """Return the first mismatch of a model's files with the ledger, or None; a copy may lack the training state."""
     by_step = {step: files for ledger in ledgers for step, files in ledger.files.items()}
     files = saved_files(folder)
     for name, recorded in by_step[step].items():
@@ -154,9 +151,9 @@ def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result 
             if name.startswith(f"{TRAINING_STATE}/") and not (folder / TRAINING_STATE).exists():
                 continue
             return Result(TRUNCATED, f"{name} is missing")
-        others = [other for other in by_step if other != step and by_step[other].get(name) == files[name]]
-        if name.endswith(".safetensors") and others:  # checked first: the ledger may have been changed with the file
-            return Result(MISMATCH, f"{name} is that of step {others[0]:,}, not {step:,}")
+        sources = [source for source in by_step if source != step and by_step[source].get(name) == files[name]]
+        if name.endswith(".safetensors") and sources:  # checked first: the ledger may have been changed with the file
+            return Result(MISMATCH, f"{name} is that of step {sources[0]:,}, not {step:,}")
         if files[name]["bytes"] < recorded["bytes"]:
             return Result(TRUNCATED, f"{name} has {files[name]['bytes']:,} of {recorded['bytes']:,} bytes")
         if files[name] != recorded:
@@ -165,7 +162,7 @@ def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result 
 
 
 def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Result:
-    """Take the steps before ``step`` again; compare all files that the folder has with those that they write."""
+    """Replay the steps before ``step``, and compare the folder's files with those that they write."""
     phase = ledger.phase
     torch.set_num_threads(phase.machine.pretrain.threads)
     distributed = single_process(phase.machine.precision, phase.machine.device)
@@ -180,25 +177,27 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Seque
     with TemporaryDirectory() as scratch:
         save_models(Path(scratch, "model"), phase, trainer)
         files, expected = saved_files(folder), saved_files(Path(scratch, "model"))
-    others = [name for name in expected if name in files and files[name] != expected[name]]
+    changed = [name for name in expected if name in files and files[name] != expected[name]]
     replayed = f"{step - first:,} steps from step {first:,} taken again write"
-    return Result(MODIFIED, f"{replayed} another {', '.join(others)}") if others else Result(OK, f"{replayed} the same")
+    if changed:
+        return Result(MODIFIED, f"{replayed} another {', '.join(changed)}")
+    return Result(OK, f"{replayed} the same")
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
-    """Check that the steps can be taken again to the bit."""
+    """Check that a replay gives the same bits here."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
-    if others := difference({**ledger.identity, **ledger.machine}, here):
+    if changes := difference({**ledger.identity, **ledger.machine}, here):
         raise PipelineError(
-            "the steps cannot be taken again under the same conditions", others, where=PRETRAIN_RESULTS,
+            "the steps cannot be taken again under the same conditions", changes, where=PRETRAIN_RESULTS,
             hint="verify in the checkout, and on the kind of machine, where it was trained",
         )  # fmt: skip
     tokens = read_json(TOKENS / "manifest.json", {"splits": {"train": {"sha256": str}}})["splits"]["train"]["sha256"]
     index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
-    rows = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
-    if hash_file(TOKENS / "train.ids") != tokens or hashlib.sha256(rows).hexdigest() != index:
+    samples = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
+    if hash_file(TOKENS / "train.ids") != tokens or hashlib.sha256(samples).hexdigest() != index:
         raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
 
 
@@ -207,11 +206,11 @@ def _nearest_start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tupl
     phase = ledger.phase
     # these embeddings are saved as a sum, which rounds; the second phase starts from such sums itself
     rounded = ledger.identity["objective"].get("embeddings") == "disentangled"
-    earlier = sorted((kept for kept in ledger.files if kept < step and not rounded), reverse=True)
-    for folder, before in [*((ledger.folder(kept), kept) for kept in earlier), (phase.start, phase.first)]:
+    earlier = [] if rounded else sorted((saved for saved in ledger.files if saved < step), reverse=True)
+    for folder, start in [*((ledger.folder(saved), saved) for saved in earlier), (phase.start, phase.first)]:
         if folder is None:
-            return None, before
-        if (folder / TRAINING_STATE).exists() and compare_files(folder, before, ledgers) is None:
-            return folder, before
+            return None, start
+        if (folder / TRAINING_STATE).exists() and compare_files(folder, start, ledgers) is None:
+            return folder, start
         log.warning("%s is not as the ledger says: no start for `verify`", folder)
     raise PipelineError("no intact model to start from", phase.start, hint="`dvc checkout` it, and verify it first")

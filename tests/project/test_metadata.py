@@ -29,8 +29,8 @@ def test_ci_matrix_has_every_supported_python_and_platform() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
     jobs = workflow["jobs"]["test"]["strategy"]["matrix"]["include"]
     supported = SpecifierSet(PROJECT["requires-python"])
-    wanted = {f"3.{minor}" for minor in range(8, 20) if supported.contains(f"3.{minor}")}
-    assert {job["python"] for job in jobs if job["os"] == "ubuntu-latest"} == wanted
+    expected = {f"3.{minor}" for minor in range(8, 20) if supported.contains(f"3.{minor}")}
+    assert {job["python"] for job in jobs if job["os"] == "ubuntu-latest"} == expected
     assert {job["os"].split("-")[0] for job in jobs} == {"ubuntu", "macos"} and any("arm" in job["os"] for job in jobs)
 
 

@@ -86,8 +86,8 @@ def disturb(
         outcome.attempts.append(_start(path, draw.choice(sorted(ENGINES)), pause, environment, undisturbed))
     # dvc.lock may hold more: stages of another study that stood in this checkout before
     lock = {name: stage for name, stage in read_lock(path).items() if name in undisturbed}
-    wanted, ended = hashes(undisturbed), hashes(lock)
-    outcome.different = sorted(name for name in {*wanted, *ended} if wanted.get(name) != ended.get(name))
+    expected, ended = hashes(undisturbed), hashes(lock)
+    outcome.different = sorted(name for name in {*expected, *ended} if expected.get(name) != ended.get(name))
     status = subprocess.run(["dvc", "status"], cwd=path, env=dict(environment), text=True, capture_output=True).stdout
     outcome.fresh = "up to date" in status
     return outcome
@@ -174,20 +174,20 @@ def main() -> None:
     arguments = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        whole = check_out(Path(folder) / "undisturbed", "test")
-        (whole.path / "dvc.lock").write_text("schema: '2.0'\n")  # not another study's
-        whole.run("git", "commit", "-qam", "no study has run")
-        start = shutil.copytree(whole.path, Path(folder) / "start", symlinks=True)
-        took = whole.run(*ENGINES["snakemake"]).wall
-        wanted = read_lock(whole.path)
-        print(f"undisturbed: {len(hashes(wanted))} outputs in {took:.0f} s", flush=True)
+        undisturbed_study = check_out(Path(folder) / "undisturbed", "test")
+        (undisturbed_study.path / "dvc.lock").write_text("schema: '2.0'\n")  # not another study's
+        undisturbed_study.run("git", "commit", "-qam", "no study has run")
+        start = shutil.copytree(undisturbed_study.path, Path(folder) / "start", symlinks=True)
+        took = undisturbed_study.run(*ENGINES["snakemake"]).wall
+        expected = read_lock(undisturbed_study.path)
+        print(f"undisturbed: {len(hashes(expected))} outputs in {took:.0f} s", flush=True)
         for number in range(arguments.runs):
             path = Path(folder) / "disturbed"
             shutil.copytree(start, path, symlinks=True)
             study = Checkout(path)
             seed = f"{arguments.seed}-{number}"
             wait = (WAIT[0], max(WAIT[1], took / 2))
-            outcomes.append(disturb(path, wanted, study.environment, seed, wait, arguments.kills))
+            outcomes.append(disturb(path, expected, study.environment, seed, wait, arguments.kills))
             print(outcomes[-1], flush=True)
             shutil.rmtree(path)
     kills = sum(attempt.killed for outcome in outcomes for attempt in outcome.attempts)

@@ -2,9 +2,8 @@
 
 ``python -m tests.stress.fuzz --minutes N --seed S``. A border is a function of a random generator and an empty folder,
 which it may write to: files and replies by the grammar of their format, then damaged. Each case must be taken or
-refused in one PipelineError, within ten seconds, and leave no file outside its folder; a training that signals hit must
-end with one of its statuses and finish when it is started again. All others are printed with their seed:
-``--only BORDER --case SEED`` runs one again.
+refused in one PipelineError, within ten seconds, and leave no file outside its folder. All others are printed with
+their seed: ``--only BORDER --case SEED`` runs one again.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import json
 import logging
 import os
 import random
-import shutil
 import signal
 import struct
 import sys
@@ -30,15 +28,11 @@ import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import yaml
-
 from pipeline_src.__main__ import explain
-from pipeline_src.__main__ import main as command
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.progress import PLAIN, log
 from pipeline_src.config.data import BooksParams
@@ -47,7 +41,6 @@ from pipeline_src.corpus.books.encodings import check_encoding
 from pipeline_src.corpus.books.readers import ROW_READERS, find_books, read_books, suffix_of
 from pipeline_src.download import https
 from pipeline_src.download.archive import unpack
-from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import load_config, read_tensors, save_model
@@ -58,9 +51,7 @@ from pipeline_src.tokenizer.foreign_tokenizer import read_foreign
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask, reading_masks
-from pipeline_src.tools.preset import preset_text
 from tests.replies import reply, replying
-from tests.unit.pretraining.small import EXAMPLES, make_study
 
 HOSTILE = [
     *("", " ", "..", "../x", "/etc/x", "a/b", "-rf", "$(touch x)", "a; touch x", "\0", "\ud800", "ü", "\x1b[31m", "²"),
@@ -265,8 +256,8 @@ def _tokenizers(draw: Draw, folder: Path) -> None:
 @functools.cache
 def _model_folder() -> dict[str, bytes]:
     """Files of a small model."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / "v").mkdir()
         save_tokenizer(folder / "v", ENTRIES, lowercase=True)
         model = BertForPretraining(BertConfig(len(ENTRIES), 8, 1, 1, 8, 12))
@@ -295,68 +286,6 @@ def _model_folders(draw: Draw, folder: Path) -> None:
     fill_mask(ProbedModel.open(source), "the [MASK] sat.", 3)
 
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGURG]
-STATUSES = [0, 75, 130, *(-number for number in SIGNALS[:3])]
-SIGNAL_TIMEOUT = 300  # seconds of a training with its second start
-
-
-@functools.cache
-def _study() -> tempfile.TemporaryDirectory[str]:
-    """A tiny study whose first phase of pretraining can begin; it is removed when the program ends."""
-    study = tempfile.TemporaryDirectory(prefix="fuzz-study-")
-    folder = Path(study.name)
-    make_study(folder)
-    params = yaml.safe_load(preset_text("test"))
-    params["examples"]["max_seq_length"] = {"phase1": 16, "phase2": 32}
-    params["pretrain"] |= {"steps": {"phase1": 60, "phase2": 10}, "eval_steps": None}
-    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
-    shutil.copy("machine.yaml", folder)
-    here = Path.cwd()
-    try:
-        os.chdir(folder)
-        plan_examples(seed=1, examples=EXAMPLES)
-    finally:
-        os.chdir(here)
-    return study
-
-
-def _train(folder: Path) -> None:
-    """Train in another process, with its terminal output in a file."""
-    os.chdir(folder)
-    with open("output", "ab") as output:
-        for number in (1, 2):
-            os.dup2(output.fileno(), number)
-    os._exit(command(["pretrain", "--phase", "phase1"]))
-
-
-def _check_output(study: Path, ended_well: bool, status: str) -> None:
-    output = (study / "output").read_text(encoding="utf-8", errors="replace")
-    assert ended_well and "Traceback" not in output, f"{status}\n{output}"
-
-
-def _signals(draw: Draw, folder: Path) -> None:
-    signal.alarm(SIGNAL_TIMEOUT)
-    study = Path(shutil.copytree(_study().name, folder / "study"))
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__, "pipeline_src.pretraining.pretrain", "torch._dynamo"])
-    child = context.Process(target=_train, args=(study,))
-    child.start()
-    assert child.pid is not None
-    while child.is_alive() and not list(study.glob("logs/pretrain/*.log")):
-        time.sleep(0.01)
-    time.sleep(draw.uniform(0, 3))
-    for _ in range(draw.randint(1, 3)):
-        if child.is_alive():
-            os.kill(child.pid, draw.choice(SIGNALS))
-        time.sleep(draw.choice([0, 0.01, 0.3, 1.2]))
-    child.join()
-    _check_output(study, child.exitcode in STATUSES, f"status {child.exitcode}")
-    again = context.Process(target=_train, args=(study,))
-    again.start()
-    again.join()
-    _check_output(study, again.exitcode == 0, f"status {again.exitcode} after {child.exitcode}")
-
-
 BORDERS: dict[str, Border] = {
     "archives": _archives,
     "replies": _replies,
@@ -367,9 +296,7 @@ BORDERS: dict[str, Border] = {
     "models": _models,
     "tokenizers": _tokenizers,
     "model folders": _model_folders,
-    "signals": _signals,
 }
-RARE = {"signals": 200}  # a border that takes seconds -> cases of each other border to one of it
 
 
 def listing(folder: Path) -> dict[str, str]:
@@ -378,7 +305,7 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 class Hang(BaseException):
-    """A case took longer than :data:`MAX_SECONDS`."""
+    """A case took longer than ``MAX_SECONDS``."""
 
 
 def run_case(border: Border, seed: str) -> tuple[str, str]:
@@ -424,17 +351,15 @@ def main(argv: list[str] | None = None) -> int:
     log.setLevel(logging.CRITICAL)
     borders = {arguments.only: BORDERS[arguments.only]} if arguments.only else BORDERS
     counts: dict[str, Counter[str]] = {name: Counter() for name in borders}
-    ends, number, shown = time.monotonic() + 60 * arguments.minutes, 0, 0
+    ends, number, num_shown = time.monotonic() + 60 * arguments.minutes, 0, 0
     before = set(os.listdir("."))
     while time.monotonic() < ends and not (arguments.case and number):
         for name, border in borders.items():
-            if number % RARE.get(name, 1) and not arguments.only:
-                continue
             seed = arguments.case or f"{arguments.seed} {name} {number}"
             outcome, output = run_case(border, seed)
             counts[name][outcome] += 1
-            if output and shown < MAX_SHOWN:
-                shown += 1
+            if output and num_shown < MAX_SHOWN:
+                num_shown += 1
                 print(f"{name}: {outcome}: --only {name!r} --case {seed!r}\n{output}", file=sys.stderr)
         number += 1
     new = set(os.listdir(".")) - before

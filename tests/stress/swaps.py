@@ -32,9 +32,9 @@ STATE = "training_state"
 def swap(folder: Path, chance: random.Random) -> None:
     """Put another model, or its weights or moments alone, in place of this one."""
     root = next(parent for parent in folder.parents if parent.name == "pretrained")
-    other = root / chance.choice([name for name in MODELS if root / name != folder])
+    replacement = root / chance.choice([name for name in MODELS if root / name != folder])
     for name in chance.choice([(WEIGHTS, f"{STATE}/state.json", f"{STATE}/{OPTIMIZER_TENSORS}"), (WEIGHTS,)]):
-        shutil.copyfile(other / name, folder / name)
+        shutil.copyfile(replacement / name, folder / name)
 
 
 def cut(folder: Path, chance: random.Random) -> None:
@@ -101,16 +101,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)
     wrong = []
-    with tempfile.TemporaryDirectory() as kept, contextlib.chdir(kept):
-        make_study(Path(kept))
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+        make_study(Path(scratch))
         plan_examples(seed=1, examples=EXAMPLES)
         for phase in ("phase1", "phase2"):
             train_phase(phase, **CHANGES)  # type: ignore[arg-type]
         for number in range(arguments.cases):
             with tempfile.TemporaryDirectory() as copy, contextlib.chdir(copy):
-                shutil.copytree(kept, copy, dirs_exist_ok=True)
-                if found := run_case(number, arguments.seed):
-                    wrong.append(found)
+                shutil.copytree(scratch, copy, dirs_exist_ok=True)
+                if mistake := run_case(number, arguments.seed):
+                    wrong.append(mistake)
     print(f"{arguments.cases - len(wrong)} of {arguments.cases} named correctly")
     return 1 if wrong else 0
 

@@ -114,7 +114,7 @@ class Cluster:
             time.sleep(0.2)
 
     def down(self) -> None:
-        """End what :meth:`up` started."""
+        """End all daemons."""
         for name in (*(f"slurmd-node{n}" for n in range(1, NODES + 1)), "slurmctld", "../munge/pid"):
             try:
                 pid = int((self.folder / "pid" / name).read_text())
@@ -201,12 +201,12 @@ def unpack(folder: Path) -> None:
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
 
 
 def main() -> int:

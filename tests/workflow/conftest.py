@@ -163,10 +163,10 @@ class Project:
     def run(self, *command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its messages are in ``stdout``."""
         process = self._started(command, more, session=False)
-        said, _ = process.communicate()
+        output, _ = process.communicate()
         if check and process.returncode:
-            raise AssertionError(f"{' '.join(command)} ended with {process.returncode}:\n{said}")
-        return subprocess.CompletedProcess(command, process.returncode, said)
+            raise AssertionError(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
+        return subprocess.CompletedProcess(command, process.returncode, output)
 
     def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
         """Start a command and leave it running, in a process group of its own."""
@@ -186,11 +186,11 @@ class Project:
         )
 
     def snakemake(self, *arguments: str, check: bool = True, **more: str) -> str:
-        """``snakemake --cores 2 ... all``; what it said."""
+        """Return the output of ``snakemake --cores 2 ... all``."""
         return self.run("snakemake", "--cores", "2", *arguments, "all", check=check, **more).stdout
 
     def dvc(self, *arguments: str, check: bool = True, **more: str) -> str:
-        """A DVC command; what it said."""
+        """Return the output of a DVC command."""
         return self.run("dvc", *arguments, check=check, **more).stdout
 
     def commit(self) -> None:
@@ -227,26 +227,26 @@ class Project:
 
     def files(self) -> dict[str, tuple[int, str]]:
         """When every file was written and what it holds, but for git's and the engines' own notes and the toy's."""
-        found = {}
+        contents = {}
         for path in sorted(self.path.rglob("*")):
             name = str(path.relative_to(self.path))
             if path.is_file() and not name.startswith(NOTES):
-                found[name] = (path.stat().st_mtime_ns, path.read_bytes().hex())
-        return found
+                contents[name] = (path.stat().st_mtime_ns, path.read_bytes().hex())
+        return contents
 
     def nothing_to_do(self) -> bool:
         """Whether both engines agree that everything is fresh."""
         assert "up to date" in self.dvc("status"), self.dvc("status")
-        said = self.snakemake("-n")
-        assert "Nothing to be done" in said, said
+        output = self.snakemake("-n")
+        assert "Nothing to be done" in output, output
         return True
 
     def variables(self, more: dict[str, str]) -> dict[str, str]:
         """The environment of every command, with ``more``."""
-        kept = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
-        kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+        inherited = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+        inherited["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}"
         engines = {"HOME": str(self.home), "DVC_SITE_CACHE_DIR": str(self.home / "dvc"), "DVC_NO_ANALYTICS": "1"}
-        return kept | engines | {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more
+        return inherited | engines | {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more
 
 
 def write_study(path: Path, bridge: Path, declared: str, params: str) -> None:
@@ -313,8 +313,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Project:
     write_toy(project.path, root / "workflow")
     project.run("git", "init", "-q", "-b", "main")
     project.commit()
-    said = replace(project, programs=True).snakemake()
-    assert sorted(project.ran()) == sorted(EVERYTHING), said
+    output = replace(project, programs=True).snakemake()
+    assert sorted(project.ran()) == sorted(EVERYTHING), output
     project.commit()
     return project
 

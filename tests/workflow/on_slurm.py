@@ -31,10 +31,10 @@ def on(cluster: Cluster) -> dict[str, str]:
 def wait_until(true: Callable[[], Any], what: str) -> Any:
     """What ``true`` returns once it is not empty."""
     deadline = time.monotonic() + PATIENCE
-    while not (found := true()):
+    while not (result := true()):
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.3)
-    return found
+    return result
 
 
 def change_params(study: Project, changes: dict[str, Any]) -> None:
@@ -44,8 +44,8 @@ def change_params(study: Project, changes: dict[str, Any]) -> None:
     for name, value in changes.items():
         *blocks, key = name.split(".")
         block = params
-        for each in blocks:
-            block = block[each]
+        for section in blocks:
+            block = block[section]
         assert key in block, name
         block[key] = value
     path.write_text(yaml.safe_dump(params, sort_keys=False))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # two experiments beside a study
 TASKS = "[rte]"
 EARLY, LATE = "figure5-masked-003", "figure5-masked-040"
 STEPS = {EARLY: 1, LATE: 12}  # of 30
-KEPT = {"phase1": {1, 2, 3, 6, 12, 18}, "phase2": {24}}
+SAVED_STEPS = {"phase1": {1, 2, 3, 6, 12, 18}, "phase2": {24}}
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def ablated(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -
     """A study that both experiments follow, as `make ablations` has it, the later one applied."""
     project = finished_study.copy(tmp_path_factory.mktemp("ablated") / "study")
     project.edit("params.yaml", "tasks:\n- rte\n- squad2\n- swag", f"tasks: {TASKS}")
-    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
-        shutil.rmtree(project.path / "results/predictions" / left)
+    for task in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+        shutil.rmtree(project.path / "results/predictions" / task)
     project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
     project.commit()
     for _ in STEPS:  # the second shares the pretraining of the first
@@ -49,22 +49,22 @@ def test_each_experiment_has_its_params_and_its_results(ablated: Project) -> Non
     for name, step in STEPS.items():
         study = yaml.safe_load(committed(ablated, name, "params.yaml"))
         assert study["finetune"]["model"] == f"models/pretrained/phase1/steps/{step}"
-        assert set(study["pretrain"]["keep_checkpoint_steps"]) == KEPT["phase1"] | KEPT["phase2"]
+        assert set(study["pretrain"]["keep_checkpoint_steps"]) == SAVED_STEPS["phase1"] | SAVED_STEPS["phase2"]
         stages = yaml.safe_load(committed(ablated, name, "dvc.lock"))["stages"]
         assert f"models/pretrained/phase1/steps/{step}" in {dep["path"] for dep in stages["finetune@rte-1"]["deps"]}
         models[name] = (stages["pretrain_phase1"]["outs"], stages["finetune@rte-1"]["outs"])
         summary = json.loads(committed(ablated, name, "results/summary.json"))
         assert summary["mlm_loss"] > 0
     assert models[EARLY][0] == models[LATE][0] and models[EARLY][1] != models[LATE][1]
-    for phase, steps in KEPT.items():
+    for phase, steps in SAVED_STEPS.items():
         assert set(map(int, os.listdir(ablated.path / f"models/pretrained/{phase}/steps"))) == steps
     assert json.loads((ablated.path / "results/scores.json").read_text())
 
 
 def test_the_second_took_over_what_the_first_had_trained(ablated: Project) -> None:
-    said = ablated.dvc("queue", "logs", LATE)
-    assert "Running stage 'finetune@rte-1'" in said
-    assert "Running stage 'pretrain_phase1'" not in said and "Running stage 'pretrain_phase2'" not in said
+    output = ablated.dvc("queue", "logs", LATE)
+    assert "Running stage 'finetune@rte-1'" in output
+    assert "Running stage 'pretrain_phase1'" not in output and "Running stage 'pretrain_phase2'" not in output
 
 
 def test_an_applied_experiment_leaves_nothing_to_do_in_either_engine(ablated: Project) -> None:

@@ -33,7 +33,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
 
     def write(*jobs: str | tuple[str, Path]) -> None:
         pairs = [(job, tmp_path) if isinstance(job, str) else job for job in jobs]
-        lines = "".join(f"{7 + index}|{comment}|{place}\n" for index, (comment, place) in enumerate(pairs))
+        lines = "".join(f"{7 + index}|{comment}|{path}\n" for index, (comment, path) in enumerate(pairs))
         (folder / "squeue").write_text(f"#!/bin/sh\nwhile read -r line; do echo \"$line\"; done <<'END'\n{lines}END\n")
         (folder / "squeue").chmod(0o755)
 

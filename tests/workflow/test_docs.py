@@ -46,9 +46,9 @@ def test_documented_command_lists_hold_no_other_command() -> None:
 
 
 def test_documented_command_tests_exist() -> None:
-    for place in ELSEWHERE.values():
-        file, _, name = place.partition("::")
-        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), place
+    for test_id in ELSEWHERE.values():
+        file, _, name = test_id.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), test_id
 
 
 @pytest.mark.parametrize("text", dict.fromkeys(command.text for command in COMMANDS))
@@ -114,7 +114,7 @@ def test_docs_files_and_parameters_exist(page: Path) -> None:
         if re.fullmatch(r"(?:pipeline_src|catalogue|workflow|tests|benchmarks|docs)(?:/[\w.-]+)+/?", span):
             assert (ROOT / span).exists(), span
         elif re.fullmatch(r"\w+(?:/\w+)*/\w+\.py", span):
-            assert any((place / span).exists() for place in (ROOT, ROOT / "pipeline_src")), span
+            assert any((folder / span).exists() for folder in (ROOT, ROOT / "pipeline_src")), span
         elif found := re.match(r"((?:corpus|vocabulary|examples|model|pretrain|finetune)(?:\.[a-z_]+)+)(?::|$)", span):
             assert _is_parameter(found[1]), span
 
@@ -236,10 +236,10 @@ def test_docs_troubleshooting_messages_exist_in_code() -> None:
     ours = text[text.index("## Starting") : text.index("## Messages of other programs")]
     messages = re.findall(r"^\| `([^`]+)` \|", ours, re.MULTILINE)
     assert len(messages) > 60
-    said = set()
+    literals = set()
     for file in [*(ROOT / "pipeline_src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                said.add(node.value)
-    missing = [message for message in messages if not any(message in words for words in said)]
+                literals.add(node.value)
+    missing = [message for message in messages if not any(message in words for words in literals)]
     assert not missing, missing

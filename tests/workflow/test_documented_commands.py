@@ -24,12 +24,12 @@ def test_documented_commands_succeed_after_study(finished_study: Project, tmp_pa
     project = finished_study.copy(tmp_path / "study")
     project.run("make", "identity")
     (project.path / "texts.txt").write_text("A text.\nAnother text.\n")
-    for own, raw in {
+    for target, raw in {
         "wikipedia/mine.xml.bz2": "wikipedia/fetched-files/excerpt/*.bz2",
         "books/play.md": "books/fetched-files/hamlet.md",
     }.items():
-        (project.path / "data/own" / own).parent.mkdir(parents=True)
-        shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / own)
+        (project.path / "data/own" / target).parent.mkdir(parents=True)
+        shutil.copy(next((project.path / "data/raw").glob(raw)), project.path / "data/own" / target)
     for command in AFTER_A_STUDY:
         if command == "dvc repro -f download@books":
             project.edit("params.yaml", "from: shakespeare-sample", "from: own-books")
@@ -38,8 +38,8 @@ def test_documented_commands_succeed_after_study(finished_study: Project, tmp_pa
         for name, stands in STANDING.items():
             command = command.replace(name, stands)
         words = shlex.split(command)  # a program whose imports wait in a fork server starts a second sooner
-        said = project.run(*(words if words[0] in MAINS else ("bash", "-c", command))).stdout
-        assert "Traceback" not in said, f"{command}:\n{said}"
+        output = project.run(*(words if words[0] in MAINS else ("bash", "-c", command))).stdout
+        assert "Traceback" not in output, f"{command}:\n{output}"
     for program in recipes(ROOT):
         project.run("python", "-c", program)
     assert list((project.path / "my-examples").iterdir())

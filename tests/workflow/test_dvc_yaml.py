@@ -33,9 +33,9 @@ def command_of(stage: str) -> str:
 @pytest.mark.parametrize("stage", sorted(DECLARED.keys() - {"code"}))
 def test_dvc_yaml_stage_depends_on_fingerprints_of_its_code(stage: str) -> None:
     files = imported_files(STAGES[command_of(stage)].module)
-    wanted = {f"code/{command_of(stage)}", *(code for file, code in LOADERS.items() if file in files)}
+    expected = {f"code/{command_of(stage)}", *(code for file, code in LOADERS.items() if file in files)}
     deps = DECLARED[stage]["deps"]
-    assert {dep for dep in deps if dep.startswith("code")} == wanted
+    assert {dep for dep in deps if dep.startswith("code")} == expected
     assert not any(dep.startswith("pipeline_src") for dep in deps)
 
 
@@ -81,5 +81,5 @@ def test_dvc_yaml_finetune_depends_on_params_of_its_task_only(root: Path) -> Non
 
     declared = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["finetune"]["params"]
     names = {entry.removeprefix("finetune.") for entry in declared if str(entry).startswith("finetune.")}
-    own = "per_task.${item.task}"  # of the recipes, this task's alone
-    assert names == set(FinetuneParams.model_fields) - {"seeds", "per_task"} | {own}
+    per_task = "per_task.${item.task}"  # of the recipes, this task's alone
+    assert names == set(FinetuneParams.model_fields) - {"seeds", "per_task"} | {per_task}

@@ -105,7 +105,9 @@ def run_with_edit(project: Project, command: list[str], stage: str, edit: Callab
     while process is None or not has_begun(process):
         assert time.monotonic() < deadline and engine.poll() is None, engine.communicate()[0]
         time.sleep(0.002)
-        process = process or next(filter(lambda each: _is_stage(each, project, name), psutil.process_iter()), None)
+        process = process or next(
+            filter(lambda candidate: _is_stage(candidate, project, name), psutil.process_iter()), None
+        )
     process.send_signal(signal.SIGSTOP)
     edit(project)
     process.send_signal(signal.SIGCONT)

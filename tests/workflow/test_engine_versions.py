@@ -29,13 +29,13 @@ PROMISES = (
 def requirements() -> dict[str, Requirement]:
     """What pyproject.toml says of the engines."""
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    return {each.name: each for each in map(Requirement, dependencies) if each.name in ENGINES}
+    return {item.name: item for item in map(Requirement, dependencies) if item.name in ENGINES}
 
 
 def test_pyproject_engine_versions_are_lower_bounds() -> None:
     assert set(requirements()) == set(ENGINES)
     for requirement in requirements().values():
-        assert [each.operator for each in requirement.specifier] == [">="], requirement
+        assert [item.operator for item in requirement.specifier] == [">="], requirement
 
 
 def test_workflow_imports_only_logger_of_snakemake() -> None:
@@ -76,8 +76,8 @@ def test_two_engines_tests_pass_with_lowest_and_highest_versions(tmp_path: Path,
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
     subprocess.run([*install, *BESIDE], check=True)
-    asked = "from importlib.metadata import version; import sys; print(*map(version, sys.argv[1:]))"
-    there = subprocess.run([python, "-c", asked, *ENGINES], capture_output=True, text=True, check=True).stdout.split()
+    program = "from importlib.metadata import version; import sys; print(*map(version, sys.argv[1:]))"
+    there = subprocess.run([python, "-c", program, *ENGINES], capture_output=True, text=True, check=True).stdout.split()
     if there == [version(name) for name in ENGINES]:
         pytest.skip(f"{', '.join(there)} are installed here, and test_two_engines.py runs with them")
     command = [python, "-m", "pytest", "-q", "tests/workflow/test_two_engines.py", "-k", PROMISES]

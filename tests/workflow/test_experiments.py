@@ -49,10 +49,10 @@ def test_dvc_queue_two_experiments_run_at_once_and_leave_workspace(named: Projec
     assert [set(re.findall("Running stage '([^']+)'", log)) for log in logs] == [FROM_PRETRAIN, FROM_PRETRAIN]
     assert named.ran() == [] and named.nothing_to_do()
 
-    shown = {row["name"]: row["data"] for row in shown_experiments(named)}
+    by_name = {row["name"]: row["data"] for row in shown_experiments(named)}
     for name, rate in rates.items():
-        assert shown[name]["params"]["params.yaml"]["data"]["mask_prob"] == rate
-        assert shown[name]["metrics"]["results/summary.json"]["data"]["score"] > 0
+        assert by_name[name]["params"]["params.yaml"]["data"]["mask_prob"] == rate
+        assert by_name[name]["metrics"]["results/summary.json"]["data"]["score"] > 0
     assert json.loads(named.dvc("exp", "diff", "--json", *rates))["params"]["params.yaml"]["mask_prob"] == {
         "old": 0.1,
         "new": 0.3,

@@ -67,11 +67,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_members_cover_every_architecture_and_objective() -> None:
-    for key, usual, folder in (
+    for key, default, folder in (
         ("model.architecture", "bert", "models"),
         ("pretrain.objective", "mlm", "objectives"),
     ):
-        assert {changes.get(key, usual) for changes in MEMBERS.values()} == set(member_names(folder))
+        assert {changes.get(key, default) for changes in MEMBERS.values()} == set(member_names(folder))
 
 
 @pytest.mark.parametrize("member", MEMBERS)
@@ -115,8 +115,8 @@ def test_both_engines_study_of_other_member_leaves_nothing_to_do(
     shutil.copytree(project.path / "models/pretrained/phase2", project.path / "models/teacher")
     editor, params = YAML(), project.path / "params.yaml"
     editor.dump(apply(IN_A_STUDY[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
-    for left in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
-        shutil.rmtree(project.path / "results/predictions" / left)
+    for removed in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+        shutil.rmtree(project.path / "results/predictions" / removed)
     if engine == "snakemake":
         project.snakemake()
     else:

@@ -80,8 +80,8 @@ def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[
     write_own_texts(project.path / "data/own")
     editor, params = YAML(), project.path / "params.yaml"
     editor.dump(apply(SMALL, editor.load(params)), params)
-    said = project.dvc("repro")
-    assert "Traceback" not in said and "up to date" in project.dvc("status")
+    output = project.dvc("repro")
+    assert "Traceback" not in output and "up to date" in project.dvc("status")
 
     def read(name: str) -> dict[str, Any]:
         return json.loads((project.path / name).read_text())

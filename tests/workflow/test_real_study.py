@@ -51,10 +51,10 @@ def test_snakemake_dry_run_changes_no_file(clone: Project, path_with_sbatch: str
     """But for the fingerprints of the code, which DVC compares and records, and notes that git does not see."""
     clone.run("git", "checkout", "-q", "dvc.lock")
     before = clone.run("git", "status", "--short", "--ignored").stdout
-    said = clone.run("snakemake", *arguments, PATH=path_with_sbatch).stdout
+    output = clone.run("snakemake", *arguments, PATH=path_with_sbatch).stdout
     after = clone.run("git", "status", "--short", "--ignored").stdout
     beyond = set(after.split()) - set(before.split())
-    assert beyond <= {"!!", ".snakemake/", ".dvc/tmp/", ".dvc/cache/", "code/", "logs/", "M", "dvc.lock"}, said
+    assert beyond <= {"!!", ".snakemake/", ".dvc/tmp/", ".dvc/cache/", "code/", "logs/", "M", "dvc.lock"}, output
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_both_engines_invalid_params_are_rejected_before_any_work(
 def test_dvc_exp_run_invalid_params_are_rejected_before_any_stage(clone: Project, tmp_path: Path) -> None:
     project = clone.copy(tmp_path / "study")
     project.run("make", "identity")
-    said = project.dvc("exp", "run", "-S", "mask_prob=1.5", check=False)
-    assert "mask_prob = 1.5" in said and "Traceback" not in said
-    assert re.findall(r"Running stage '([^']+)'", said) == ["code"]
+    output = project.dvc("exp", "run", "-S", "mask_prob=1.5", check=False)
+    assert "mask_prob = 1.5" in output and "Traceback" not in output
+    assert re.findall(r"Running stage '([^']+)'", output) == ["code"]
 
 
 def test_both_engines_name_catalogue_entries_unknown_to_git(clone: Project, tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_both_engines_name_catalogue_entries_unknown_to_git(clone: Project, tmp_
 
 
 def test_snakemake_folder_with_braces_is_rejected(clone: Project, tmp_path: Path) -> None:
-    said = clone.copy(tmp_path / "a{b}").snakemake("-n", check=False)
-    assert "does not work in a folder with braces in its name" in said and "Traceback" not in said
+    output = clone.copy(tmp_path / "a{b}").snakemake("-n", check=False)
+    assert "does not work in a folder with braces in its name" in output and "Traceback" not in output
 
 
 @pytest.mark.slow
@@ -104,15 +104,15 @@ def test_study_without_linux_only_calls_repeats_bytes(
     hidden = "import os, multiprocessing; print(hasattr(os, 'sched_getaffinity'), multiprocessing.get_start_method())"
     assert project.run("python", "-c", hidden).stdout.strip() == "False spawn"
     project.snakemake()
-    made, wanted = (yaml.safe_load((each.path / "dvc.lock").read_text())["stages"] for each in (project, done))
-    for name in wanted:
-        assert made[name]["outs"] == wanted[name]["outs"], name
+    made, expected = (yaml.safe_load((child.path / "dvc.lock").read_text())["stages"] for child in (project, done))
+    for name in expected:
+        assert made[name]["outs"] == expected[name]["outs"], name
 
 
 def test_snakemake_all_leaves_both_engines_nothing_to_do(done: Project) -> None:
     assert done.nothing_to_do()
-    said = done.dvc("repro")
-    assert "Running stage" not in said
+    output = done.dvc("repro")
+    assert "Running stage" not in output
     assert done.run("git", "status", "--short").stdout == ""
 
 
@@ -175,8 +175,8 @@ def test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages(done: Projec
     project.run("make", "identity")
     with open(project.path / "README.md", "a", encoding="utf-8") as file:
         file.write("Uncommitted.\n")  # DVC then has to commit it, and needs an identity for that
-    said = project.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.2")
-    ran = {name.split("@")[0] for name in re.findall(r"Running stage '([^']+)'", said)}
+    output = project.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.2")
+    ran = {name.split("@")[0] for name in re.findall(r"Running stage '([^']+)'", output)}
     assert ran == {"code", "pretrain_phase1", "pretrain_phase2", "finetune", "evaluate", "interpret", "report"}
     assert project.nothing_to_do()
     shown = project.dvc("exp", "show", "--csv", "--no-pager")
@@ -198,11 +198,11 @@ def test_dvc_exp_run_temp_killed_continues_from_checkpoint(
         assert process.poll() is None and time.monotonic() < deadline, "no checkpoint in the main checkout"
         time.sleep(0.1)
     engine = psutil.Process(process.pid)
-    for each in [*engine.children(recursive=True), engine]:
-        each.kill()
+    for child in [*engine.children(recursive=True), engine]:
+        child.kill()
     process.wait()
-    said = project.run(*command).stdout
-    assert "going on from the checkpoint of step" in said
+    output = project.run(*command).stdout
+    assert "going on from the checkpoint of step" in output
     assert project.run("git", "status", "--short").stdout == ""
 
 
@@ -284,11 +284,11 @@ def test_snakemake_dry_run_of_bert_base_requests_cluster_resources(
     project = clone.copy(tmp_path / "study")
     project.run("python", "-m", "pipeline_src", "preset", "bert-base")
     options = ["-n", "all", "--config", "nodes=2", "gpus_per_node=4"]
-    said = project.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
-    counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
+    output = project.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert counts["clean"] == counts["download"] == "2"  # one a source, whatever its parts
     assert counts["finetune"] == "70"  # tasks x seeds
-    pretraining = said.split("rule pretrain_phase1:")[1].split("resources:")[1].splitlines()[0]
-    assert all(asked in pretraining for asked in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
-    finetuning = said.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]
+    pretraining = output.split("rule pretrain_phase1:")[1].split("resources:")[1].splitlines()[0]
+    assert all(option in pretraining for option in ("nodes=2", "gres=gpu:4", "--signal=URG@120"))
+    finetuning = output.split("rule finetune:")[1].split("resources:")[1].splitlines()[0]
     assert "gpu=1" in finetuning

@@ -31,12 +31,12 @@ def sample(root: Path) -> Study:
 
 
 def test_study_resources_full_study_uses_all_gpus(resources: ModuleType, base: dict[str, Any]) -> None:
-    one = resources.StudyResources(Study(**base), resources.Cluster())
-    assert one.geometry == (1, 8) and one.group("corpus") is None
+    single = resources.StudyResources(Study(**base), resources.Cluster())
+    assert single.geometry == (1, 8) and single.group("corpus") is None
     two = resources.StudyResources(Study(**base), resources.Cluster.of({"nodes": 2, "gpus_per_node": 4}))
-    asked = two.pretraining
-    assert (asked["nodes"], asked["gres"], asked["tasks"], asked["mpi"]) == (2, "gpu:4", 8, "srun")
-    assert asked["slurm_extra"] == "--signal=URG@120" and asked["mem_mb"] < one.pretraining["mem_mb"]
+    requested = two.pretraining
+    assert (requested["nodes"], requested["gres"], requested["tasks"], requested["mpi"]) == (2, "gpu:4", 8, "srun")
+    assert requested["slurm_extra"] == "--signal=URG@120" and requested["mem_mb"] < single.pretraining["mem_mb"]
     launcher = two.launcher(threads=4)
     assert launcher.startswith("srun --kill-on-bad-exit=1 --wait=0 --nodes=2 --ntasks=8 --ntasks-per-node=4 ")
     assert launcher.endswith("--cpus-per-task=4 --gres=gpu:4")
@@ -104,7 +104,7 @@ def test_study_resources_are_capped_by_cluster(resources: ModuleType, base: dict
 
 
 @pytest.mark.parametrize(
-    ("way", "one", "many"),
+    ("way", "single", "many"),
     [
         ("gres", "--gres=gpu:1", "--gres=gpu:8"),
         ("gpus_per_node", "--gpus-per-node=1", "--gpus-per-node=8"),
@@ -112,19 +112,19 @@ def test_study_resources_are_capped_by_cluster(resources: ModuleType, base: dict
     ],
 )
 def test_study_resources_gpu_request_chooses_option(
-    resources: ModuleType, base: dict[str, Any], way: str, one: str, many: str
+    resources: ModuleType, base: dict[str, Any], way: str, single: str, many: str
 ) -> None:
     """As the executor turns resources into options: ``gres`` by itself, ``slurm_extra`` as it is."""
 
-    def options(asked: dict[str, Any]) -> str:
-        return (f"--gres={asked['gres']} " if "gres" in asked else "") + asked.get("slurm_extra", "")
+    def options(requested: dict[str, Any]) -> str:
+        return (f"--gres={requested['gres']} " if "gres" in requested else "") + requested.get("slurm_extra", "")
 
     plan = resources.StudyResources(Study(**base), resources.Cluster.of({"gpu_request": way}))
-    assert one in options(plan.finetuning) and "gpu" not in plan.finetuning
-    asked = plan.pretraining
-    assert many in options(asked) and "--signal=URG@120" in options(asked) and "gpu" not in asked
+    assert single in options(plan.finetuning) and "gpu" not in plan.finetuning
+    requested = plan.pretraining
+    assert many in options(requested) and "--signal=URG@120" in options(requested) and "gpu" not in requested
     assert plan.launcher(threads=1).endswith(many)
-    assert options(asked).count("gpu") == many.count("gpu")
+    assert options(requested).count("gpu") == many.count("gpu")
 
 
 @pytest.mark.parametrize(

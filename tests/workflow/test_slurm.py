@@ -45,9 +45,9 @@ def test_slurm_preempted_job_runs_again(study: Project, cluster: Cluster, backgr
     cluster.ask("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
     go_on(cluster, job)
     (study.path / "go").touch()
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said
-    assert "Trying to restart" not in said  # Slurm itself began it again
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, output
+    assert "Trying to restart" not in output  # Slurm itself began it again
     assert study.ran() == ["pretrain", "pretrain"]
     assert "up to date" in study.dvc("status", "pretrain")
 
@@ -100,11 +100,11 @@ def test_slurm_jobs_of_other_workflow_are_left_alone(study: Project, cluster: Cl
     for comment in ("rule_other", "rule_pretrained", "pretrain", "rule_other_pretrain_wildcards_a"):
         options = ["-D", str(study.path), "-o", "/dev/null", "--comment", comment, "--mem", "100"]
         cluster.ask("sbatch", *options, "--wrap", "sleep 600")
-    others = wait_until(lambda: jobs(cluster, study, LIVING), "their jobs")
-    assert len(others) == 4
+    foreign = wait_until(lambda: jobs(cluster, study, LIVING), "their jobs")
+    assert len(foreign) == 4
     try:
         study.run("snakemake", *QUICK, "pretrain")
         assert study.ran() == ["pretrain"]
-        assert sorted(jobs(cluster, study, LIVING)) == sorted(others)
+        assert sorted(jobs(cluster, study, LIVING)) == sorted(foreign)
     finally:
-        cluster.ask("scancel", *others)
+        cluster.ask("scancel", *foreign)

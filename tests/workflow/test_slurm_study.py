@@ -33,8 +33,8 @@ def done(fresh_clone: Callable[[str], Project], cluster: Cluster) -> Project:
     project = fresh_clone("test")
     project.environment = on(cluster)
     project.edit("workflow/profiles/slurm/config.yaml", "status-checks: 10", "status-checks: 2")
-    said = project.run("snakemake", "--profile", "slurm", "all").stdout
-    (project.path.parent / "said").write_text(said)
+    output = project.run("snakemake", "--profile", "slurm", "all").stdout
+    (project.path.parent / "said").write_text(output)
     project.commit()
     return project
 
@@ -70,8 +70,8 @@ def test_slurm_profile_runs_whole_study(done: Project) -> None:
     names = set(done.dvc("stage", "list", "--name-only").split())
     assert names <= set(lock) and all(lock[name]["outs"] for name in names)
     assert done.nothing_to_do()
-    said = (done.path.parent / "said").read_text()
-    submitted = re.findall(r"Job \S+ has been submitted with SLURM jobid", said)
+    output = (done.path.parent / "said").read_text()
+    submitted = re.findall(r"Job \S+ has been submitted with SLURM jobid", output)
     assert 5 < len(submitted) < len(names), "short jobs in a row are one job"
 
 
@@ -83,10 +83,10 @@ def test_living_jobs_recognise_every_job_of_study(done: Project, cluster: Cluste
     (folder / "squeue").write_text(f'#!/bin/sh\nexec {squeue} --states=all "$@"\n')
     (folder / "squeue").chmod(0o755)
     path = f"{folder}{os.pathsep}{on(cluster)['PATH']}"
-    said = done.run("snakemake", "-n", "all", check=False, PATH=path).stdout
+    output = done.run("snakemake", "-n", "all", check=False, PATH=path).stdout
     sent = re.findall(r"has been submitted with SLURM jobid (\d+)", (done.path.parent / "said").read_text())
-    assert re.findall(r"(\d+) \(", said) == sorted(sent, key=int), said
-    assert "corpus_build_examples" in said and "Traceback" not in said
+    assert re.findall(r"(\d+) \(", output) == sorted(sent, key=int), output
+    assert "corpus_build_examples" in output and "Traceback" not in output
 
 
 @pytest.mark.usefixtures("limited")  # its time goes by meanwhile
@@ -111,8 +111,8 @@ def test_slurm_two_nodes_train_in_one_job(done: Project, cluster: Cluster, tmp_p
     change_params(study, {"mask_prob": 0.2})
     spread = ["--config", "gpus_per_node=1", "nodes=2"]
     here = {"MASTER_ADDR": "127.0.0.1"}  # the stand-in nodes' names are no hosts
-    said = study.run("snakemake", *QUICK, "pretrain_phase1", *spread, **here).stdout
-    assert re.search(r"resources: .*\bnodes=2, mpi=srun, tasks=2\b", said)
+    output = study.run("snakemake", *QUICK, "pretrain_phase1", *spread, **here).stdout
+    assert re.search(r"resources: .*\bnodes=2, mpi=srun, tasks=2\b", output)
     assert "2 processes train together" in (study.path / "logs/pretrain/phase1.log").read_text()
     assert "up to date" in study.dvc("status", "pretrain_phase1")
 
@@ -121,7 +121,7 @@ def test_slurm_training_at_time_limit_continues_from_checkpoint(limited: tuple[P
     study, process = limited
     log = study.path / "logs/pretrain/phase1.log"
     wait_until(lambda: log.exists() and "going on from the checkpoint" in log.read_text(), "the training to go on")
-    said, _ = process.communicate(timeout=2 * PATIENCE)
-    assert process.returncode == 0, said
-    assert "TIMEOUT" in said and "Trying to restart" in said
+    output, _ = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0, output
+    assert "TIMEOUT" in output and "Trying to restart" in output
     assert "up to date" in study.dvc("status", "pretrain_phase1")

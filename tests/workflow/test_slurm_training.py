@@ -48,10 +48,10 @@ def documented(root: Path, torchrun: bool, gpus: str = "2") -> list[str]:
 def start(cluster: Cluster, root: Path, words: list[str], changes: str, folder: Path, **more: str) -> subprocess.Popen:
     """A training in ``folder``; the stand-in nodes' names are no hosts."""
     environment = {**os.environ, **on(cluster), "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", **more}
-    with open(folder / "said", "w") as said:
+    with open(folder / "said", "w") as output:
         return subprocess.Popen(
             [*words, sys.executable, "-c", PROGRAM, changes],
-            cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT,
+            cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
 
@@ -78,8 +78,8 @@ def test_srun_dead_process_ends_step_and_is_named(cluster: Cluster, root: Path, 
     wait_until((study / "logs/dvclive/phase1/plots/metrics/loss.tsv").exists, "the first row")
     os.kill(newest_process(study), signal.SIGKILL)
     assert process.wait(60) != 0
-    said = (study / "said").read_text()
-    assert "have ended or hang: process" in said or re.search(r"task \d: Killed", said), said  # srun may be first
+    output = (study / "said").read_text()
+    assert "have ended or hang: process" in output or re.search(r"task \d: Killed", output), output  # srun may be first
 
 
 def test_torchrun_line_continues_after_killed_worker(cluster: Cluster, root: Path, study: Path) -> None:

@@ -66,7 +66,7 @@ FORMS_PARAMS = "word: zwei\n"
 
 
 def run(study: Project, engine: str) -> str:
-    """Bring everything up to date by one of the engines; what it said."""
+    """Bring everything up to date by an engine, and return its output."""
     return study.snakemake() if engine == "snakemake" else study.dvc("repro")
 
 
@@ -79,8 +79,8 @@ def kill(process: subprocess.Popen[str]) -> None:
     """Kill an engine with all that it has started, as a machine that goes down does; until they are gone."""
     engine = psutil.Process(process.pid)
     killed = [*engine.children(recursive=True), engine]
-    for each in killed:
-        each.kill()
+    for child in killed:
+        child.kill()
     process.wait()
     psutil.wait_procs(killed, timeout=60)
 
@@ -89,12 +89,6 @@ both_engines = pytest.mark.parametrize("engine", ["snakemake", "dvc"])
 
 
 # ---------------------------------------------------------------- nothing is done twice
-
-
-def test_after_snakemake_dvc_has_nothing_to_do(study: Project) -> None:
-    assert study.nothing_to_do()
-    study.dvc("repro")
-    assert study.ran() == []
 
 
 def test_after_dvc_repro_snakemake_has_nothing_to_do(study: Project) -> None:
@@ -239,11 +233,11 @@ def test_snakemake_dry_run_and_reports_run_no_stage(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
     before = study.files()
     for looking in LOOKING:
-        said = study.run("snakemake", *looking, check="--lint" not in looking).stdout
-        assert "Traceback" not in said and study.files() == before, looking
+        output = study.run("snakemake", *looking, check="--lint" not in looking).stdout
+        assert "Traceback" not in output and study.files() == before, looking
     assert study.ran() == []
-    said = study.snakemake("-n")
-    assert "rule pretrain" in said and "rule count" not in said
+    output = study.snakemake("-n")
+    assert "rule pretrain" in output and "rule count" not in output
 
 
 OPTIONS = [
@@ -306,8 +300,8 @@ def test_stage_outlives_killed_snakemake_and_is_recorded(study: Project, backgro
     orphans = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
-    said = study.snakemake(check=False)
-    assert "is busy" in said and "repro --single-item pretrain" in said and "Traceback" not in said
+    output = study.snakemake(check=False)
+    assert "is busy" in output and "repro --single-item pretrain" in output and "Traceback" not in output
     (study.path / "go").touch()
     psutil.wait_procs(orphans, timeout=60)
     study.snakemake()
@@ -354,8 +348,8 @@ def test_code_edited_while_stage_runs_is_recorded_as_it_ran(
 
 def test_snakemake_failed_stage_keeps_finished_stages(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
-    said = study.snakemake("--keep-going", check=False, TOY_FAIL="finetune@cola-1")
-    assert "told to fail" in said and "Traceback" not in said
+    output = study.snakemake("--keep-going", check=False, TOY_FAIL="finetune@cola-1")
+    assert "told to fail" in output and "Traceback" not in output
     study.ran()
     study.snakemake()
     assert set(study.ran()) == {"finetune@cola-1", "report"}
@@ -375,8 +369,8 @@ def test_second_engine_is_rejected_with_process_of_first(study: Project, backgro
         assert made(study) == before
     assert "is busy" in study.snakemake("-n", check=False)
     (study.path / "go").touch()
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, said
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
     assert sorted(study.ran()) == sorted(FROM_PRETRAIN)  # nothing twice
     assert study.nothing_to_do()
 
@@ -388,8 +382,8 @@ def test_snakemake_shows_log_of_code_stage(study: Project) -> None:
 
 def test_snakemake_failed_code_stage_shows_error_of_dvc(study: Project) -> None:
     study.edit("toy/code.py", "import ast", "sys.exit(3); import ast")
-    said = study.snakemake(check=False)
-    assert "failed to reproduce 'code': failed to run: python -m toy.code, exited with 3" in said
+    output = study.snakemake(check=False)
+    assert "failed to reproduce 'code': failed to run: python -m toy.code, exited with 3" in output
 
 
 def test_code_read_by_another_dvc_is_reported_with_its_process_number(study: Project) -> None:
@@ -397,8 +391,8 @@ def test_code_read_by_another_dvc_is_reported_with_its_process_number(study: Pro
     process = {"pid": os.getpid(), "cmd": "dvc repro"}
     reader = {"read": {str(study.path / "code"): [process]}}  # `dvc status` may read too
     (study.path / ".dvc/tmp/rwlock").write_text(json.dumps(reader))
-    said = study.snakemake(check=False)
-    assert "is busy" in said and f"(PID {os.getpid()})" in said, said
+    output = study.snakemake(check=False)
+    assert "is busy" in output and f"(PID {os.getpid()})" in output, output
 
 
 # ---------------------------------------------------------------- damaged and lost files
@@ -408,8 +402,8 @@ def test_torn_rwlock_is_removed(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
     for table, looking in {"": ["-n"], "[1]": ["-n"], '{"/a": 1}': ["-n"], '{"/a": {"read": {': []}.items():
         (study.path / ".dvc/tmp/rwlock").write_text(table)
-        said = study.run("snakemake", "--cores", "2", *looking, "pretrain").stdout
-        assert ".dvc/tmp/rwlock was damaged by a kill" in said, table
+        output = study.run("snakemake", "--cores", "2", *looking, "pretrain").stdout
+        assert ".dvc/tmp/rwlock was damaged by a kill" in output, table
     assert study.ran() == ["pretrain"]
     assert "up to date" in study.dvc("status", "pretrain")
 
@@ -421,8 +415,8 @@ def test_dvc_lock_cut_off_is_restored(study: Project, length: int) -> None:
     assert set(study.ran()) == FROM_PRETRAIN
     lock = study.path / "dvc.lock"
     lock.write_text(lock.read_text()[:length])
-    said = study.snakemake()
-    assert said.count("dvc.lock was cut off by a kill") == 1
+    output = study.snakemake()
+    assert output.count("dvc.lock was cut off by a kill") == 1
     assert set(study.ran()) <= {"report"}  # what the copy lacks comes from the run-cache
     assert study.nothing_to_do()
 
@@ -445,8 +439,8 @@ def test_dvc_lock_cut_off_without_copy_loses_no_stage(study: Project, engine: st
     lock = study.path / "dvc.lock"
     lock.write_text(lock.read_text()[:1003])
     (study.path / ".snakemake/dvc/dvc.lock").unlink()
-    said = study.snakemake(check=False)
-    assert "git checkout dvc.lock" in said and "Traceback" not in said
+    output = study.snakemake(check=False)
+    assert "git checkout dvc.lock" in output and "Traceback" not in output
     study.run("git", "checkout", "dvc.lock")
     run(study, engine)
     assert study.ran() == []  # what the older file lacks comes from the run-cache
@@ -481,12 +475,12 @@ def test_dvc_lock_cut_off_inside_hash_loses_no_stage(study: Project) -> None:
 
 def test_dvc_lock_with_merge_conflict_is_left_to_user(study: Project) -> None:
     lock = study.path / "dvc.lock"
-    both = f"<<<<<<< HEAD\n{lock.read_text()}=======\n{lock.read_text()}>>>>>>> theirs\n"
-    lock.write_text(both)
+    conflict = f"<<<<<<< HEAD\n{lock.read_text()}=======\n{lock.read_text()}>>>>>>> theirs\n"
+    lock.write_text(conflict)
     for arguments in (["-n"], []):
-        said = study.snakemake(*arguments, check=False)
-        assert "dvc.lock holds both sides of a merge" in said and "git checkout --ours dvc.lock" in said
-        assert "Traceback" not in said and lock.read_text() == both
+        output = study.snakemake(*arguments, check=False)
+        assert "dvc.lock holds both sides of a merge" in output and "git checkout --ours dvc.lock" in output
+        assert "Traceback" not in output and lock.read_text() == conflict
     assert study.ran() == []
 
 
@@ -494,9 +488,9 @@ def test_lost_cache_deletes_no_output(study: Project) -> None:
     before = made(study)
     (study.path / ".dvc/cache").rename(study.path / "elsewhere")
     for arguments in (["-n"], []):
-        said = study.snakemake(*arguments)
-        assert "Nothing to be done" in said and made(study) == before
-    (command,) = re.findall(r"put them back: (dvc commit -f .*)", said)
+        output = study.snakemake(*arguments)
+        assert "Nothing to be done" in output and made(study) == before
+    (command,) = re.findall(r"put them back: (dvc commit -f .*)", output)
     study.run(*command.split())
     assert study.nothing_to_do()
     study.dvc("repro")
@@ -509,9 +503,9 @@ def test_lost_cache_deletes_no_output(study: Project) -> None:
 def test_output_written_by_hand_is_not_offered_for_commit(study: Project) -> None:
     (study.path / ".dvc/cache").rename(study.path / "elsewhere")
     (study.path / "models/pretrained/model.txt").write_text("mine\n")
-    said = study.snakemake("-n")
-    (command,) = re.findall(r"put them back: dvc commit -f (.*)", said)
-    assert "pretrain" not in command.split() and "rule pretrain" in said
+    output = study.snakemake("-n")
+    (command,) = re.findall(r"put them back: dvc commit -f (.*)", output)
+    assert "pretrain" not in command.split() and "rule pretrain" in output
 
 
 def test_output_edited_by_hand_is_restored(study: Project) -> None:
@@ -530,8 +524,8 @@ def test_unwritable_folder_is_reported_without_traceback(study: Project, folder:
     lock = (study.path / "dvc.lock").read_text()
     shutil.rmtree(study.path / folder)
     (study.path / folder).write_text("a file in its place, which stops root too\n")
-    said = study.snakemake(check=False)
-    assert "Traceback" not in said and ("rror" in said), said
+    output = study.snakemake(check=False)
+    assert "Traceback" not in output and ("rror" in output), output
     assert study.ran() == [] and (study.path / "dvc.lock").read_text() == lock
 
 
@@ -539,8 +533,8 @@ def test_stamp_that_is_folder_is_reported_without_traceback(study: Project) -> N
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
     (study.path / ".snakemake/dvc/pretrain").unlink()
     (study.path / ".snakemake/dvc/pretrain").mkdir()
-    said = study.snakemake(check=False)
-    assert "pretrain: Is a directory" in said and "Traceback" not in said and "move away" in said
+    output = study.snakemake(check=False)
+    assert "pretrain: Is a directory" in output and "Traceback" not in output and "move away" in output
 
 
 # ---------------------------------------------------------------- dvc.yaml and the rules

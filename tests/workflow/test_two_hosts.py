@@ -60,14 +60,14 @@ def with_slurm(study: Project) -> None:
 
 def on_host(folder: Path, home: Path, number: int, command: str) -> list[str]:
     """A command in ``folder`` on the host whose process numbers begin with ``number``."""
-    places = {name: shlex.quote(str(path)) for name, path in (("root", ROOT), ("folder", folder), ("home", home))}
-    return [*UNSHARE, "bash", "-c", HOST.format(**places, number=number, command=command)]
+    quoted = {name: shlex.quote(str(path)) for name, path in (("root", ROOT), ("folder", folder), ("home", home))}
+    return [*UNSHARE, "bash", "-c", HOST.format(**quoted, number=number, command=command)]
 
 
 def trainings(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """The processes of a command that train."""
-    found = psutil.Process(process.pid).children(recursive=True)
-    return [each for each in found if ["-m", "pipeline_src", "pretrain"] == each.cmdline()[1:4]]
+    processes = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in processes if ["-m", "pipeline_src", "pretrain"] == child.cmdline()[1:4]]
 
 
 def test_second_training_from_another_host_is_rejected(
@@ -90,14 +90,16 @@ def test_second_training_from_another_host_is_rejected(
 
     for second in ("dvc repro pretrain_phase1", "snakemake --cores 2 pretrain_phase1"):
         done = study.run(*on_host(study.path, study.home, 1000, second), check=False)
-        said = done.stdout
-        assert done.returncode and said.count("the same training runs already") == 1 and "Traceback" not in said, said
+        output = done.stdout
+        assert done.returncode and output.count("the same training runs already") == 1 and "Traceback" not in output, (
+            output
+        )
     looking = study.run(*on_host(study.path, study.home, 1000, "dvc status")).stdout
     assert "pretrain_phase1" in looking and "had been killed" not in looking
 
     training.send_signal(signal.SIGCONT)
-    said, _ = first.communicate(timeout=240)
-    assert first.returncode == 0 and "going on from" not in said, said
+    output, _ = first.communicate(timeout=240)
+    assert first.returncode == 0 and "going on from" not in output, output
     assert "up to date" in study.dvc("status", "pretrain_phase1")
     assert "Nothing to be done" in study.run("snakemake", "-n", "pretrain_phase1").stdout
 
@@ -112,11 +114,11 @@ def test_rwlock_is_separate_for_every_host(study: Project, background: Register)
     )
     study.wait_for("pretrain")
     for looking in ("dvc status", "dvc repro --single-item count", "dvc exp show --no-pager", "snakemake -n all"):
-        said = study.run(*on_host(study.path, study.home, 1000, looking)).stdout
-        assert "had been killed" not in said, said
+        output = study.run(*on_host(study.path, study.home, 1000, looking)).stdout
+        assert "had been killed" not in output, output
     (study.path / "go").touch()
-    said, _ = first.communicate(timeout=240)
-    assert first.returncode == 0, said
+    output, _ = first.communicate(timeout=240)
+    assert first.returncode == 0, output
     assert study.ran() == ["pretrain"]
     assert "up to date" in study.dvc("status", "pretrain")
     assert os.path.islink(study.path / ".dvc/tmp/rwlock")

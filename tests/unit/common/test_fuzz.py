@@ -9,7 +9,7 @@ import pytest
 
 from pipeline_src.download import https
 from tests.stress import fuzz
-from tests.stress.fuzz import BORDERS, RARE
+from tests.stress.fuzz import BORDERS
 
 CASES = 30  # of each border
 
@@ -24,7 +24,7 @@ def project_folder(root, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("name", sorted(BORDERS.keys() - RARE))
+@pytest.mark.parametrize("name", sorted(BORDERS))
 def test_border_damaged_input_is_taken_or_refused(name: str) -> None:
     for number in range(CASES):
         outcome, message = fuzz.run_case(BORDERS[name], f"suite {name} {number}")

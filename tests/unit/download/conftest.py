@@ -1,4 +1,4 @@
-"""A web server on this machine that can truncate, refuse and count, and a working directory of one's own."""
+"""A web server on this machine that can truncate, reject and count, and an empty working directory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from pipeline_src.download import https
 
 @dataclass
 class Web:
-    """What the server holds, and what it was asked.
+    """The server's files and the requests for them.
 
     Attributes:
-        files: path -> bytes.
         ends_after: path -> bytes sent before the connection is cut, one entry used up per request.
         statuses: path -> HTTP statuses answered first, one used up per request.
         ranges: whether ``Range`` is honoured.
-        asked: (path, Range header) of every request.
+        requests: (path, Range header).
     """
 
     address: str = ""
@@ -31,10 +30,9 @@ class Web:
     ends_after: dict[str, list[int]] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
     ranges: bool = True
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
 
     def url(self, path: str) -> str:
-        """Full address of a path."""
         return self.address + path
 
 
@@ -44,14 +42,14 @@ def web() -> Iterator[Web]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            wanted = self.headers.get("Range")
-            state.asked.append((self.path, wanted))
+            range_header = self.headers.get("Range")
+            state.requests.append((self.path, range_header))
             if state.statuses.get(self.path):
                 return self.send_error(state.statuses[self.path].pop(0))
             content = state.files.get(self.path)
             if content is None:
                 return self.send_error(404)
-            start = int(re.match(r"bytes=(\d+)-", wanted)[1]) if wanted and state.ranges else 0
+            start = int(re.match(r"bytes=(\d+)-", range_header)[1]) if range_header and state.ranges else 0
             if start and start >= len(content):
                 return self.send_error(416)
             self.send_response(206 if start else 200)

@@ -28,18 +28,18 @@ def zipped(method: int = 8, name: str = "a") -> bytes:
     return file.getvalue()
 
 
-def tarred(kind: str = "", **about: object) -> bytes:
+def tarred(kind: str = "", **attributes: object) -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=f"w:{kind}") as made:
+    with tarfile.open(fileobj=file, mode=f"w:{kind}") as tar:
         entry = tarfile.TarInfo("a")
         entry.size = len(TEXT)
-        for key, value in about.items():
+        for key, value in attributes.items():
             setattr(entry, key, value)
-        made.addfile(entry, io.BytesIO(TEXT) if entry.isreg() else None)
+        tar.addfile(entry, io.BytesIO(TEXT) if entry.isreg() else None)
     return file.getvalue()
 
 
-WHOLE = [zipped(method) for method in METHODS.values()] + [tarred(kind) for kind in ("", "gz", "bz2", "xz")]
+INTACT = [zipped(method) for method in METHODS.values()] + [tarred(kind) for kind in ("", "gz", "bz2", "xz")]
 
 
 @pytest.fixture
@@ -53,19 +53,19 @@ def unpacked(tmp_path: Path):
     return run
 
 
-@pytest.mark.parametrize("data", WHOLE)
+@pytest.mark.parametrize("data", INTACT)
 def test_unpack_every_kind_of_archive_gives_the_member(unpacked, data: bytes) -> None:
     assert unpacked(data) == TEXT
 
 
-@given(data=st.sampled_from(WHOLE), place=st.integers(0, 10**6), bit=st.integers(0, 7), cut=st.integers(0, 10**5))
+@given(data=st.sampled_from(INTACT), index=st.integers(0, 10**6), bit=st.integers(0, 7), size=st.integers(0, 10**5))
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_unpack_flipped_bit_or_cut_is_one_error_or_none(unpacked, data: bytes, place: int, bit: int, cut: int) -> None:
-    broken = bytearray(data)
-    broken[place % len(data)] ^= 1 << bit
-    for each in (bytes(broken), data[: cut % len(data)]):
+def test_unpack_damaged_archive_is_one_error_or_none(unpacked, data: bytes, index: int, bit: int, size: int) -> None:
+    flipped = bytearray(data)
+    flipped[index % len(data)] ^= 1 << bit
+    for damaged in (bytes(flipped), data[: size % len(data)]):
         try:
-            assert unpacked(each) == TEXT or data == WHOLE[4]  # a plain tar has sums of its headers alone
+            assert unpacked(damaged) == TEXT or data == INTACT[4]  # a plain tar has sums of its headers alone
         except PipelineError as error:
             assert str(error).replace("\n", "").isprintable()
 
@@ -77,22 +77,25 @@ def test_unpack_gzip_with_wrong_checksum_is_rejected(unpacked) -> None:
         unpacked(bytes(data))
 
 
-def test_unpack_encrypted_member_is_rejected(unpacked) -> None:
+def encrypted() -> bytes:
     data = bytearray(zipped())
-    for place in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
-        data[place] |= 1
-    with pytest.raises(PipelineError, match="encrypted"):
-        unpacked(bytes(data))
+    for index in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
+        data[index] |= 1
+    return bytes(data)
 
 
-def test_unpack_link_to_itself_is_rejected(unpacked) -> None:
-    with pytest.raises(PipelineError):
-        unpacked(tarred(type=tarfile.SYMTYPE, linkname="a"))
-
-
-def test_unpack_folder_as_member_is_rejected(unpacked) -> None:
-    with pytest.raises(PipelineError, match="a folder, not a file"):
-        unpacked(zipped(name="a/"), "a/")
+@pytest.mark.parametrize(
+    ("data", "member", "message"),
+    [
+        (encrypted(), "a", "encrypted"),
+        (tarred(type=tarfile.SYMTYPE, linkname="a"), "a", "."),
+        (zipped(name="a/"), "a/", "a folder, not a file"),
+    ],
+    ids=["encrypted", "link to itself", "folder"],
+)
+def test_unpack_unreadable_member_is_rejected(unpacked, data: bytes, member: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        unpacked(data, member)
 
 
 def test_unpack_bomb_is_rejected(unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,37 +111,37 @@ TWO_BOOKS = (
 )
 
 
-def cut(tmp_path: Path, **excerpts: dict[str, str]) -> dict[str, bytes]:
+def run_extract(tmp_path: Path, excerpts: dict[str, tuple[str, ...]]) -> dict[str, bytes]:
     (tmp_path / "all.txt").write_bytes(TWO_BOOKS)
     (tmp_path / "out").mkdir(exist_ok=True)
-    wanted = {path.replace("_", "."): Excerpt.model_validate(said) for path, said in excerpts.items()}
-    extract(tmp_path / "all.txt", wanted, tmp_path / "out", "all.txt")
+    fields = ("begins", "ends", "chapters")
+    parsed = {path: Excerpt(**dict(zip(fields, texts, strict=False))) for path, texts in excerpts.items()}
+    extract(tmp_path / "all.txt", parsed, tmp_path / "out", "all.txt")
     return {path.name: path.read_bytes() for path in sorted((tmp_path / "out").iterdir())}
 
 
-def test_cut_out_chapters_become_files_without_the_text_around_them(tmp_path: Path) -> None:
-    one = {"begins": r"^\*\*\* START ONE$", "ends": r"^\*\*\* END", "chapters": "^CHAPTER [IVX]+$"}
-    two = {"begins": "^Once", "ends": r"^\*\*\* END"}
-    assert cut(tmp_path, one_txt=one, two_txt=two) == {
+def test_extract_chapters_become_files(tmp_path: Path) -> None:
+    first = (r"^\*\*\* START ONE$", r"^\*\*\* END", "^CHAPTER [IVX]+$")
+    excerpts = {"one.txt": first, "two.txt": ("^Once", r"^\*\*\* END"), "end.txt": ("^more", r"\Z")}
+    assert run_extract(tmp_path, excerpts) == {
+        "end.txt": b"more small print\n",
         "one-001.txt": b"CHAPTER I\n\nCaf\xe9.\n\n",
         "one-002.txt": b"CHAPTER II\n\nEnd of CHAPTER II.\n",
         "two.txt": b"Once.\n",
     }
 
 
-def test_cut_out_excerpt_may_reach_the_end_of_the_file(tmp_path: Path) -> None:
-    assert cut(tmp_path, rest_txt={"begins": "^more", "ends": r"\Z"}) == {"rest.txt": b"more small print\n"}
-
-
 @pytest.mark.parametrize(
-    ("said", "missing"),
+    ("expressions", "missing"),
     [
-        ({"begins": "^START THREE", "ends": "END"}, "^START THREE"),
-        ({"begins": "^Once", "ends": "^Contents"}, "^Contents"),
-        ({"begins": "^Once", "ends": "^more", "chapters": "^CHAPTER"}, "^CHAPTER"),
+        (("^START THREE", "END"), "^START THREE"),
+        (("^Once", "^Contents"), "^Contents"),
+        (("^Once", "^more", "^CHAPTER"), "^CHAPTER"),
     ],
 )
-def test_cut_out_expression_without_a_match_is_named(tmp_path: Path, said: dict[str, str], missing: str) -> None:
+def test_extract_expression_without_match_is_rejected(
+    tmp_path: Path, expressions: tuple[str, ...], missing: str
+) -> None:
     with pytest.raises(PipelineError, match="not in the file") as caught:
-        cut(tmp_path, book_txt=said)
-    assert missing in str(caught.value) and "all.txt" in str(caught.value)
+        run_extract(tmp_path, {"book.txt": expressions})
+    assert (caught.value.value, caught.value.where) == (missing, "all.txt")

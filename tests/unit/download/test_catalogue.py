@@ -1,5 +1,3 @@
-"""The catalogue itself, and how an entry is read and filled in."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,30 +10,30 @@ from pipeline_src.download.catalogue import load_source, resolve
 from pipeline_src.download.from_corpus import RULES
 from pipeline_src.tasks.spec import task_names
 
-PAIR_SETS = ("blimp",)  # of no task: minimal pairs
-MADE_ANEW = ("novels-shelf",)  # Project Gutenberg makes its files anew from time to time
+PAIR_SETS = ("blimp",)  # minimal pairs, which are no task
+WITHOUT_CHECKSUM = ("novels-shelf",)  # Project Gutenberg regenerates its files from time to time
 NAMES = [(folder, name) for folder in (SOURCES, TASK_SOURCES) for name in entry_names(folder)]
 ENTRY = "description: d\nlicence: l\ncitation: c\nfiles:\n  - "
 
 
 @pytest.mark.parametrize(("folder", "name"), NAMES)
-def test_every_entry_is_well_formed_and_can_be_filled_in(folder: str, name: str) -> None:
+def test_catalogue_entry_resolves_and_has_checksums(folder: str, name: str) -> None:
     source = load_source(folder, name)
-    filled = resolve(name, source, date="20260901", part=source.part_example)
-    for file in filled.files:
+    for file in resolve(name, source, date="20260901", part=source.part_example).files:
         assert not set("{}") & set(file.path + file.url + "".join(file.mirrors) + (file.checksum_file or ""))
         if file.checksum is None and file.checksum_file is None and file.scheme != "file":
-            known = file.path == "diagnostic-full.tsv" or name in MADE_ANEW
-            assert known, "a new entry without a sum: look for one first"
+            assert file.path == "diagnostic-full.tsv" or name in WITHOUT_CHECKSUM
 
 
-def test_every_task_has_a_source_of_its_name() -> None:
+def test_catalogue_every_task_has_a_source() -> None:
     assert {*task_names(), *PAIR_SETS} == {*entry_names(TASK_SOURCES), *RULES}
 
 
-def test_a_part_of_the_english_dump() -> None:
-    dump, index = resolve("enwiki", load_source(SOURCES, "enwiki"), date="20260901", part="27-p70000000p71234567").files
+def test_resolve_part_of_english_dump() -> None:
+    source = resolve("enwiki", load_source(SOURCES, "enwiki"), date="20260901", part="27-p70000000p71234567")
+    dump, index = source.files
     name = "enwiki-20260901-pages-articles-multistream27.xml-p70000000p71234567.bz2"
+    assert source.description.startswith("English Wikipedia, multistream dump of 20260901")
     assert dump.path == name
     assert dump.url == f"https://dumps.wikimedia.org/enwiki/20260901/{name}"
     assert dump.mirrors == (f"https://mirror.accum.se/mirror/wikimedia.org/dumps/enwiki/20260901/{name}",)
@@ -43,25 +41,20 @@ def test_a_part_of_the_english_dump() -> None:
     assert index.path == "enwiki-20260901-pages-articles-multistream-index27.txt-p70000000p71234567.bz2"
 
 
-def test_the_description_names_the_date() -> None:
-    source = resolve("enwiki", load_source(SOURCES, "enwiki"), date="20260901", part="1-p1p41242")
-    assert source.description.startswith("English Wikipedia, multistream dump of 20260901")
-
-
-def test_a_part_that_the_entry_does_not_have_and_a_date_that_is_missing() -> None:
+def test_resolve_unknown_part_or_missing_date_is_rejected() -> None:
     with pytest.raises(PipelineError, match=r"(?s)enwiki has no such part: all.*1-p1p41242"):
         resolve("enwiki", load_source(SOURCES, "enwiki"), date="20260901", part="all")
     with pytest.raises(PipelineError, match=r"(?s)simplewiki needs a date.*corpus\.sources\.date"):
         resolve("simplewiki", load_source(SOURCES, "simplewiki"), part="all")
 
 
-def test_an_unknown_name_lists_those_there() -> None:
+def test_load_source_unknown_name_lists_entries() -> None:
     with pytest.raises(PipelineError, match=r"(?s)no such entry in the catalogue: enviki.*enwiki-sample"):
         load_source(SOURCES, "enviki")
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "message"),
     [
         ("{path: a, url: 'ftp://x/a'}", "https, file, pypi"),
         ("{path: ../a, url: 'https://x/a'}", "stays below its folder"),
@@ -73,10 +66,8 @@ def test_an_unknown_name_lists_those_there() -> None:
         ("{path: a, url: 'https://x/a', excerpts: {b: {begins: '(', ends: e}}}", "no regular expression"),
         ("{path: a, url: 'https://x/a', excerpts: {b: {begins: b, ends: e}}, unpack: {b: c}}", "not both"),
         ("{path: a, url: 'https://x/a', mirrors: ['http://x/a']}", "https://HOST/PATH"),
-        ("{path: a, url: 'https://x/a', mirrors: ['file:///etc/hostname']}", "https://HOST/PATH"),
         ("{path: a, url: 'https://x/a', checksum_file: 'http://x/sums'}", "https://HOST/PATH"),
         ("{path: a, url: 'https://[::1'}", "https://HOST/PATH"),
-        ("{path: a, url: 'https://x/{0}'}", "https://HOST/PATH"),
         ("{path: a, url: 'https://x/{path:>9999999999}'}", "https://HOST/PATH"),
         ("{path: a, url: 'https://x/ü'}", "https://HOST/PATH"),
         ("{path: a.zip, url: 'https://x/a.zip', unpack: {}}", "at least 1 item"),
@@ -84,36 +75,24 @@ def test_an_unknown_name_lists_those_there() -> None:
         ("{path: a, url: 'https://x/a'}\n  - {path: a/b, url: 'https://x/b'}", "two files of one path"),
         ("{path: a, url: 'pypi:a/b'}", "NAME==VERSION"),
         (f"{{path: a, url: 'https://x/a', checksum: 'md5:{'0' * 32}', checksum_file: 'https://x/s'}}", "not both"),
+        ("{path: a, url: 'https://x/a'}\npart: '*'", "regular expression"),
     ],
 )
-def test_a_badly_written_entry_is_refused_by_name(catalogue: Path, file: str, said: str) -> None:
+def test_load_source_invalid_field_is_rejected(catalogue: Path, file: str, message: str) -> None:
     (catalogue / "sources/mine.yaml").write_text(f"{ENTRY}{file}\n")
     with pytest.raises(PipelineError, match="wrong entry in the catalogue: mine") as caught:
         load_source(SOURCES, "mine")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: [1\n", "\x00", "[" * 3000, "seed: 2026-13-45"])
-def test_an_entry_that_is_not_yaml(catalogue: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["a: [", "\x00", "[" * 3000, "seed: 2026-13-45", "", "- a", "1"])
+def test_load_source_file_that_is_no_yaml_mapping_is_rejected(catalogue: Path, text: str) -> None:
     (catalogue / "sources/mine.yaml").write_text(text)
-    with pytest.raises(PipelineError, match=r"cannot be read: mine\.yaml"):
-        load_source(SOURCES, "mine")
-
-
-@pytest.mark.parametrize("text", ["", "- a", "a", "1"])
-def test_an_entry_that_is_no_mapping(catalogue: Path, text: str) -> None:
-    (catalogue / "sources/mine.yaml").write_text(text)
-    with pytest.raises(PipelineError, match=r"not a mapping of keys: mine\.yaml"):
+    with pytest.raises(PipelineError, match=r"(cannot be read|not a mapping of keys): mine\.yaml"):
         load_source(SOURCES, "mine")
 
 
 @pytest.mark.parametrize("name", ["my.shelf", "../sources/enwiki", "", "a b"])
-def test_the_name_of_an_entry(name: str) -> None:
+def test_load_source_name_that_is_no_name_is_rejected(name: str) -> None:
     with pytest.raises(PipelineError, match="letters, digits"):
         load_source(SOURCES, name)
-
-
-def test_the_parts_of_an_entry_are_a_regular_expression(catalogue: Path) -> None:
-    (catalogue / "sources/mine.yaml").write_text(f"part: '*'\n{ENTRY}{{path: a, url: 'https://x/a'}}\n")
-    with pytest.raises(PipelineError, match="regular expression"):
-        load_source(SOURCES, "mine")

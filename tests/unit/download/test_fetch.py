@@ -23,77 +23,60 @@ def sha(content: bytes, algorithm: str = "sha256") -> str:
 
 
 def source(*files: dict) -> Source:
-    """An entry whose addresses may be plain http on this machine, which the catalogue itself would refuse."""
-    missing = {"mirrors": (), "checksum": None, "checksum_file": None, "bytes": None,
-               "unpack": None, "excerpts": None, "wheel": None}  # fmt: skip
-    made = tuple(SourceFile.model_construct(**missing | file) for file in files)
+    """Return an entry whose addresses may be plain http on this machine, which the catalogue itself rejects."""
+    defaults = {name: field.get_default() for name, field in SourceFile.model_fields.items()}
     about = {"description": "d", "licence": "l", "citation": "c"}
-    return Source.model_construct(**about, terms=None, part=None, part_example=None, wheel=None, files=made)
-
-
-@pytest.fixture(autouse=True)
-def plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(fetch.FETCHERS, "http", fetch.FETCHERS["https"])
+    constructed = tuple(SourceFile.model_construct(**defaults | file) for file in files)
+    return Source.model_construct(**about, files=constructed)
 
 
 def run(entry: Source, folder: Path = Path("out")) -> None:
     obtained = fetch.obtain("entry", entry)
     with atomic_directory(folder) as partial:
-        fetch.place("entry", entry, obtained, partial)
+        fetch.fill_folder("entry", entry, obtained, partial)
 
 
-def test_a_folder_and_its_source_json(web, project: Path) -> None:
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_fetch_writes_files_and_source_json_and_fetches_once(web, project: Path) -> None:
     web.files["/a"] = BYTES
-    run(source({"path": "deep/a.txt", "url": web.url("/a"), "checksum": sha(BYTES), "bytes": len(BYTES)}))
+    entry = source({"path": "deep/a.txt", "url": web.url("/a"), "checksum": sha(BYTES, "md5"), "bytes": len(BYTES)})
+    run(entry)
+    run(entry)
+    assert len(web.requests) == 1
     assert (project / "out/deep/a.txt").read_bytes() == BYTES
-    about = json.loads((project / "out/source.json").read_text())
-    assert about == {
+    assert json.loads((project / "out/source.json").read_text()) == {
         "name": "entry", "description": "d", "licence": "l", "citation": "c",
         "files": [{"path": "deep/a.txt", "bytes": len(BYTES), "sha256": sha(BYTES).partition(":")[2]}],
     }  # fmt: skip
 
 
-def test_a_second_run_downloads_nothing(web, project: Path) -> None:
-    web.files["/a"] = BYTES
-    entry = source({"path": "a", "url": web.url("/a"), "checksum": sha(BYTES, "md5")})
-    run(entry)
-    run(entry)
-    assert len(web.asked) == 1
-
-
-def test_a_wrong_checksum_names_both_sums_and_keeps_the_earlier_folder(web, project: Path) -> None:
+def test_fetch_wrong_checksum_names_both_and_keeps_earlier_folder(web, project: Path) -> None:
     (project / "out").mkdir()
     (project / "out/old").write_text("good")
     web.files["/a"] = BYTES
     with pytest.raises(PipelineError, match="wrong checksum: a") as caught:
         run(source({"path": "a", "url": web.url("/a"), "checksum": sha(b"other")}))
-    assert sha(b"other") in str(caught.value) and sha(BYTES) in str(caught.value) and "hint" in str(caught.value)
-    assert [path.name for path in (project / "out").iterdir()] == ["old"]
-    assert not [path for path in (project / "data/downloads").iterdir() if not path.name.startswith(".")]
+    assert sha(b"other") in str(caught.value) and sha(BYTES) in str(caught.value)
+    assert names(project / "out") == ["old"]
+    assert all(name.startswith(".") for name in names(project / "data/downloads"))
 
 
-def test_a_kept_download_that_was_damaged_is_fetched_anew(web, project: Path) -> None:
+@pytest.mark.parametrize("suffix", ["", ".partial"])
+def test_fetch_damaged_download_is_fetched_again(web, project: Path, suffix: str) -> None:
     web.files["/a"] = BYTES
     entry = source({"path": "a", "url": web.url("/a"), "checksum": sha(BYTES)})
     run(entry)
-    (kept,) = (project / "data/downloads").glob("*-a")
-    kept.write_bytes(b"damaged")
+    (download,) = (project / "data/downloads").glob("*-a")
+    download.unlink()
+    download.with_name(f"{download.name}{suffix}").write_bytes(b"x" * 50)
     run(entry)
     assert (project / "out/a").read_bytes() == BYTES
 
 
-def test_a_partial_of_other_bytes_is_fetched_anew(web, project: Path) -> None:
-    web.files["/a"] = BYTES
-    file = {"path": "a", "url": web.url("/a"), "checksum": sha(BYTES)}
-    run(source(file))
-    (kept,) = (project / "data/downloads").glob("*-a")
-    kept.rename(f"{kept}.partial")
-    Path(f"{kept}.partial").write_bytes(b"x" * 50)
-    run(source(file))
-    assert (project / "out/a").read_bytes() == BYTES
-
-
-def test_unknown_sum_is_recorded_with_a_warning_and_held_to(web, project: Path, caplog) -> None:
+def test_fetch_without_checksum_records_it_and_rejects_others(web, project: Path, caplog) -> None:
     web.files["/a"] = BYTES
     entry = source({"path": "a", "url": web.url("/a")})
     run(entry)
@@ -101,99 +84,96 @@ def test_unknown_sum_is_recorded_with_a_warning_and_held_to(web, project: Path, 
     locked = json.loads((project / "sources.lock").read_text())
     assert locked == {"entry": {"a": sha(BYTES).partition(":")[2]}}
     web.files["/a"] = b"changed by its publisher"
-    for kept in (project / "data/downloads").glob("*-a"):
-        kept.unlink()
+    for download in (project / "data/downloads").glob("*-a"):
+        download.unlink()
     with pytest.raises(PipelineError, match=r"(?s)wrong checksum.*sources\.lock"):
         run(entry)
     assert json.loads((project / "sources.lock").read_text()) == locked
 
 
-def test_without_a_sum_the_size_still_counts(web, project: Path) -> None:
+@pytest.mark.parametrize(("size", "message"), [(5, "more than the 5 it may have"), (99_999, "99,999 bytes")])
+def test_fetch_wrong_size_without_checksum_is_rejected(web, project: Path, size: int, message: str) -> None:
     web.files["/a"] = BYTES
-    with pytest.raises(PipelineError, match="more than the 5 it may have"):
-        run(source({"path": "a", "url": web.url("/a"), "bytes": 5}))
+    with pytest.raises(PipelineError, match=message):
+        run(source({"path": "a", "url": web.url("/a"), "bytes": size}))
     assert not (project / "sources.lock").exists()
 
 
-def test_the_publishers_list_of_sums(web, project: Path) -> None:
+def test_fetch_publishers_list_lacking_the_file_is_fetched_again(web, project: Path) -> None:
     web.files["/d/a.bz2"] = BYTES
     web.files["/d/sums.txt"] = f"{'0' * 40}  xa.bz2\n".encode()
     entry = source({"path": "a.bz2", "url": web.url("/d/a.bz2"), "checksum_file": web.url("/d/sums.txt")})
     with pytest.raises(PipelineError, match="does not name the file: a.bz2"):
         run(entry)
     web.files["/d/sums.txt"] = f"{'0' * 40}  xa.bz2\n{sha(BYTES, 'sha1')[5:]}  a.bz2\n".encode()
-    run(entry)  # the list kept lacks the file, so it is fetched again
+    run(entry)
     assert (project / "out/a.bz2").read_bytes() == BYTES
     web.files.clear()
-    run(entry)  # and now nothing is asked of the network
+    run(entry)  # without the network
 
 
-def test_members_of_an_archive(web, project: Path) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+def test_fetch_unpacks_members_of_an_archive(web, project: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("CoLA/train.tsv", "rows")
-        archive.writestr("CoLA/original/raw.tsv", "not wanted")
-    web.files["/c.zip"] = packed.getvalue()
-    wanted = {"path": "c.zip", "url": web.url("/c.zip"), "checksum": sha(packed.getvalue())}
-    run(source(wanted | {"unpack": {"train.tsv": "CoLA/train.tsv"}}))
-    assert sorted(path.name for path in (project / "out").iterdir()) == ["source.json", "train.tsv"]
+        archive.writestr("CoLA/original/raw.tsv", "not in the entry")
+    web.files["/c.zip"] = content.getvalue()
+    file = {"path": "c.zip", "url": web.url("/c.zip"), "checksum": sha(content.getvalue())}
+    run(source(file | {"unpack": {"train.tsv": "CoLA/train.tsv"}}))
+    assert names(project / "out") == ["source.json", "train.tsv"]
     with pytest.raises(PipelineError, match=r"(?s)not in the archive.*CoLA/dev.tsv"):
-        run(source(wanted | {"unpack": {"dev.tsv": "CoLA/dev.tsv"}}))
+        run(source(file | {"unpack": {"dev.tsv": "CoLA/dev.tsv"}}))
     assert (project / "out/train.tsv").read_text() == "rows"
 
 
-def test_excerpts_take_the_place_of_their_file(web, project: Path) -> None:
+def test_fetch_excerpts_replace_their_file(web, project: Path) -> None:
     web.files["/all.txt"] = b"front\nBOOK\nOnce.\nEND\n"
     excerpt = Excerpt(begins="^BOOK", ends="^END")
     run(source({"path": "all.txt", "url": web.url("/all.txt"), "excerpts": {"book.txt": excerpt}}))
-    assert sorted(path.name for path in (project / "out").iterdir()) == ["book.txt", "source.json"]
+    assert names(project / "out") == ["book.txt", "source.json"]
     assert (project / "out/book.txt").read_bytes() == b"BOOK\nOnce.\n"
 
 
-def test_a_file_has_its_own_wheel_or_that_of_its_entry(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_pypi_file_has_its_own_wheel_or_its_entrys(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
-    shared, own = (Wheel.model_validate({"checksum": sha(name), **tags}) for name in (b"shared", b"own"))
-
-    def extract(url: str, wheel: Wheel, target: Path) -> None:
-        target.write_text(wheel.checksum)
-
-    monkeypatch.setattr(pypi, "extract", extract)
-    entry = source({"path": "a", "url": "pypi:a==1/a"}, {"path": "b", "url": "pypi:b==1/b", "wheel": own})
-    run(entry.model_copy(update={"wheel": shared}))
-    assert (project / "out/a").read_text() == shared.checksum
-    assert (project / "out/b").read_text() == own.checksum
+    of_entry, of_file = (Wheel.model_validate({"checksum": sha(name), **tags}) for name in (b"entry", b"file"))
+    monkeypatch.setattr(pypi, "extract", lambda url, wheel, target: target.write_text(wheel.checksum))
+    entry = source({"path": "a", "url": "pypi:a==1/a"}, {"path": "b", "url": "pypi:b==1/b", "wheel": of_file})
+    run(entry.model_copy(update={"wheel": of_entry}))
+    assert (project / "out/a").read_text() == of_entry.checksum
+    assert (project / "out/b").read_text() == of_file.checksum
 
 
-def test_what_is_not_an_archive(web, project: Path) -> None:
+def test_fetch_archive_that_is_none_is_rejected(web, project: Path) -> None:
     web.files["/c.zip"] = BYTES
     with pytest.raises(PipelineError, match="not a complete zip or tar archive"):
         run(source({"path": "c.zip", "url": web.url("/c.zip"), "checksum": sha(BYTES), "unpack": {"a": "a"}}))
     assert not (project / "out").exists()
 
 
-def test_own_files_one_and_many(project: Path) -> None:
+def test_fetch_local_file_is_copied(project: Path) -> None:
     (project / "own").mkdir()
-    for name in ("b.txt", "a.txt", "c.md"):
-        (project / "own" / name).write_text(name)
-    run(source({"path": ".", "url": "file:own/*.txt"}))
-    assert sorted(path.name for path in (project / "out").iterdir()) == ["a.txt", "b.txt", "source.json"]
+    (project / "own/c.md").write_text("c.md")
     run(source({"path": "dump.xml", "url": "file:own/c.md", "checksum": sha(b"c.md")}))
     assert (project / "out/dump.xml").read_text() == "c.md"
     (project / "out/dump.xml").write_text("edited")
-    assert (project / "own/c.md").read_text() == "c.md"  # a copy: what is yours is never shared
+    assert (project / "own/c.md").read_text() == "c.md"  # never hard-linked
     assert not (project / "sources.lock").exists()
 
 
-def test_own_files_keep_their_folders(project: Path) -> None:
-    for name in ("a.txt", "shelf/a.txt", "shelf/deep/b.md"):
+@pytest.mark.parametrize(
+    ("pattern", "expected"), [("*.txt", ["a.txt"]), ("**/*", ["a.txt", "c.md", "shelf/a.txt", "shelf/deep/b.md"])]
+)
+def test_fetch_local_pattern_keeps_folders(project: Path, pattern: str, expected: list[str]) -> None:
+    for name in ("a.txt", "c.md", "shelf/a.txt", "shelf/deep/b.md"):
         (project / "own" / name).parent.mkdir(parents=True, exist_ok=True)
         (project / "own" / name).write_text(name)
-    run(source({"path": ".", "url": "file:own/**/*"}))
-    found = sorted(path.relative_to(project / "out").as_posix() for path in (project / "out").rglob("*.*"))
-    assert found == ["a.txt", "shelf/a.txt", "shelf/deep/b.md", "source.json"]
+    run(source({"path": ".", "url": f"file:own/{pattern}"}))
+    paths = sorted(path.relative_to(project / "out").as_posix() for path in (project / "out").rglob("*.*"))
+    assert paths == [*expected, "source.json"]
 
 
-def test_own_file_missing_or_wrong_is_never_deleted(project: Path) -> None:
+def test_fetch_local_file_missing_or_wrong_is_not_deleted(project: Path) -> None:
     with pytest.raises(PipelineError, match="your own file is not there: own/a"):
         run(source({"path": "a", "url": "file:own/a"}))
     (project / "own").mkdir()

@@ -26,12 +26,12 @@ def prose(rng: np.random.Generator) -> str:
     lines = []
     for _ in range(6):
         sentences = []
-        for place in range(4):
+        for index in range(4):
             words = [
                 *rng.permutation(WORDS)[:7],
                 f"w{rng.integers(10**6)}".translate(str.maketrans("0123456789", "abcdefghij")),
             ]
-            words[3] = "Ahab" if place % 3 == 0 else words[3]
+            words[3] = "Ahab" if index % 3 == 0 else words[3]
             sentences.append(" ".join(words).capitalize().replace("ahab", "Ahab") + ".")
         lines.append(" ".join(sentences))
     return "\n".join(lines)
@@ -64,54 +64,54 @@ def read(made, task: str, scored: bool = True) -> list:
 
 
 def text_of(documents, scored: bool) -> str:
-    of = [one.text for one in documents.values() if in_validation_split(one.id, SEED, VALIDATION) == scored]
+    of = [item.text for item in documents.values() if in_validation_split(item.id, SEED, VALIDATION) == scored]
     return "\n".join(of).replace("\n", " ")
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_scored_text_is_held_out_and_no_other_is(made, scored):
-    own, other = (text_of(made[1], side) for side in (scored, not scored))
-    shown = [example.texts[0] for example in read(made, "same_document", scored)]
-    shown += [ending for example in read(made, "next_sentence_choice", scored) for ending in example.endings]
-    shown += [example.texts[0] for example in read(made, "word_swap", scored) if example.label]
-    shown += [example.context for example in read(made, "cloze", scored)]
-    assert len(shown) > 60 and all(text in own and text not in other for text in shown)
+def test_from_corpus_scored_text_is_held_out(made, scored):
+    included, other = (text_of(made[1], side) for side in (scored, not scored))
+    scored_texts = [example.texts[0] for example in read(made, "same_document", scored)]
+    scored_texts += [ending for example in read(made, "next_sentence_choice", scored) for ending in example.endings]
+    scored_texts += [example.texts[0] for example in read(made, "word_swap", scored) if example.label]
+    scored_texts += [example.context for example in read(made, "cloze", scored)]
+    assert len(scored_texts) > 60 and all(text in included and text not in other for text in scored_texts)
 
 
-def test_labels_are_balanced(made):
+def test_from_corpus_labels_are_balanced(made):
     for task, classes in (("word_swap", 2), ("same_document", 2), ("next_sentence_choice", 4)):
         counts = Counter(int(example.label) for example in read(made, task))
         assert len(counts) == classes and max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_a_swapped_sentence_has_the_words_of_a_real_one_in_another_order(made):
+def test_word_swap_negative_is_a_permuted_sentence(made):
     text = text_of(made[1], True)
-    real = {" ".join(sorted(one.lower().split())) for one in re.findall(r"[^.]+\.", text)}
+    real = {" ".join(sorted(item.lower().split())) for item in re.findall(r"[^.]+\.", text)}
     wrong = [example.texts[0] for example in read(made, "word_swap") if not example.label]
-    assert wrong and all(one not in text and " ".join(sorted(one.lower().split())) in real for one in wrong)
+    assert wrong and all(item not in text and " ".join(sorted(item.lower().split())) in real for item in wrong)
 
 
-def test_what_follows_follows_and_the_others_are_elsewhere(made):
+def test_next_sentence_choice_distractors_are_of_other_documents(made):
     for example in read(made, "next_sentence_choice"):
         home = made[1][example.group].text
         assert f"{example.context} {example.endings[example.label]}" in home
         assert sum(ending in home for ending in example.endings) == 1
 
 
-def test_passages_are_of_one_document_or_of_two(made):
+def test_same_document_label_matches_documents(made):
     for example in read(made, "same_document"):
         first, second = (text in made[1][example.group].text for text in example.texts)
         assert first and second == bool(example.label)
 
 
-def test_capitals_are_asked_but_not_shown(made):
+def test_truecasing_words_are_lower_case(made):
     examples = read(made, "truecasing")
     assert all(word == word.lower() for example in examples for word in example.words)
     tagged = {word for example in examples for word, tag in zip(example.words, example.tags, strict=True) if tag != "O"}
     assert tagged == {"ahab"} and all(example.tags[0] == "O" for example in examples)
 
 
-def test_the_answer_of_a_cloze_test_stands_in_its_paragraph_once(made):
+def test_cloze_answer_completes_the_question(made):
     for example in read(made, "cloze"):
         (answer,) = example.answers
         assert example.context[answer.start :].startswith(answer.text)
@@ -120,14 +120,14 @@ def test_the_answer_of_a_cloze_test_stands_in_its_paragraph_once(made):
         assert f"{before}{answer.text}{after}" in example.context
 
 
-def test_the_same_corpus_makes_the_same_files(made, monkeypatch):
+def test_from_corpus_repeats_bytes(made, monkeypatch):
     monkeypatch.chdir(made[0].parents[1])
     before = {path: path.read_bytes() for path in made[0].rglob("*") if path.is_file()}
     make(tuple(RULES))
     assert {path: path.read_bytes() for path in made[0].rglob("*") if path.is_file()} == before
 
 
-def test_too_little_text_is_said_and_nothing_is_lost(made, monkeypatch):
+def test_from_corpus_too_little_text_is_rejected(made, monkeypatch):
     monkeypatch.chdir(made[0].parents[1])
     with pytest.raises(
         PipelineError, match=r"too little text for the task word_swap[\s\S]*dev file[\s\S]*corpus.validation"
@@ -137,7 +137,7 @@ def test_too_little_text_is_said_and_nothing_is_lost(made, monkeypatch):
 
 
 @pytest.mark.parametrize("task", RULES)
-def test_a_bag_of_words_answers_every_example_in_the_tasks_own_form(made, task):
+def test_from_corpus_bag_of_words_answers_every_example(made, task):
     spec, examples = load_spec(task), read(made, task)
     rows = predict(spec, read(made, task, scored=False), examples)
     scores = make_task(spec).score(task, examples, rows)

@@ -56,12 +56,15 @@ def test_arrange_mrpc_one_of_three_files_is_rejected(tmp_path: Path):
         arrange_mrpc(tmp_path)
 
 
-def test_split_mrpc_equals_glue():
+def test_arrange_mrpc_equals_glue(tmp_path: Path):
     folder = Path(__file__).resolve().parents[3].parent / "shared/data/glue/MRPC"
     if not folder.exists():
         pytest.skip("the real MRPC files are not here")
-    real = [line.split("\t") for line in (folder / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]]
-    ids = "".join(f"{row[1]}\t{row[2]}\n" for row in real)
-    train, dev = layouts.split_mrpc((folder / layouts.TRAIN).read_text(encoding="utf-8"), ids)
-    assert train.replace("\r", "") == (folder / "train.tsv").read_text(encoding="utf-8").replace("\r", "")
-    assert dev.count("\n") == 1 + 408
+    rows = [line.split("\t") for line in (folder / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    (tmp_path / layouts.DEV_IDS).write_text("".join(f"{row[1]}\t{row[2]}\n" for row in rows))
+    (tmp_path / layouts.TEST).write_text("")
+    (tmp_path / layouts.TRAIN).write_bytes((folder / layouts.TRAIN).read_bytes())
+    arrange_mrpc(tmp_path)
+    glue = (folder / "train.tsv").read_text(encoding="utf-8")
+    assert (tmp_path / "train.tsv").read_text(encoding="utf-8").replace("\r", "") == glue.replace("\r", "")
+    assert (tmp_path / "dev.tsv").read_text(encoding="utf-8").count("\n") == 1 + 408

@@ -41,7 +41,7 @@ def wheel(path: Path, **changes: object) -> Wheel:
     return Wheel.model_validate({"checksum": checksum, **tags, **changes})
 
 
-def test_a_file_inside_a_wheel_for_any_platform(shelf: Path, tmp_path: Path) -> None:
+def test_extract_wheel_of_other_platform_is_fetched_once(shelf: Path, tmp_path: Path) -> None:
     downloads = tmp_path / "downloads"
     pypi.extract(URL, wheel(shelf), downloads / "book")
     assert (downloads / "book").read_text() == "Once upon a time.\n"
@@ -51,27 +51,27 @@ def test_a_file_inside_a_wheel_for_any_platform(shelf: Path, tmp_path: Path) -> 
     assert (downloads / "again").read_text() == "Once upon a time.\n"
 
 
-def test_another_wheel_than_the_catalogue_names(shelf: Path, tmp_path: Path) -> None:
+def test_extract_wheel_of_other_checksum_is_rejected(shelf: Path, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)wrong checksum: tinyshelf-1.0.*0{64}") as caught:
         pypi.extract(URL, wheel(shelf, checksum=f"sha256:{'0' * 64}"), tmp_path / "downloads/book")
     assert wheel(shelf).checksum in str(caught.value)
     assert all(path.name.startswith(".") and path.is_file() for path in (tmp_path / "downloads").iterdir())
 
 
-def test_a_file_that_is_not_in_the_wheel(shelf: Path, tmp_path: Path) -> None:
+def test_extract_missing_member_is_rejected(shelf: Path, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="no such file in the wheel: tinyshelf/other.txt"):
         pypi.extract("pypi:tinyshelf==1.0/tinyshelf/other.txt", wheel(shelf), tmp_path / "book")
     assert not (tmp_path / "book").exists()
 
 
-def test_an_index_without_the_wheel(shelf: Path, tmp_path: Path) -> None:
+def test_extract_wheel_not_in_index_is_rejected(shelf: Path, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)pip could not fetch a wheel: tinyshelf==2\.0.*ERROR"):
         pypi.extract("pypi:tinyshelf==2.0/tinyshelf/book.txt", wheel(shelf), tmp_path / "book")
     with pytest.raises(PipelineError, match="pip could not fetch a wheel"):  # tags decide, not this machine
         pypi.extract(URL, wheel(shelf, platforms=["linux_x86_64"]), tmp_path / "book")
 
 
-def test_a_full_disk_below_pip(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extract_full_disk_is_rejected(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip = tmp_path / "python"
     pip.write_text("#!/bin/sh\necho 'ERROR: Exception:\nOSError: [Errno 28] No space left on device' >&2\nexit 2\n")
     pip.chmod(0o755)
@@ -81,18 +81,18 @@ def test_a_full_disk_below_pip(shelf: Path, tmp_path: Path, monkeypatch: pytest.
     assert all(path.name.startswith(".") and path.is_file() for path in (tmp_path / "downloads").iterdir())
 
 
-def test_pip_is_found_outside_an_environment_without_it(tmp_path: Path) -> None:
+def test_find_pip_outside_an_environment_without_pip(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
-    found = subprocess.run(
+    done = subprocess.run(
         [tmp_path / "bare/bin/python", "-c", "from pipeline_src.download.pypi import find_pip; print(find_pip())"],
         capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )  # fmt: skip
-    pip = subprocess.run([found.stdout.strip(), "-m", "pip", "--version"], capture_output=True, check=False)
+    pip = subprocess.run([done.stdout.strip(), "-m", "pip", "--version"], capture_output=True, check=False)
     assert pip.returncode == 0
 
 
-def test_no_pip_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_pip_nowhere_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(sys, "_base_executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))

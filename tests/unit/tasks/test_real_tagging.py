@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.download.catalogue import load_source, resolve
-from pipeline_src.download.fetch import obtain, place
+from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.tasks.features import TokenFeatures
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import TaggedSentence
@@ -35,7 +35,7 @@ def conll2003(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         patch.setenv("PIP_DEFAULT_TIMEOUT", "15")
         source = resolve("ner", load_source("catalogue/task_sources", "ner"))
         try:
-            place("ner", source, obtain("ner", source), folder)
+            fill_folder("ner", source, obtain("ner", source), folder)
         except PipelineError as error:
             pytest.skip(f"CoNLL-2003 cannot be had: {error}")
     return folder

@@ -35,28 +35,28 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def names(*arguments: set[str]) -> list[str]:
     """Experiments of table 5 that are ready, given those done and those waiting."""
-    return [one.name for one in ablations.ready(table("table5").experiments, *arguments)]
+    return [experiment.name for experiment in ablations.ready(table("table5").experiments, *arguments)]
 
 
-def test_ready_one_experiment_of_each_pretraining() -> None:
+def test_ready_yields_one_experiment_of_each_pretraining() -> None:
     assert names(set(), set()) == ["table5-no-nsp", "table5-ltr"]
     assert names(set(), {"table5-ltr"}) == ["table5-no-nsp"]
-    assert [one.name for one in ablations.ready(table("figure5").experiments, set(), set())] == [
+    assert [experiment.name for experiment in ablations.ready(table("figure5").experiments, set(), set())] == [
         "figure5-masked-003",
         "figure5-ltr-003",
     ]
     assert len(list(ablations.ready(table("table8").experiments, set(), set()))) == 5
 
 
-def test_ready_the_others_once_it_is_done() -> None:
+def test_ready_yields_the_others_once_one_is_done() -> None:
     assert names({"table5-ltr"}, {"table5-no-nsp"}) == ["table5-ltr-bilstm"]
     assert names({"table5-ltr-bilstm"}, {"table5-no-nsp"}) == ["table5-ltr"]
     figure5 = table("figure5").experiments
     assert len(list(ablations.ready(figure5, {"figure5-masked-003"}, {"figure5-ltr-003"}))) == 7
-    assert names({one.name for one in table("table5").experiments}, set()) == []
+    assert names({experiment.name for experiment in table("table5").experiments}, set()) == []
 
 
-def test_main_queues_in_dvc_what_is_not_there_yet(
+def test_main_queue_adds_missing_experiments_to_dvc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
@@ -74,8 +74,6 @@ def test_main_queues_in_dvc_what_is_not_there_yet(
 
 
 TABLES = table_names(ROOT / FOLDER)
-REFERENCE = ROOT.parent / "shared/reference/paper_tables.yaml"
-FAMILY = REFERENCE.with_name("family_tables.yaml")
 PAPER_SIZES = {  # layers, width, heads: table 6
     "table6-quarter-depth": (3, 768, 12),
     "table6-half-depth-few-heads": (6, 768, 3),
@@ -95,33 +93,33 @@ def table(name: str, scale: str = "bert-base") -> Table:
 
 
 def studies(name: str, scale: str = "bert-base") -> dict[str, Study]:
-    found = table(name, scale).experiments
-    return {one.name: check_study(apply(one.changes, preset(scale))) for one in found}
+    settings = table(name, scale).experiments
+    return {experiment.name: check_study(apply(experiment.changes, preset(scale))) for experiment in settings}
 
 
-def test_every_ablation_of_the_paper_is_there() -> None:
+def test_table_names_include_the_papers() -> None:
     expected = {"table5", "table6", "table8", "figure5", "mask_rates", "baselines", "family", "electra", "distillation"}
     assert set(TABLES) == expected
 
 
 @pytest.mark.parametrize("scale", ["sample", "bert-base", "test"])
 @pytest.mark.parametrize("name", TABLES)
-def test_every_experiment_is_a_study_of_known_parameters(name: str, scale: str) -> None:
+def test_read_table_experiments_change_known_parameters(name: str, scale: str) -> None:
     params = preset(scale)
-    for one in table(name, scale).experiments:
-        assert one.name.startswith(f"{name}-")
-        assert apply(one.changes, params).keys() == params.keys(), one.changes
-        assert scale == "test" or apply(one.changes, params) != params, one.name
+    for experiment in table(name, scale).experiments:
+        assert experiment.name.startswith(f"{name}-")
+        assert apply(experiment.changes, params).keys() == params.keys(), experiment.changes
+        assert scale == "test" or apply(experiment.changes, params) != params, experiment.name
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_at_the_papers_scale_no_two_experiments_are_the_same(name: str) -> None:
+def test_read_table_bert_base_experiments_are_distinct(name: str) -> None:
     changed = [study.model_dump_json() for study in studies(name).values()]
     assert len(set(changed) | {check_study(preset("bert-base")).model_dump_json()}) == len(changed) + 1
 
 
-def test_sizes_are_the_papers() -> None:
-    found = {
+def test_table6_sizes_are_the_papers() -> None:
+    settings = {
         name: (
             study.model.num_hidden_layers,
             study.model.hidden_size,
@@ -129,82 +127,42 @@ def test_sizes_are_the_papers() -> None:
         )
         for name, study in studies("table6").items()
     }
-    assert found == PAPER_SIZES
+    assert settings == PAPER_SIZES
 
 
-def test_steps_are_the_papers_and_are_kept() -> None:
+def test_figure5_steps_are_the_papers_and_saved() -> None:
     for name, study in studies("figure5").items():
         step = 10 * int(name[-3:])
         folder = f"models/pretrained/phase1/steps/{step}000" if step < 1000 else "models/pretrained/phase2"
         assert study.finetune.model == folder
-        assert study.pretrain.keep_checkpoint_steps == tuple(1000 * kept for kept in THOUSANDS[:-1])
-    assert [10 * int(one.name[-3:]) for one in table("figure5").experiments] == 2 * THOUSANDS
+        assert study.pretrain.keep_checkpoint_steps == tuple(1000 * thousands for thousands in THOUSANDS[:-1])
+    assert [10 * int(experiment.name[-3:]) for experiment in table("figure5").experiments] == 2 * THOUSANDS
 
 
-def test_a_step_of_the_second_phase_lies_in_its_folder() -> None:
-    found = {name: study.finetune.model for name, study in studies("figure5", "test").items()}
-    assert found["figure5-masked-060"] == "models/pretrained/phase1/steps/18"  # 20 steps, then 10
-    assert found["figure5-masked-080"] == "models/pretrained/phase2/steps/24"
+def test_figure5_step_of_second_phase_is_in_its_folder() -> None:
+    settings = {name: study.finetune.model for name, study in studies("figure5", "test").items()}
+    assert settings["figure5-masked-060"] == "models/pretrained/phase1/steps/18"  # 20 steps, then 10
+    assert settings["figure5-masked-080"] == "models/pretrained/phase2/steps/24"
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_dvc_reads_every_override_as_it_is_meant(name: str, tmp_path: Path) -> None:
+def test_command_overrides_are_read_by_dvc(name: str, tmp_path: Path) -> None:
     params = preset("bert-base")
-    for one in table(name).experiments:
+    for experiment in table(name).experiments:
         path = tmp_path / "params.yaml"
         path.write_text(yaml.safe_dump(params))
-        words = ablations.command(one)
-        assert words[:5] == ["exp", "run", "--queue", "-n", one.name]
+        words = ablations.command(experiment)
+        assert words[:5] == ["exp", "run", "--queue", "-n", experiment.name]
         apply_overrides(path, words[6::2])
-        assert check_study(yaml.safe_load(path.read_text())) == check_study(apply(one.changes, params))
+        assert check_study(yaml.safe_load(path.read_text())) == check_study(apply(experiment.changes, params))
 
 
-@pytest.mark.skipif(not REFERENCE.exists(), reason="the figures of the paper are not beside this checkout")
-def test_figures_are_the_papers() -> None:
-    paper = yaml.safe_load(REFERENCE.read_text())["bert"]
-    five, six, eight, figure = (
-        next(block for key, block in paper.items() if key.startswith(f"{name}_"))
-        for name in ("table5", "table6", "table8", "figure5")
-    )
-    assert {block["verified"] for block in (five, six, eight, figure)} == {"text"}
-
-    ours = table("table5")
-    expected = [five["rows"][row] for row in ("bert_base", "no_nsp", "ltr_no_nsp", "ltr_no_nsp_bilstm")]
-    expected = [{key.replace("squad", "squad1"): value for key, value in row.items()} for row in expected]
-    assert [ours.study, *(one.paper for one in ours.experiments)] == expected
-
-    ours = table("table6")
-    sizes = {**PAPER_SIZES, None: (12, 768, 12)}
-    for name, figures in [(None, ours.study), *((one.name, one.paper) for one in ours.experiments)]:
-        row = next(row for row in six["rows"] if (row["L"], row["H"], row["A"]) == sizes[name])
-        assert list(figures.values()) == [row[key] for key in ("mlm_ppl", "mnli_m", "mrpc", "sst2")]
-
-    for (name, study), one in zip(studies("table8").items(), table("table8").experiments, strict=True):
-        how = study.pretrain.masking
-        shares = [round(100 * share) for share in (how.mask_ratio, how.keep_ratio, how.random_ratio)]
-        row = next(row for row in eight["rows"] if [row["mask"], row["same"], row["rnd"]] == shares)
-        assert one.paper == {"mnli": row["mnli"], "ner": row["ner_finetune"]}, name
-    assert table("table8").study == {"mnli": eight["rows"][0]["mnli"], "ner": eight["rows"][0]["ner_finetune"]}
-
-    assert figure["steps_k"] == THOUSANDS
-    assert [one.paper["mnli"] for one in table("figure5").experiments] == figure["mlm"] + figure["ltr"]
-
-
-@pytest.mark.skipif(not FAMILY.exists(), reason="the figures of the paper are not beside this checkout")
-def test_figures_of_electra_are_its_papers() -> None:
-    published = yaml.safe_load(FAMILY.read_text())["comparisons"]
-    (rows,) = (one["rows"] for one in published if one["source"] == "electra-paper, table 5")
-    by_name = {row["what"]: row["glue"] for row in rows}
-    names = ["BERT", "ELECTRA", "ELECTRA 15 % (loss on the masked alone)", "Replace MLM", "All-Tokens MLM"]
-    assert [one.paper["glue"] for one in table("electra").experiments] == [by_name[name] for name in names]
-
-
-def test_a_name_that_is_not_there_lists_those_that_are() -> None:
+def test_read_table_unknown_name_lists_tables() -> None:
     with pytest.raises(PipelineError, match=r"(?s)no such table.*tab5.*table5"):
         read_table("tab5", preset("sample"), ROOT / FOLDER)
 
 
-def test_a_mistake_in_a_file_names_the_experiment(tmp_path: Path) -> None:
+def test_read_table_unknown_key_names_the_experiment(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("{title: t, source: null, experiments: {mine-a: {set: {mask_porb: 0.2}}}}")
     with pytest.raises(PipelineError, match=r"(?s)mask_porb.*mine-a"):
         read_table("mine", preset("sample"), tmp_path)
@@ -220,7 +178,7 @@ def test_main_prints_commands_and_the_papers_scores(study: Path, capsys: pytest.
     assert sorted(path.name for path in study.iterdir()) == ["params.yaml", "workflow"]
 
 
-def test_main_unknown_experiment_is_an_error(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_unknown_experiment_is_rejected(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["ablations", "--only", "table5-nsp"]) == 2
     assert "table5-no-nsp" in capsys.readouterr().err
 
@@ -236,7 +194,7 @@ def raw(root):
     return sample
 
 
-def test_a_study_costs_what_the_formula_of_bert_says(raw):
+def test_flops_of_bert_equal_the_formula(raw):
     """2 x 128, full sequences of 64 and 128 tokens, one in seven predicted; [CLS] beside them is in use."""
     expected = 0
     for length, steps in ((64, SHORT), (128, LONG)):
@@ -249,20 +207,20 @@ def test_a_study_costs_what_the_formula_of_bert_says(raw):
 
 
 @pytest.mark.parametrize("table", ["baselines", "family", "distillation"])
-def test_every_row_costs_what_the_study_does_or_says_its_steps(root, raw, table):
+def test_read_table_equal_compute_has_the_studys_flops(root, raw, table):
     study, steps = check_study(raw), []
-    for one in read_table(table, raw, root / "workflow/ablations").experiments:
-        changed = check_study(apply(one.changes, raw))
-        if one.changes["pretrain.steps.phase2"]:
-            assert flops(changed, teacher=study) == pytest.approx(flops(study), rel=2e-3), one.name
+    for experiment in read_table(table, raw, root / "workflow/ablations").experiments:
+        changed = check_study(apply(experiment.changes, raw))
+        if experiment.changes["pretrain.steps.phase2"]:
+            assert flops(changed, teacher=study) == pytest.approx(flops(study), rel=2e-3), experiment.name
         else:
-            assert one.changes["finetune.model"] == "models/word_vectors"
-        steps.append(one.changes["pretrain.steps.phase1"])
+            assert experiment.changes["finetune.model"] == "models/word_vectors"
+        steps.append(experiment.changes["pretrain.steps.phase1"])
     assert len(set(steps)) > (4 if table != "distillation" else 1)  # members differ in what a step costs
 
 
 @pytest.mark.parametrize("objective", ["distilbert", "tinybert"])
-def test_a_teachers_forward_pass_is_a_third_of_its_training(raw, objective, tmp_path):
+def test_flops_teacher_counts_a_third(raw, objective, tmp_path):
     """Of the study's own model where the folder is not there; else of the sizes that it says."""
     study = check_study(raw)
     changes = {"pretrain.objective": objective, "pretrain.teacher": str(tmp_path), "examples.pair_objective": "none"}
@@ -291,7 +249,7 @@ def test_a_teachers_forward_pass_is_a_third_of_its_training(raw, objective, tmp_
     assert flops(taught, teacher=study) > 1.1 * expected
 
 
-def test_steps_keep_their_shares(raw):
+def test_equal_steps_scales_all_schedules(raw):
     study = check_study(raw)
     half = check_study(apply({"pretrain.train_batch_size": 64}, raw))
     assert equal_steps(half, study) == {
@@ -301,7 +259,7 @@ def test_steps_keep_their_shares(raw):
     assert equal_steps(falling, study)["pretrain.decay_steps"] == 50
 
 
-def test_a_phase_that_is_left_out_stays_out(raw):
+def test_equal_steps_zero_phase_stays_zero(raw):
     study = check_study(apply({"pretrain.steps.phase2": 0}, raw))
     changed = check_study(apply({"pretrain.steps.phase2": 0, "pretrain.train_batch_size": 64}, raw))
     steps = equal_steps(changed, study)["pretrain.steps.phase2"]

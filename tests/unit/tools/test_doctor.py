@@ -43,9 +43,9 @@ def test_doctor_valid_study_has_no_problem(project: Path, capsys: pytest.Capture
 def test_doctor_invalid_study_is_a_problem_in_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "params.yaml").write_text("seed: 1\n")
     assert command.main(["doctor", "--json"]) == 2
-    found = {entry["check"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert found["params.yaml"]["state"] == PROBLEM and "a key is missing" in found["params.yaml"]["found"]
-    assert found["versions"]["state"] == OK and found["versions"]["hint"] is None
+    by_check = {entry["check"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert by_check["params.yaml"]["state"] == PROBLEM and "a key is missing" in by_check["params.yaml"]["found"]
+    assert by_check["versions"]["state"] == OK and by_check["versions"]["hint"] is None
 
 
 def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) -> None:
@@ -71,7 +71,7 @@ def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) ->
 def test_versions_are_those_that_pyproject_allows(changes: dict[str, str | None], state: str) -> None:
     finding = doctor.check_versions(doctor.installed_versions() | changes)
     assert finding.state == state
-    assert state == OK or any(name in finding.found for name in changes)
+    assert state == OK or any(name in finding.message for name in changes)
 
 
 def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
@@ -91,7 +91,7 @@ def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
         ({"interpretation": {"minimal_pairs": ["mine"]}}, "task_sources/mine", "data/own/mine/a.jsonl", "a.jsonl"),
     ],
 )
-def test_missing_local_files_are_a_problem(
+def test_check_sources_missing_local_files_are_a_problem(
     project: Path, catalogue: Path, changes: dict[str, Any], entry: str | None, pattern: str, file: str
 ) -> None:
     raw = yaml.safe_load((project / "params.yaml").read_text())
@@ -106,37 +106,38 @@ def test_missing_local_files_are_a_problem(
         block[key] = {**block[key], **value} if isinstance(value, dict) else value
     study = check_study(raw)
     finding = doctor.check_sources(study)
-    assert (finding.state, finding.found) == (PROBLEM, f"cannot be opened: {pattern}")
+    assert (finding.state, finding.message) == (PROBLEM, f"cannot be opened: {pattern}")
     folder = Path(pattern.partition("*")[0] if "*" in pattern else Path(pattern).parent)
     folder.mkdir(parents=True)
     (folder / file).write_text("text")
     assert doctor.check_sources(study).state == OK
 
 
-def test_dump_of_all_parts_is_not_looked_up(root: Path) -> None:
+def test_check_sources_all_parts_are_not_looked_up(root: Path) -> None:
     study = study_of("bert-base", root)
     corpus = study.corpus.model_copy(update={"sources": {"wikipedia": study.corpus.sources["wikipedia"]}})
     assert doctor.check_sources(study.model_copy(update={"corpus": corpus})).state == OK
 
 
-def test_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
+def test_check_start_model_that_does_not_fit_is_a_problem(project: Path) -> None:
     study = load_study()
     assert doctor.check_start_model(study).state == OK
     (project / "config.json").write_text(json.dumps(SIZES))
     given = {"vocabulary": study.vocabulary.model_copy(update={"kind": "given"})}
     given["pretrain"] = study.pretrain.model_copy(update={"init_from": "."})
-    assert doctor.check_start_model(study.model_copy(update=given)).state == PROBLEM
+    finding = doctor.run_check("start model", doctor.check_start_model, study.model_copy(update=given))
+    assert finding.state == PROBLEM
 
 
 @pytest.mark.parametrize(
     ("error", "state"),
     [(ImportError("no", name="torch"), WARNING), (PipelineError("no such part", "x", hint="name another"), PROBLEM)],
 )
-def test_checked_check_that_fails_is_a_finding(error: Exception, state: str) -> None:
+def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
     def check(study: object) -> doctor.Finding:
         raise error
 
-    finding = doctor.checked("memory", check, None)
+    finding = doctor.run_check("memory", check, None)
     assert (finding.check, finding.state) == ("memory", state)
 
 

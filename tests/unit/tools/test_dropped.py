@@ -35,32 +35,32 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_before_any_cleaning_there_is_one_clear_error(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_before_cleaning_is_rejected(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dropped"]) == 2
     assert "nothing is cleaned yet" in capsys.readouterr().err
 
 
-def test_counts_and_texts(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_prints_counts_and_texts(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(study / "data/text/books/clean-text", {"too_short": (3, 12, 200), "duplicate": (1, "books:x", None)})
     assert main(["dropped"]) == 0
-    said = capsys.readouterr().out
-    lines = said.split("\n")
+    output = capsys.readouterr().out
+    lines = output.split("\n")
     assert [line.split() for line in lines[:2]] == [["books", "duplicate", "100"], ["books", "too_short", "300"]]
     assert lines[2:4] == ["reviews: not made yet", "wikipedia: not made yet"]
-    assert "books: duplicate: books:x: a:duplicate-0 (Title 0)\n    The first line.\n    The second line" in said
-    assert said.count("too_short = 12, limit 200: a:too_short-") == 1
-    assert "to its end" not in said  # the start alone
+    assert "books: duplicate: books:x: a:duplicate-0 (Title 0)\n    The first line.\n    The second line" in output
+    assert output.count("too_short = 12, limit 200: a:too_short-") == 1
+    assert "to its end" not in output  # the start alone
 
     make(study / "data/tokens", {"text_of_an_evaluation_set": (1, "squad1: Once", None)})
     assert main(["dropped", "--reason", "too_short", "--limit", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "tokenize  text_of_an_evaluation_set" in said
-    assert said.count("(Title ") == said.count("to its end") == 2
+    output = capsys.readouterr().out
+    assert "tokenize  text_of_an_evaluation_set" in output
+    assert output.count("(Title ") == output.count("to its end") == 2
     assert main(["dropped", "--reason", "text_of_an_evaluation_set"]) == 0
     assert "text_of_an_evaluation_set: squad1: Once: a:" in capsys.readouterr().out
 
 
-def test_a_reason_that_nothing_was_dropped_for_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_unknown_reason_is_rejected(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(study / "data/text/books/clean-text", {"too_short": (1, 0.123456, 0.2)})
     assert main(["dropped", "--reason", "short"]) == 2
     assert "give one of too_short" in capsys.readouterr().err
@@ -68,13 +68,13 @@ def test_a_reason_that_nothing_was_dropped_for_is_refused(study: Path, capsys: p
     assert "too_short = 0.123, limit 0.2" in capsys.readouterr().out
 
 
-def test_nothing_dropped_is_said(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_without_drops_says_so(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(study / "data/text/books/clean-text", {})
     assert main(["dropped"]) == 0
     assert capsys.readouterr().out.startswith("nothing was dropped\n")
 
 
-def test_an_output_of_an_older_version_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_missing_record_is_rejected(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(study / "data/text/books/clean-text", {})
     (study / "data/text/books/clean-text/dropped.jsonl").unlink()
     assert main(["dropped"]) == 2

@@ -70,24 +70,24 @@ def parameters(study: Study) -> int:
     return sum(parameter.numel() for parameter in make_objective(study).parameters())
 
 
-def test_stages_are_those_of_dvc_yaml_in_order(root: Path, study_of: Callable[..., Study]) -> None:
+def test_stages_of_equal_dvc_yaml(root: Path, study_of: Callable[..., Study]) -> None:
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     assert ["code", *amounts(study_of("sample"))] == list(stages)
 
 
 @pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
-def test_pretraining_flops_are_those_published(study_of: Callable[..., Study], preset: str, published: float) -> None:
+def test_stages_of_bert_have_published_flops(study_of: Callable[..., Study], preset: str, published: float) -> None:
     stages = amounts(study_of(preset))
     phases = [stages[f"pretrain_{phase}"] for phase in ("phase1", "phase2")]
     assert sum(stage.flops for stage in phases) == pytest.approx(published, rel=0.06)
     assert sum(stage.tokens for stage in phases) == pytest.approx(42.6e9, rel=0.01)  # docs/experiments.md
 
 
-def test_parameters_of_bert_base_are_the_papers(study_of: Callable[..., Study]) -> None:
+def test_make_objective_bert_base_has_published_parameters(study_of: Callable[..., Study]) -> None:
     assert parameters(study_of("bert-base")) == pytest.approx(110e6, rel=0.01)
 
 
-def test_finetuning_counts_grid_seeds_weights_and_epochs(study_of: Callable[..., Study]) -> None:
+def test_stages_of_finetuning_count_grid_seeds_weights_epochs(study_of: Callable[..., Study]) -> None:
     def finetuning(**recipe: Any) -> Stage:
         seeds = recipe.pop("seeds")
         defaults = study_of("sample").finetune.defaults.model_dump(mode="json") | recipe
@@ -101,19 +101,19 @@ def test_finetuning_counts_grid_seeds_weights_and_epochs(study_of: Callable[...,
     assert grid.flops / single.flops == pytest.approx(grid.tokens / single.tokens, rel=0.01)
 
 
-def test_teacher_without_a_folder_counts_as_the_given_study(study_of: Callable[..., Study], tmp_path: Path) -> None:
+def test_phase_flops_missing_teacher_counts_as_given_study(study_of: Callable[..., Study], tmp_path: Path) -> None:
     folder = tmp_path / "teacher"
     taught = study_of("sample", pretrain={"objective": "distilbert", "teacher": str(folder)})
-    own = phase_flops(taught, make_objective(taught), "phase1")
+    flops_of_study = phase_flops(taught, make_objective(taught), "phase1")
     large = study_of("sample", model={"num_hidden_layers": 8})
-    assert phase_flops(taught, make_objective(taught, teacher=large), "phase1") > 1.3 * own
+    assert phase_flops(taught, make_objective(taught, teacher=large), "phase1") > 1.3 * flops_of_study
     folder.mkdir()
     config = {"model_type": "bert", **BertConfig(4096, 128, 8, 2, 512).as_dict()}
     (folder / "config.json").write_text(json.dumps(config))
-    assert phase_flops(taught, make_objective(taught), "phase1") > 1.3 * own
+    assert phase_flops(taught, make_objective(taught), "phase1") > 1.3 * flops_of_study
 
 
-def test_start_model_counts_with_its_own_sizes(study_of: Callable[..., Study], tmp_path: Path) -> None:
+def test_make_objective_start_model_has_its_own_sizes(study_of: Callable[..., Study], tmp_path: Path) -> None:
     config = {"model_type": "bert", **BertConfig(30_522, 256, 4, 4, 1024).as_dict()}
     (tmp_path / "config.json").write_text(json.dumps(config))
     study = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": str(tmp_path)})
@@ -123,16 +123,14 @@ def test_start_model_counts_with_its_own_sizes(study_of: Callable[..., Study], t
     assert amounts(fetched)["start_model"].fetched == 83_506_384
 
 
-def test_source_size_all_parts_are_the_whole_dump(study_of: Callable[..., Study]) -> None:
+def test_source_size_all_parts_is_the_whole_dump(study_of: Callable[..., Study]) -> None:
     wikipedia = study_of("bert-base").corpus.sources["wikipedia"]
-    whole, part = source_size(wikipedia), source_size(wikipedia.model_copy(update={"parts": ("1-p1p41242",)}))
-    assert whole.files == pytest.approx(25e9, rel=0.05) and "enwiki" in whole.note
-    assert whole.files == 70 * part.files
+    dump, part = source_size(wikipedia), source_size(wikipedia.model_copy(update={"parts": ("1-p1p41242",)}))
+    assert dump.files == pytest.approx(25e9, rel=0.05) and "enwiki" in dump.note
+    assert dump.files == 70 * part.files
 
 
-def test_source_size_is_the_catalogues_or_that_on_disk(
-    catalogue: Path, study_of: Callable[..., Study], tmp_path: Path
-) -> None:
+def test_source_size_is_from_catalogue_or_disk(catalogue: Path, study_of: Callable[..., Study], tmp_path: Path) -> None:
     sources = study_of("sample").corpus.sources
     assert source_size(sources["wikipedia"]).files == 1_695_871
     assert source_size(sources["reviews"]).text == 6 * sources["reviews"].max_words
@@ -154,13 +152,13 @@ def test_fetched_bytes_count_a_wheel_whole_and_once(catalogue: Path) -> None:
     assert fetched_bytes(load_source(SOURCES, "mine")) == 1030
 
 
-def test_sample_takes_the_minutes_that_the_readme_says(planned: Callable[..., Any]) -> None:
+def test_plan_sample_takes_the_readmes_minutes(planned: Callable[..., Any]) -> None:
     totals = planned("--cores", "2", *CPU)["totals"]
     assert 5 * MINUTE < totals["seconds"] < 14 * MINUTE
     assert totals["jobs"] == 40 and totals["cost"] is None
 
 
-def test_gpus_are_paid_by_their_hours_of_training(planned: Callable[..., Any]) -> None:
+def test_plan_gpus_cost_their_training_hours(planned: Callable[..., Any]) -> None:
     rows = planned("--preset", "bert-base", "--price", "2", *GPU)["stages"]
     assert sum(row["cost"] for row in rows) == pytest.approx(
         2 * 8 * sum(row["seconds"] for row in rows if row["flops"]) / 3600
@@ -169,7 +167,7 @@ def test_gpus_are_paid_by_their_hours_of_training(planned: Callable[..., Any]) -
     assert machine["cost"] == pytest.approx(6 * machine["seconds"] / 3600)
 
 
-def test_seconds_follow_work_cores_and_gpus() -> None:
+def test_stage_seconds_follow_work_cores_and_gpus() -> None:
     text, training = Stage("tokenize", work=8.9e6 * 60), Stage("pretrain_phase1", flops=1e15, max_cores=2)
     assert text.seconds(Devices(4, 0, 1)) == pytest.approx(4 + 15)
     assert training.seconds(Devices(4, 0, 1e12)) == pytest.approx(4 + 500)
@@ -193,26 +191,26 @@ def test_probe_measures_every_objective(study_of: Callable[..., Study], objectiv
     [("--gpus", "-1"), ("--cores", "0"), ("--teraflops", "nan"), ("--teraflops=-1",), ("--price=inf",), ("--gpus", "1"),
      ("--preset", "bert-huge")],
 )  # fmt: skip
-def test_options_out_of_range_are_errors(planned: Callable[..., Any], wrong: tuple[str, ...]) -> None:
+def test_plan_option_out_of_range_is_rejected(planned: Callable[..., Any], wrong: tuple[str, ...]) -> None:
     assert command.main(["plan", *wrong]) == 2
 
 
 @pytest.mark.parametrize("arguments", [CPU, ("--preset", "bert-large", "--price", "12345", *GPU)])
-def test_table_fits_100_columns(planned: Callable[..., Any], capsys: Any, arguments: tuple[str, ...]) -> None:
+def test_plan_table_fits_100_columns(planned: Callable[..., Any], capsys: Any, arguments: tuple[str, ...]) -> None:
     assert command.main(["plan", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert len({len(line) for line in lines[2:20]}) == 1  # no cell pushed its neighbours aside
 
 
-def test_figures_as_people_read_them() -> None:
+def test_amount_and_duration_are_readable() -> None:
     seconds = {59: "59 s", 119: "119 s", 200: "3 min", 8000: "2.2 h", 3e5: "3.5 d"}
     assert [duration(value) for value in seconds] == list(seconds.values())
     values = {0: "-", 999: "999.0 ", 1_696_448: "1.7 M", 25e9: "25.0 G", 32.7e12: "32.7 T", 1.77e19: "1.8e19"}
     assert [amount(value) for value in values] == list(values.values())
 
 
-def test_reading_the_workflow_imports_no_torch(root: Path) -> None:
+def test_workflow_imports_no_torch(root: Path) -> None:
     """An import at the head of a module made every start of Snakemake a second and a half slower."""
     program = "import sys, bridge, resources; print('torch' in sys.modules)"
     paths = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'workflow'}"}

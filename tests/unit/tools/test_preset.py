@@ -35,13 +35,13 @@ def call(*words: str) -> None:
     preset.main(parser.parse_args(words))
 
 
-def test_a_preset_comes_byte_for_byte_with_its_comments(project: Path) -> None:
+def test_preset_sample_is_copied_byte_for_byte(project: Path) -> None:
     call("sample")
     assert (project / "params.yaml").read_bytes() == (project / preset.PRESETS / "sample.yaml").read_bytes()
     assert "#" in (project / "params.yaml").read_text()
 
 
-def test_the_list_changes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preset_list_changes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("--list")
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} >= {"sample", "bert-base"}
@@ -49,14 +49,14 @@ def test_the_list_changes_nothing(project: Path, capsys: pytest.CaptureFixture[s
     assert (project / "params.yaml").read_text() == "# the study before\n"
 
 
-@pytest.mark.parametrize(("words", "said"), [(["huge"], "no such preset: huge"), ([], "no preset is named")])
-def test_a_name_that_is_not_there_lists_those_that_are(project: Path, words: list[str], said: str) -> None:
-    with pytest.raises(PipelineError, match=rf"(?s){said}.*sample"):
+@pytest.mark.parametrize(("words", "message"), [(["huge"], "no such preset: huge"), ([], "no preset is named")])
+def test_preset_unknown_name_lists_presets(project: Path, words: list[str], message: str) -> None:
+    with pytest.raises(PipelineError, match=rf"(?s){message}.*sample"):
         call(*words)
     assert (project / "params.yaml").read_text() == "# the study before\n"
 
 
-def test_a_preset_that_is_no_valid_study_is_not_put_in_place(project: Path) -> None:
+def test_preset_invalid_study_is_rejected(project: Path) -> None:
     (project / preset.PRESETS / "mine.yaml").write_text("# mine: a study\nsede: 1\n")
     with pytest.raises(PipelineError, match=r"mine\.yaml"):
         call("mine")
@@ -83,7 +83,7 @@ e: true
 """
 
 
-def test_values_and_their_comments_are_replaced_and_all_else_stays(tmp_path: Path) -> None:
+def test_preset_text_replaces_values_with_their_comments(tmp_path: Path) -> None:
     (tmp_path / "sample.yaml").write_text(BASE)
     (tmp_path / "mine.yaml").write_text(
         """\
@@ -123,7 +123,7 @@ e: true
     )
 
 
-def test_base_names_the_preset_that_a_file_changes(tmp_path: Path) -> None:
+def test_preset_text_base_may_be_another_preset(tmp_path: Path) -> None:
     (tmp_path / "sample.yaml").write_text(BASE)
     (tmp_path / "large.yaml").write_text("# large: Large\na:\n  b: 1 # one\ne: false\n")
     (tmp_path / "larger.yaml").write_text("# larger: Larger\nbase: large\n\na:\n  b: 2\n")
@@ -200,7 +200,7 @@ def documented_sizes() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("name", BERTS)
-def test_preset_of_bert_has_the_published_size_and_grid(name: str) -> None:
+def test_preset_bert_has_published_size_and_grid(name: str) -> None:
     study = study_of(name)
     grid = len(list(grid_points(study.finetune.defaults)))
     assert (study.model.num_hidden_layers, study.model.hidden_size, grid) == BERTS[name]
@@ -208,7 +208,7 @@ def test_preset_of_bert_has_the_published_size_and_grid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_preset_of_a_member_has_the_published_vocabulary_and_parameters(name: str) -> None:
+def test_preset_member_has_published_vocabulary_and_parameters(name: str) -> None:
     study, (entries, count) = study_of(name), PRESETS[name]
     kind = (study.vocabulary.kind, study.vocabulary.lowercase)
     assert kind == KINDS.get(study.model.architecture, ("wordpiece", True))
@@ -216,15 +216,15 @@ def test_preset_of_a_member_has_the_published_vocabulary_and_parameters(name: st
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
-def test_documented_keys_give_the_published_parameters(name: str) -> None:
+def test_documented_keys_have_published_parameters(name: str) -> None:
     assert encoder_parameters(study_of(*documented_sizes()[name])) == DOCUMENTED[name]
 
 
-def test_every_documented_size_is_counted() -> None:
+def test_documented_sizes_are_all_tested() -> None:
     assert documented_sizes().keys() == DOCUMENTED.keys()
 
 
-def test_comments_of_the_base_are_kept_for_unchanged_values_only() -> None:
+def test_preset_text_changed_value_loses_base_comment() -> None:
     lines = preset_text("roberta-base", ROOT / "workflow/presets").splitlines()
     assert "  train_batch_size: 8192" in lines and "  max_seq_length: {phase1: 512, phase2: 512}" in lines
     kind = next(line for line in lines if line.startswith("  kind: byte_bpe"))

@@ -38,8 +38,8 @@ def study(tmp_path, monkeypatch, make_store, root):
     return tmp_path
 
 
-def opened():
-    return open_examples("phase1", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, "mlm")
+def opened(objective="mlm"):
+    return open_examples("phase1", "train", load_tokenizer("data/vocabulary"), 0.15, Masking(), 1, objective)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def arguments(tool, *given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def test_show_prints_the_text_with_its_masks(study, capsys):
+def test_show_examples_prints_text_with_masks(study, capsys):
     show.main(arguments(show, "--example", "3"))
     printed = capsys.readouterr().out
     assert "example 3 (phase1, train):" in printed and "  A: " in printed and "  B: " in printed
@@ -72,9 +72,9 @@ def test_show_prints_the_text_with_its_masks(study, capsys):
     assert "[SEP]" not in text and "##" not in text.replace("{", " {").split(" {")[0]
 
 
-def test_show_joins_pieces_and_tells_what_became_of_each_token(study):
+def test_as_text_joins_subwords_and_marks_predictions(study):
     batch = opened().batch(np.asarray([0]))
-    words = {word: 5 + place for place, word in enumerate(WORDS)}
+    words = {word: 5 + index for index, word in enumerate(WORDS)}
     ids = [2, words["the"], 4, words["ran"], words["##ning"], words["old"], 3, words["river"], words["##s"], 3]
     made = batch.__class__(
         ids=np.asarray(ids),
@@ -90,13 +90,12 @@ def test_show_joins_pieces_and_tells_what_became_of_each_token(study):
     assert "\033[1;31m" in show.as_text(made, load_tokenizer("data/vocabulary"), 0, colour=True)[0]
 
 
-def test_show_prints_what_a_left_to_right_model_sees(left_to_right, capsys):
+def test_show_examples_clm_prints_plain_text(left_to_right, capsys):
     """Every word is predicted and none is masked: the text stands there as it is."""
     show.main(arguments(show, "--example", "3"))
     printed = capsys.readouterr().out
     assert printed.startswith(show.NEXT_KEY) and "  B: " not in printed
-    tokenizer = load_tokenizer("data/vocabulary")
-    examples = open_examples("phase1", "train", tokenizer, 0.15, Masking(), 1, "clm")
+    tokenizer, examples = load_tokenizer("data/vocabulary"), opened("clm")
     batch = examples.batch(np.asarray([3]))
     assert f"{len(batch.ids)} tokens, {len(batch.ids) - 1} predicted\n" in printed
     words = "".join(f" {tokenizer.id_to_token(number)}" for number in batch.ids[1:-1].tolist()).replace(" ##", "")
@@ -104,9 +103,8 @@ def test_show_prints_what_a_left_to_right_model_sees(left_to_right, capsys):
     assert "{" not in printed and "[MASK]" not in printed
 
 
-def test_a_left_to_right_model_sees_what_it_predicts_only_afterwards(left_to_right):
-    tokenizer = load_tokenizer("data/vocabulary")
-    examples = open_examples("phase1", "train", tokenizer, 0.15, Masking(), 1, "clm")
+def test_shown_examples_clm_predicts_every_next_token(left_to_right):
+    tokenizer, examples = load_tokenizer("data/vocabulary"), opened("clm")
     for example in shown_examples(examples, tokenizer, seed=1):
         assert example["pair"] is None and len(example["segments"]) == 1
         for piece in example["segments"][0]:
@@ -116,15 +114,15 @@ def test_a_left_to_right_model_sees_what_it_predicts_only_afterwards(left_to_rig
         assert [piece["text"] for piece in example["segments"][0]] == spelt
 
 
-def test_an_example_tells_what_its_pair_is(study):
+def test_shown_examples_name_their_pair(study):
     examples, tokenizer = opened(), load_tokenizer("data/vocabulary")
-    said = {example["example"]: example["pair"] for example in shown_examples(examples, tokenizer, seed=1)}
-    for number, pair in said.items():
+    labels = {example["example"]: example["pair"] for example in shown_examples(examples, tokenizer, seed=1)}
+    for number, pair in labels.items():
         random = examples.sample_index[number]["is_random"]
         assert pair == ("B is a random text" if random else "B follows A")
 
 
-def test_show_without_such_an_example_is_one_clear_error(study):
+def test_show_examples_unknown_number_is_rejected(study):
     with pytest.raises(PipelineError, match="no such example"):
         show.main(arguments(show, "--example", "100000"))
 

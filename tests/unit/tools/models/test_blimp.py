@@ -21,18 +21,18 @@ def pairs(tmp_path):
     return tmp_path / "pairs"
 
 
-def test_both_precisions_judge_nearly_alike(call, folder, pairs, tmp_path, capsys):
-    found = {}
+def test_blimp_precisions_agree(call, folder, pairs, tmp_path, capsys):
+    figures = {}
     for precision in ("float32", "bfloat16"):
         output = tmp_path / f"{precision}.json"
         call(blimp, "--model", folder, "--folder", pairs, "--precision", precision, "--output", output)
-        found[precision] = json.loads(output.read_text())["pairs all"]
-    assert found["float32"]["pairs"] == found["bfloat16"]["pairs"] == 60
-    assert found["float32"]["accuracy"] == pytest.approx(found["bfloat16"]["accuracy"], abs=0.1)
+        figures[precision] = json.loads(output.read_text())["pairs all"]
+    assert figures["float32"]["pairs"] == figures["bfloat16"]["pairs"] == 60
+    assert figures["float32"]["accuracy"] == pytest.approx(figures["bfloat16"]["accuracy"], abs=0.1)
     assert "pairs: order" in capsys.readouterr().out
 
 
-def test_mistakes_are_one_sentence(call, folder, tmp_path):
+def test_blimp_bad_argument_is_rejected(call, folder, tmp_path):
     with pytest.raises(PipelineError, match="no pairs asked for: 0"):
         call(blimp, "--model", folder, "--pairs", 0)
     with pytest.raises(PipelineError, match="no minimal pairs here"):

@@ -31,8 +31,8 @@ def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, t
         assert pooling["word_embedding_dimension"] == 16 and pooling["pooling_mode_cls_token"] == (parts == 3)
         assert pooling["pooling_mode_mean_tokens"] == (parts == 2) and not pooling["pooling_mode_max_tokens"]
         assert read(made / "sentence_bert_config.json")["max_seq_length"] == 12
-        kept = {path.name for path in folder.iterdir() if path.is_file()}
-        assert {path.name for path in made.iterdir()} - {"2_Normalize"} == kept | LAYOUT
+        names = {path.name for path in folder.iterdir() if path.is_file()}
+        assert {path.name for path in made.iterdir()} - {"2_Normalize"} == names | LAYOUT
         _, front, body = (made / "README.md").read_text(encoding="utf-8").split("---\n", 2)
         assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
         assert ("the first of its tokens' vectors, divided by its length" in body) == (parts == 3)
@@ -41,18 +41,18 @@ def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, t
 
 def test_export_hub_writes_a_folder_for_each_kept_model(folder, call, tmp_path, capsys):
     root = tmp_path / "pretrained"
-    for place, step in {"phase1": 30, "phase1/steps/10": 10, "phase2": 40, "phase2/steps/35": 35}.items():
-        shutil.copytree(folder, root / place)
-        write_json(root / place / "README.md", {"step": step})
-        (root / place / "training_state").mkdir()
-        write_json(root / place / "training_state/state.json", {"step": step})
+    for subfolder, step in {"phase1": 30, "phase1/steps/10": 10, "phase2": 40, "phase2/steps/35": 35}.items():
+        shutil.copytree(folder, root / subfolder)
+        write_json(root / subfolder / "README.md", {"step": step})
+        (root / subfolder / "training_state").mkdir()
+        write_json(root / subfolder / "training_state/state.json", {"step": step})
     call(export, tmp_path / "hub", "--format", "hub", "--model", root / "phase2")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     steps = {"main": 40, "step-10": 10, "step-30": 30, "step-35": 35}
     assert {path.name for path in (tmp_path / "hub").iterdir()} == steps.keys()
     for name, step in steps.items():
         assert f'"step": {step}' in (tmp_path / "hub" / name / "README.md").read_text()
-        assert f"hf upload USER/NAME {tmp_path}/hub/{name} . --revision {name}\n" in said
+        assert f"hf upload USER/NAME {tmp_path}/hub/{name} . --revision {name}\n" in output
     call(export, tmp_path / "first", "--format", "hub", "--model", root / "phase1")
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == ["main", "step-10"]
 

@@ -19,7 +19,7 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
 
 
-def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys):
+def test_import_folder_of_transformers_keeps_weights(folder, model, call, tmp_path, capsys):
     """As published: vocab.txt alone, old names in a pickle."""
     tensors = load_file(folder / "model.safetensors")
     torch.save({name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in tensors.items()},
@@ -27,8 +27,8 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     call(import_model, folder, tmp_path / "made")
-    said = capsys.readouterr().out
-    assert "2 layers, 16 wide, 14 entries (uncased)" in said and "pooler, masked words, next sentence" in said
+    output = capsys.readouterr().out
+    assert "2 layers, 16 wide, 14 entries (uncased)" in output and "pooler, masked words, next sentence" in output
     again = BertForPretraining(load_config(tmp_path / "made"))
     load_weights(again, tmp_path / "made")
     for (name, one), (_, two) in zip(model.named_parameters(), again.named_parameters(), strict=True):
@@ -40,7 +40,7 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
-    ("left", "architecture"),
+    ("dropped", "architecture"),
     [
         ((), "BertForPreTraining"),
         (("cls.seq_relationship.",), "BertForMaskedLM"),
@@ -49,10 +49,10 @@ def test_a_folder_that_transformers_wrote(folder, model, call, tmp_path, capsys)
         (("cls.",), "BertModel"),
     ],
 )
-def test_parts_that_are_missing_are_left_and_transformers_loads_the_rest(folder, call, tmp_path, left, architecture):
+def test_import_partial_model_is_loaded_by_transformers(folder, call, tmp_path, dropped, architecture):
     transformers = pytest.importorskip("transformers")
     tensors = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in tensors.items() if not left or not name.startswith(left)}
+    kept = {name: tensor for name, tensor in tensors.items() if not dropped or not name.startswith(dropped)}
     if architecture == "BertModel":  # which has no prefix
         kept = {name.removeprefix("bert."): tensor for name, tensor in kept.items()}
     save_file(kept, folder / "model.safetensors")
@@ -62,12 +62,12 @@ def test_parts_that_are_missing_are_left_and_transformers_loads_the_rest(folder,
     assert not info["missing_keys"] and not info["mismatched_keys"]
     word = loaded.get_input_embeddings().weight
     assert torch.equal(word, tensors["bert.embeddings.word_embeddings.weight"])
-    if "bert.pooler." not in left:
+    if "bert.pooler." not in dropped:
         task = BertForTask(load_config(tmp_path / "made"), "sequence", 2)
         load_weights(task, tmp_path / "made", only="bert.")  # as fine-tuning does
 
 
-def test_what_is_no_part_of_pretraining_is_left_out_and_named(folder, call, tmp_path, caplog):
+def test_import_foreign_tensors_are_dropped_with_a_warning(folder, call, tmp_path, caplog):
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, "classifier.weight": torch.ones(2, 16)}, folder / "model.safetensors")
     (folder / "README.md").write_text("# Theirs\n")
@@ -78,7 +78,7 @@ def test_what_is_no_part_of_pretraining_is_left_out_and_named(folder, call, tmp_
     assert (tmp_path / "made/README.md").read_text() == "# Theirs\n"
 
 
-def test_a_half_present_part_is_refused(folder, call, tmp_path):
+def test_import_incomplete_head_is_rejected(folder, call, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     del tensors["cls.predictions.transform.dense.weight"]
     save_file(tensors, folder / "model.safetensors")
@@ -92,7 +92,7 @@ def write_config(folder, **values) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "entry", "options", "lowercase", "guessed"),
+    ("output", "entry", "options", "lowercase", "guessed"),
     [
         ({"do_lower_case": False}, "x", (), False, False),
         ({"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}, "X", (), True, False),
@@ -102,10 +102,12 @@ def write_config(folder, **values) -> None:
         ({"do_lower_case": True}, "x", ("--cased",), False, False),
     ],
 )
-def test_whether_text_is_lower_cased(folder, call, tmp_path, caplog, said, entry, options, lowercase, guessed):
+def test_import_case_follows_config_option_or_vocabulary(
+    folder, call, tmp_path, caplog, output, entry, options, lowercase, guessed
+):
     vocabulary = (folder / "vocab.txt").read_text().splitlines()
     (folder / "vocab.txt").write_text("".join(f"{line}\r\n" for line in [*vocabulary[:-1], entry]))
-    write_config(folder, **said)
+    write_config(folder, **output)
     caplog.set_level("WARNING", "pipeline_src")
     call(import_model, folder, tmp_path / "made", *options)
     tokenizer = load_tokenizer(tmp_path / "made")
@@ -113,14 +115,14 @@ def test_whether_text_is_lower_cased(folder, call, tmp_path, caplog, said, entry
     assert ("does not say whether" in caplog.text) is guessed
 
 
-def test_the_vocabulary_of_a_tokenizer_json(folder, call, tmp_path):
+def test_import_tokenizer_json_vocabulary_is_written(folder, call, tmp_path):
     expected = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").unlink()
     call(import_model, folder, tmp_path / "made")
     assert (tmp_path / "made/vocab.txt").read_text() == expected
 
 
-def test_a_tokenizer_of_another_kind(folder, call, tmp_path):
+def test_import_tokenizer_of_another_kind_is_rejected(folder, call, tmp_path):
     (folder / "vocab.txt").unlink()
     Tokenizer.from_str('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}').save(
         str(folder / "tokenizer.json")
@@ -131,7 +133,7 @@ def test_a_tokenizer_of_another_kind(folder, call, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "output"),
     [
         (lambda folder: write_config(folder, do_lower_case=True, strip_accents=False), "strip_accents: false"),
         (lambda folder: write_config(folder, do_lower_case=True, tokenize_chinese_chars=False), "chinese_chars: false"),
@@ -144,14 +146,14 @@ def test_a_tokenizer_of_another_kind(folder, call, tmp_path):
         (lambda folder: (folder / CONFIG).write_text("{}"), "not one checkpoint in the folder"),
     ],
 )
-def test_a_source_that_is_no_whole_model_is_one_clear_error(folder, call, tmp_path, spoil, said):
+def test_import_incomplete_folder_is_rejected(folder, call, tmp_path, spoil, output):
     spoil(folder)
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=output):
         call(import_model, folder, tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
 
-def test_nothing_is_overwritten_and_nothing_is_not_a_model(folder, call, tmp_path):
+def test_import_existing_destination_or_missing_source_is_rejected(folder, call, tmp_path):
     with pytest.raises(PipelineError, match="exists already"):
         call(import_model, folder, tmp_path)
     for source in (tmp_path / "nowhere", folder / "config.json"):
@@ -159,7 +161,7 @@ def test_nothing_is_overwritten_and_nothing_is_not_a_model(folder, call, tmp_pat
             call(import_model, source, tmp_path / "made")
 
 
-def test_a_checkpoint_of_google(folder, model, call, tmp_path, monkeypatch):
+def test_import_google_checkpoint_keeps_weights(folder, model, call, tmp_path, monkeypatch):
     """What the reader of variables gives, brought in; tests/parity reads a real one."""
     source = tmp_path / "google"
     source.mkdir()
@@ -179,7 +181,7 @@ def test_a_checkpoint_of_google(folder, model, call, tmp_path, monkeypatch):
     assert torch.equal(again.bert.pooler.dense.bias, model.bert.pooler.dense.bias)
 
 
-def test_what_would_be_imported_wrongly_is_refused(tmp_path: Path) -> None:
+def test_import_invalid_tokenizer_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "false"}')
     with pytest.raises(PipelineError, match="neither true nor false: do_lower_case: 'false'"):
         import_model.find_case(tmp_path, ["a"])

@@ -1,5 +1,3 @@
-"""The parts of a dump, from lists of checksums as Wikimedia writes them."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,10 +7,11 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import SOURCES
-from pipeline_src.config.data import ALL_PARTS
+from pipeline_src.config.data import ALL_PARTS, BooksParams, CorpusParams, WikipediaParams
 from pipeline_src.corpus.documents import part_names
+from pipeline_src.download import download
 from pipeline_src.download.catalogue import Source, load_source
-from pipeline_src.download.parts import find_parts, wants_all_parts
+from pipeline_src.download.download import find_parts, wants_all_parts
 
 DATE = "20260901"
 RANGES = ["1-p1p41242", "2-p41243p151573", "10-p2336423p3046512", "10-p3046513p3046517", "27-p71000000p72000000"]
@@ -39,23 +38,50 @@ def entry_on(web: Any, name: str = "enwiki") -> Source:
     return source.model_copy(update={"files": tuple(files)})
 
 
-def test_find_parts_come_in_natural_order(web: Any, project: Path) -> None:
-    web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
-    assert find_parts("enwiki", entry_on(web), DATE) == RANGES
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_find_parts_kept_list_needs_no_network(web: Any, project: Path) -> None:
-    web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
-    parts = find_parts("enwiki", entry_on(web), DATE)
-    del web.files[f"/{DATE}/sums.txt"]
-    assert find_parts("enwiki", entry_on(web), DATE) == parts
+def test_run_local_dump_missing_part_is_rejected_and_writes_nothing(project: Path) -> None:
+    corpus = CorpusParams(sources={"mine": WikipediaParams(entry="own-wikipedia", parts=("one", "two"))})
+    (project / "data/own/wikipedia").mkdir(parents=True)
+    (project / "data/own/wikipedia/one.xml.bz2").write_bytes(b"dump")
+    with pytest.raises(PipelineError, match=r"your own file is not there: data/own/wikipedia/two\.xml\.bz2"):
+        download.run(corpus=corpus, source="mine")
+    assert not (project / "data/raw/mine").exists()
+    (project / "data/own/wikipedia/two.xml.bz2").write_bytes(b"dump")
+    download.run(corpus=corpus, source="mine")
+    for part in ("one", "two"):
+        assert names(project / "data/raw/mine/fetched-files" / part) == sorted([f"{part}.xml.bz2", "source.json"])
 
 
-def test_find_parts_unfinished_list_is_fetched_again(web: Any, project: Path) -> None:
+def test_run_local_books_are_copied(project: Path) -> None:
+    (project / "data/own/books").mkdir(parents=True)
+    (project / "data/own/books/a.txt").write_text("Once.")
+    download.run(corpus=CorpusParams(sources={"shelf": BooksParams(entry="own-books")}), source="shelf")
+    assert names(project / "data/raw/shelf/fetched-files") == ["a.txt", "source.json"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (BooksParams(entry="own-books", parts=("one",)), r"(?s)has no parts: one.*corpus.sources.mine.parts"),
+        (WikipediaParams(entry="own-wikipedia"), r"own-wikipedia needs its parts named"),
+        (WikipediaParams(entry="enwiki", parts=("1-p1p41242",)), r"(?s)enwiki needs a date.*corpus.sources.mine.date"),
+    ],
+)
+def test_run_source_without_part_or_date_is_rejected(project: Path, source: object, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        download.run(corpus=CorpusParams(sources={"mine": source}), source="mine")
+
+
+def test_find_parts_incomplete_list_is_fetched_again_and_complete_one_is_not(web: Any, project: Path) -> None:
     web.files[f"/{DATE}/sums.txt"] = listing([])
     with pytest.raises(PipelineError, match="no part is listed"):
         find_parts("enwiki", entry_on(web), DATE)
     web.files[f"/{DATE}/sums.txt"] = listing(RANGES)
+    assert find_parts("enwiki", entry_on(web), DATE) == RANGES  # in natural order
+    del web.files[f"/{DATE}/sums.txt"]
     assert find_parts("enwiki", entry_on(web), DATE) == RANGES
 
 
