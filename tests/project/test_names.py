@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("pipeline_src/download", "pipeline_src/tools", "workflow")  # at last: "pipeline_src", "workflow"
+FOLDERS = ("pipeline_src", "workflow")
 WORDS = frozenset(
     "found place places each kept said told odd theirs usual USUAL MOST LEAST LONGEST SHORTEST AT_ONCE AHEAD SHOWN "
     "KEPT EARNED_BACK ANNOUNCED SPEAKS SURE BARE FORM MaskedLM LeftToRight Unmasked Corruption corruption_of goes_on "
