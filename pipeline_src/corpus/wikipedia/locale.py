@@ -1,4 +1,4 @@
-"""How a wiki's language writes numbers and dates."""
+"""How a wiki's language writes numbers and dates, and which of its scripts is chosen."""
 
 from __future__ import annotations
 
@@ -13,6 +13,27 @@ TABLES = Path(__file__).parent / "tables"
 NUMBERS = TABLES / "numbers.tsv"
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d*)?|[-−+]?\.\d+", re.ASCII)
 _MAX_DIGITS = 100  # digits
+
+# Languages whose wikis convert pages to the reader's script: ``-{zh-hans:计算机;zh-hant:電腦}-`` (scanner.py takes the
+# first of these variants that it finds). Chinese is simplified; the others are in the script of most of their articles.
+VARIANTS = {
+    "ban": "ban",
+    "crh": "crh-latn",
+    "gan": "gan-hans",
+    "iu": "ike-cans",
+    "kk": "kk-cyrl kk-kz",
+    "ku": "ku-latn",
+    "mni": "mni",
+    "sh": "sh-latn",
+    "shi": "shi-latn",
+    "sr": "sr-ec sr-cyrl",
+    "tg": "tg",
+    "tly": "tly",
+    "uz": "uz-latn",
+    "wuu": "wuu-hans",
+    "zgh": "zgh",
+    "zh": "zh-hans zh-cn zh-sg zh-my",
+}
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
+from pipeline_src.corpus.wikipedia.locale import VARIANTS
 from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, PLACEHOLDER, REPLACED
 
 # Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
@@ -18,6 +20,11 @@ _PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)"
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
+_CONVERSION = r"-\{(?:(?!\{)|(?=\{\{(?!\{)))"  # a minus before {{…}} is none
+_OPEN_CONVERSION = re.compile(_CONVERSION)
+_CONVERSION_PART = re.compile(rf"{_CONVERSION}|\{{\{{|\}}\}}|\}}-")
+_FLAGS = re.compile(r"[\w\s;+-]*")
+MAX_CONVERSIONS = 10  # within each other, as in MediaWiki
 MAX_UNCLOSED = 8  # unclosed delimiters that one closing delimiter may jump over
 
 
@@ -89,6 +96,76 @@ def drop_elements(text: str) -> str:
             done = end + len(closer)
     out.append(text[done:])
     return "".join(out)
+
+
+def choose_variants(text: str, language: str) -> str:
+    """Resolve the language converter's ``-{…}-``, innermost first; unchanged in a language without variants.
+
+    An opening delimiter without a closing one is removed.
+    """
+    language = language.partition("-")[0]
+    if language not in VARIANTS:
+        return text
+    stack: list[tuple[list[str], int]] = []  # text before each open -{, and number of templates open there
+    current: list[str] = []
+    templates = done = position = 0
+    while match := (_CONVERSION_PART if stack else _OPEN_CONVERSION).search(text, position):
+        start, position = match.span()
+        if match[0] == "{{":
+            templates += 1
+        elif match[0] == "}}":
+            if templates:
+                templates -= 1
+            else:
+                position -= 1  # }}- may be } and }-
+        elif match[0] == "-{":
+            if len(stack) < MAX_CONVERSIONS:
+                current.append(text[done:start])
+                stack.append((current, templates))
+                current, templates, done = [], 0, position
+        elif not templates:
+            current.append(text[done:start])
+            shown = _converted("".join(current), language)
+            current, templates = stack.pop()
+            current.append(shown)
+            done = position
+    return "".join("".join(before) for before, _ in stack) + "".join(current) + text[done:]
+
+
+def _converted(body: str, language: str) -> str:
+    """Return the words of ``-{body}-`` in the first of the language's ``VARIANTS`` that it has, else in any.
+
+    See https://www.mediawiki.org/wiki/Writing_systems/Syntax.
+    """
+    rules = body
+    flags, bar, rest = body.partition("|")
+    if bar and _FLAGS.fullmatch(flags):
+        rules = rest
+        names = set(flags.upper().replace(";", " ").split())
+        if names & {"H", "T", "-"}:  # rules for the rest of the page, or for its title
+            return ""
+        if "R" in names:  # no rules
+            return rules
+        if names & {"D", "N"}:  # all rules or a variant, described in words that MediaWiki has
+            return PLACEHOLDER
+    separator, variant = _rule_patterns(language)
+    texts: dict[str, str] = {}
+    for rule in separator.split(rules):
+        if match := variant.match(rule):
+            texts.setdefault(match[1].lower(), rule[match.end() :].strip())
+        elif rule.strip():
+            return rules  # text that is not converted
+    return next((texts[code] for code in [*VARIANTS[language].split(), language, *texts] if code in texts), "")
+
+
+@cache
+def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what is between two rules (``zh-hans:text`` or ``text=>zh-hans:text``), and the start of one."""
+    code = rf"(?:{language}|ike)(?:-[a-z]+)*"  # ike-cans: Inuktitut (iu)
+    return (
+        re.compile(rf";(?=\s*{code}\s*:|[^;]*?=>\s*{code}\s*:|\s*\Z)", re.IGNORECASE),
+        re.compile(rf"(?:(?s:.*?)=>)?\s*({code})\s*:", re.IGNORECASE),
+    )
 
 
 def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str]) -> str:

@@ -1,8 +1,8 @@
 """The wiki of a dump: database name, language, and the names of its namespaces.
 
-A dump begins with ``<siteinfo>``, so links to files and categories are known in any language. The tables below hold
-what siteinfo lacks, by language: headings of sections without prose, old names of namespaces, templates of
-disambiguation pages. English always counts too, since every wiki understands it.
+A dump begins with ``<siteinfo>``, which has the current names of namespaces; mwconstants has their aliases. The
+tables below hold what both lack, by language: headings of sections without prose, templates of disambiguation pages.
+English always counts too, since every wiki understands it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ from html import unescape
 MEDIA, SPECIAL, FILE, CATEGORY = -2, -1, 6, 14
 HIDDEN = (MEDIA, SPECIAL, FILE, CATEGORY)  # links into these namespaces show no words
 
-# former names of namespaces; siteinfo lists only current ones
-OLD_NAMES = {
-    "de": {"bild"},
-    "en": {"file", "image", "media", "special", "category"},
-    "es": {"imagen"},
-    "fr": {"image"},
-    "it": {"immagine"},
-    "nl": {"afbeelding"},
-    "pl": {"grafika"},
-    "pt": {"imagem"},
-    "ru": {"изображение"},
-}
+ENGLISH_NAMES = frozenset(("media", "special", "file", "image", "category"))
+BIDI_CONTROLS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+FILE_EXTENSIONS = tuple(
+    f".{extension}"
+    for extension in """jpg jpeg png svg gif tif tiff webp xcf stl djvu pdf ogg oga ogv opus webm mp3 wav flac mid mpg
+    mpeg""".split()
+)
 
 # Language codes of Wikipedia, prefixes of links to the same article elsewhere: [[de:Erde]]
 LANGUAGES = frozenset(
@@ -89,8 +84,8 @@ class SiteInfo:
         hidden: lower-case names of the namespaces whose links show no words: files, categories, media, special.
         sections: lower-case headings of the sections to leave out.
         disambiguation: finds the template of a disambiguation page in wikitext.
-        redirect: matches wikitext that only redirects, in any language (``#RINVIA [[…]]``); old dumps mark some
-            redirects in no other way.
+        redirect: matches wikitext that only redirects, in any language (``#RINVIA [[…]]``, ``#تغییر_مسیر [[…]]``); old
+            dumps mark some redirects in no other way.
     """
 
     name: str
@@ -98,21 +93,37 @@ class SiteInfo:
     hidden: frozenset[str]
     sections: frozenset[str]
     disambiguation: re.Pattern[str]
-    redirect: re.Pattern[str] = re.compile(r"\s*#\s?[^\W\d_]+\s*:?\s*\[\[[^\]\n]*\]\]")
+    redirect: re.Pattern[str] = re.compile(
+        r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?:[\s:]|<!--(?s:.*?)-->)*+\[\[[^\]\n]*\]\]"
+    )
 
 
 def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:
     """Return the wiki with these namespaces (number -> name)."""
-    hidden = {namespaces[key].lower() for key in HIDDEN if namespaces.get(key)}
+    hidden = ENGLISH_NAMES | {namespaces[key].lower() for key in HIDDEN if namespaces.get(key)}
+    if language != "en":
+        hidden |= _aliases(language) | _aliases(name.removesuffix("wiki").replace("_", "-"))
     sections: set[str] = set()
     templates: list[str] = []
     for code in dict.fromkeys(("en", language)):
-        hidden |= OLD_NAMES.get(code, set())
         sections.update(" ".join(title.split()) for title in SECTIONS.get(code, "").split(",") if title.strip())
         templates += DISAMBIGUATION.get(code, [])
     either = "|".join(re.escape(template) for template in sorted(templates))
     pattern = re.compile(rf"\{{\{{\s*(?:{either})\s*[|}}]", re.IGNORECASE)
-    return SiteInfo(name, language, frozenset(hidden), frozenset(sections), pattern)
+    return SiteInfo(name, language, hidden, frozenset(sections), pattern)
+
+
+def _aliases(code: str) -> set[str]:
+    """Return the names of the hidden namespaces in the Wikipedia at ``code``.wikipedia.org (``no``, in language nb)."""
+    from mwconstants.namespaces import get_language_list_prefixes  # 0.1 s, and not for English
+
+    namespaces = ("Media", "Special", "File", "Category")
+    return {alias.lower() for namespace in namespaces for alias in get_language_list_prefixes(namespace, code)}
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether ``name`` ends like a picture, a recording, a film or a scanned book."""
+    return name.rstrip(f" _\t\n{BIDI_CONTROLS}").lower().endswith(FILE_EXTENSIONS)
 
 
 def read_siteinfo(head: str) -> SiteInfo:

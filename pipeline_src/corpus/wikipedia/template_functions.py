@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from pipeline_src.corpus.wikipedia.markers import GONE, sound
+from pipeline_src.corpus.wikipedia.siteinfo import is_file_name
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
     RAISED,
@@ -118,7 +119,7 @@ def _verse(arguments: Arguments) -> str | None:
 
 def _sound(arguments: Arguments) -> str:
     """A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/."""
-    sounds = [argument for argument in arguments.plain if argument.lower() not in NOT_SOUNDS and ".og" not in argument]
+    sounds = [text for text in arguments.plain if text.lower() not in NOT_SOUNDS and not is_file_name(text)]
     if not any(sounds):
         return GONE
     name = arguments.name.lower()

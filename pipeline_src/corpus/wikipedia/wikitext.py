@@ -18,8 +18,8 @@ from pipeline_src.corpus.wikipedia.markers import (
     without_marks,
 )
 from pipeline_src.corpus.wikipedia.prose import is_paragraph, join_formulas, paragraphs, repair
-from pipeline_src.corpus.wikipedia.scanner import drop_elements, resolve
-from pipeline_src.corpus.wikipedia.siteinfo import ENGLISH, LANGUAGES, SiteInfo
+from pipeline_src.corpus.wikipedia.scanner import choose_variants, drop_elements, resolve
+from pipeline_src.corpus.wikipedia.siteinfo import BIDI_CONTROLS, ENGLISH, LANGUAGES, SiteInfo, is_file_name
 from pipeline_src.corpus.wikipedia.templates import TemplateExpander
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
 
@@ -49,9 +49,13 @@ _ELISION = re.compile(
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
 ABBREVIATED = ("r. ", "c. ", "fl. ")  # which a page and its template may both bring
 _PAGE_NAME = re.compile(r"\{\{(?:FULL|BASE)?PAGENAME\}\}")
-_SWITCH = re.compile(r"__[A-Z]{3,}__")
+_SWITCH = re.compile(r"(?:__|＿＿)(?=[^\W\d_])([^\s<>\[\]{}|=＿]{2,60}?)(?:__|＿＿)")
+# those that MediaWiki understands in small letters too, unlike Python's __init__
+_SWITCHES = frozenset("toc forcetoc notoc noeditsection nogallery notitleconvert notc nocontentconvert nocc".split())
 _HEADING = re.compile(r"\n(={1,6})([^\n]*)")
-_BLANKS = dict.fromkeys("\r\u00ad\u200b\u200e\u200f\u2060\ufeff", "")  # the first ends lines, the others show nothing
+_BLANKS = dict.fromkeys(
+    "\r\u00ad\u200b\u2060\ufeff" + BIDI_CONTROLS, ""
+)  # the first ends lines, the others show nothing
 _BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
 
 
@@ -81,6 +85,8 @@ def clean(
         text = _PAGE_NAME.sub(lambda _: title, text)
     if "<" in text:
         text = drop_elements(text)
+    if "-{" in text:
+        text = choose_variants(text, siteinfo.language)
     text = cut_sections(text, siteinfo.sections, dropped)
     text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
@@ -106,8 +112,8 @@ def clean(
         if "<sub>" in text:
             text = _BASELESS.sub(PLACEHOLDER, text)
         text = _TAG.sub("", _BLOCK.sub(BREAK, _LINE_BREAK.sub(" ", text)))
-    if "__" in text:
-        text = _SWITCH.sub("", text)
+    if "__" in text or "＿＿" in text:
+        text = _SWITCH.sub(_behavior_switch, text)
     for blank, plain in _BLANKS.items():
         if blank in text:
             text = text.replace(blank, plain)
@@ -123,6 +129,12 @@ def clean(
     return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
 
 
+def _behavior_switch(match: re.Match[str]) -> str:
+    """Return '' for ``__NOTOC__``, in capitals or a script without them, or in the small letters of any language."""
+    name = match[1]
+    return "" if not name.isascii() or name.isupper() or name.lower() in _SWITCHES else match[0]
+
+
 def _elision(match: re.Match[str]) -> str:
     before = match.string[max(0, match.start() - 6) : match.start()]
     return f"'{match[1]}" if _ELIDED.search(before) else match[0]
@@ -133,8 +145,8 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
     target, bar, _ = body.partition("|")
     prefix, colon, name = target.partition(":")
     if colon:
-        prefix = prefix.strip(f" {GONE}").lower()
-        if prefix in hidden or (not bar and prefix in LANGUAGES and name[:1].strip()):
+        prefix = prefix.replace("_", " ").strip(f" {GONE}{BIDI_CONTROLS}").lower()
+        if prefix in hidden or _is_file(prefix, name) or (not bar and prefix in LANGUAGES and name[:1].strip()):
             return GONE
         if not bar:
             if not prefix:  # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
@@ -145,6 +157,11 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
         return body  # an unclosed opener met a stray closer: this is text, not a link
     label = body[body.rfind("|") + 1 :] if bar else target
     return label or target.lstrip(":")
+
+
+def _is_file(prefix: str, name: str) -> bool:
+    """Return whether a target is a file by its name alone: no list has every prefix that a wiki understands."""
+    return is_file_name(name) and prefix != "" and "\n" not in prefix and not _is_elsewhere(prefix)
 
 
 def _is_elsewhere(prefix: str) -> bool:

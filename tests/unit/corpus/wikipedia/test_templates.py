@@ -200,6 +200,7 @@ def test_clean_template_without_text_is_removed(name: str) -> None:
         ("pl", "{{łac.|colonia}}", "łac. colonia"),
         ("pt-br", "{{séc|XX}}", "século XX"),
         ("xx", "{{nowrap|a b}}", "a b"),
+        ("fr", "Meunier {{prononciation|LL-Q150 fra-Meunier.wav}}{{IPA|a.ogg }}", "Meunier"),
         ("fr", "{{chose inconnue}}", ""),
         ("xx", "{{odd}}", ""),
     ],
