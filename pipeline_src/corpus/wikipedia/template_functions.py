@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from pipeline_src.corpus.wikipedia.markers import GONE, sound
+from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
     RAISED,
@@ -290,6 +291,13 @@ def _flag(arguments: Arguments) -> str | None:
     return name if len(name) > 3 or (name and not name.isascii()) else None
 
 
+def _interlanguage(arguments: Arguments) -> str | None:
+    """{{ill|Old mill|de|Alte Mühle|lt=mill}} -> mill; {{ill|de|Old mill}}, as before 2018 -> Old mill."""
+    labels = [arguments.named.get(key) for key in ("lt", "display", "label")]
+    titles = [title for title in arguments.plain if title not in LANGUAGES]
+    return next(filter(None, [*labels, *titles]), None)
+
+
 def _labelled(parameter: str) -> Handler:
     """{{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi, by the label of each argument."""
     labels = dict(pair.split("=") for pair in parameter.split("; "))
@@ -429,6 +437,7 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "flag": _plain(_flag),
     "fraction": _plain(fraction),
     "gaps": _plain(gaps),
+    "interlanguage": _plain(_interlanguage),
     "joined": _joined,
     "labelled": _labelled,
     "lifespan": _plain(_lifespan),

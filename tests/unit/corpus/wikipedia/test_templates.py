@@ -90,6 +90,8 @@ def shown(template: str, language: str = "en") -> str:
         ("{{convert|5|m³}}", "5 cubic metres"),
         ("{{citation needed span|text=the mill|date=May 2011}}", "the mill"),
         ("{{w|mill|mills}}", "mills"),
+        ("{{ill|Old mill|de|Alte Mühle}} {{ill|Old mill|de|Alte Mühle|lt=mill}}", "Old mill mill"),
+        ("{{ill|de|Old mill|Old mill|Alte Mühle}}", "Old mill"),  # as written before 2018
         ("{{Vorlage:Lang|la|colonia}} {{Bản mẫu:1/2|x}}", "colonia 1/2 x"),
         ("{{nihongo|||tsubame|swallow}}", "tsubame (swallow)"),
         ("{{nihongo||燕|tsubame|extra=swallow}}", "tsubame (燕, swallow)"),
@@ -136,6 +138,7 @@ def test_clean_known_template_is_shown(template: str, words: str) -> None:
         "{{death date and age|1999|3|5}}",
         "{{death date and age|1999|3|5|May|1920}}",
         "{{nihongo}}",
+        "{{ill|de}}",
         "{{zh}}",
         "{{zh|odd=磨坊}}",
         "{{flag|FRA}}",
