@@ -313,15 +313,21 @@ def _labelled(parameter: str) -> Handler:
     return show
 
 
-def _nihongo(arguments: Arguments) -> str | None:
-    """{{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow)."""
-    name, kanji, reading, more = [*arguments.plain, "", "", "", ""][:4]
-    if not name:
-        name, reading = reading, ""
-    if not name:
-        name, kanji = kanji, ""
-    aside = ", ".join(filter(None, (kanji, reading, more or arguments.named.get("extra"))))
-    return (f"{name} ({aside})" if aside else name) if name else None
+def _nihongo(order: str) -> Handler:
+    """{{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow).
+
+    ``order`` has the numbers of the arguments in the order in which one of them comes first, outside the brackets.
+    """
+
+    def show(arguments: Arguments) -> str | None:
+        given = [number for number in order if arguments.get(number)]
+        if not given:
+            return None
+        aside = [arguments.get(number) or "" for number in "2" + order.replace("2", "") if number in given[1:]]
+        aside += filter(None, [arguments.get("4") or arguments.named.get("extra")])
+        return (arguments.get(given[0]) or "") + (f" ({', '.join(aside)})" if aside else "")
+
+    return show
 
 
 def _quoted(marks: str) -> Handler:
@@ -443,7 +449,7 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "lifespan": _plain(_lifespan),
     "money": _money,
     "measure": _plain(measure),
-    "nihongo": _plain(_nihongo),
+    "nihongo": _nihongo,
     "number": _plain(_number),
     "ordinal": _plain(_ordinal),
     "own-name": _plain(_own_name),

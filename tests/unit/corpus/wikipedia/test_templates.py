@@ -96,6 +96,7 @@ def shown(template: str, language: str = "en") -> str:
         ("{{nihongo|||tsubame|swallow}}", "tsubame (swallow)"),
         ("{{nihongo||燕|tsubame|extra=swallow}}", "tsubame (燕, swallow)"),
         ("{{nihongo|Swallow||tsubame}} {{nihongo||燕}}", "Swallow (tsubame) 燕"),
+        ("{{nihongo3|Swallow|燕|tsubame}} {{nihongo3|Swallow||tsubame}}", "tsubame (燕, Swallow) tsubame (Swallow)"),
         ("{{zh|s=磨坊|p=mòfáng|l=mill}}", "simplified Chinese: 磨坊; pinyin: mòfáng; lit. mill"),
         ("{{zh|labels=no|s=磨坊|p=mòfáng}} {{zh|磨坊}}", "磨坊; mòfáng 磨坊"),
         ("{{val|1.67|(33)|e=-27|u=kg}}", "1.67(33)×10⁻²⁷ kg"),
