@@ -6,7 +6,7 @@ as there are examples, before any training.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 
 NUM_PASSAGES = 5
-MAX_UNKNOWN_TEMPLATES = 10  # templates whose words would bring most sentences back
+MAX_UNKNOWN_TEMPLATES = 10  # by language: those whose words would bring most sentences back
 MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
 PHASES = ("phase1", "phase2")
 NUM_BINS = 16  # of the histogram of lengths
@@ -90,16 +90,21 @@ def _passage(document: Document) -> dict[str, Any]:
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
-    """Return the counts of all corpus stages, the templates that cost most sentences, and the overlap."""
+    """Return the counts of all corpus stages, the overlap, and by language the templates that cost most sentences."""
     folders = corpus_folders(TEXT, sources)
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
     tokenizer = load_tokenizer(VOCABULARY)
-    unknown: Counter[str] = Counter()
+    unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folder in folders.values():
-        unknown.update(dict(read_manifest(folder, {}).get("unknown_templates", [])))
+        manifest = read_manifest(folder, {})
+        if "unknown_templates" in manifest:
+            unknown[manifest["language"]].update(dict(manifest["unknown_templates"]))
     return {
-        "unknown_templates": [list(item) for item in unknown.most_common(MAX_UNKNOWN_TEMPLATES)],
+        "unknown_templates": {
+            language: [list(item) for item in counts.most_common(MAX_UNKNOWN_TEMPLATES)]
+            for language, counts in unknown.items()
+        },
         "parts": {name: _part(folder, name, tokens) for name, folder in folders.items()},
         "vocabulary": read_json(VOCABULARY / "manifest.json", dict),
         "few_validation_documents": few_validation_documents(tokens["parts"]),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from pipeline_src.corpus.wikipedia.markers import GONE, sound
-from pipeline_src.corpus.wikipedia.siteinfo import is_file_name
+from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES, is_file_name
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
     RAISED,
@@ -73,6 +73,25 @@ def _day_month_year(arguments: Arguments) -> str | None:
         elif position < 2 or any(map(str.isdigit, part)):
             return None  # else it is the date's subject, which is not shown
     return locale.date(day, month, year)
+
+
+def _death_and_age(arguments: Arguments) -> str | None:
+    """{{death date and age|1999|3|5|1920|4|1}} -> March 5, 1999 (aged 78)."""
+    dates = arguments.plain[:6]
+    date = _date(arguments)
+    if date is None or len(dates) < 6 or not all(map(str.isdecimal, dates)) or arguments.locale.language != "en":
+        return None
+    died, born = ([int(part) for part in parts] for parts in (dates[:3], dates[3:]))
+    return f"{date} (aged {died[0] - born[0] - (died[1:] < born[1:])})"
+
+
+def _lifespan(arguments: Arguments) -> str | None:
+    """{{bd|1891年|12月17日|1962年|2月24日}} -> 1891年12月17日－1962年2月24日; {{BD}} adds brackets."""
+    birth_year, birth_day, death_year, death_day = [*arguments.plain, "", "", "", ""][:4]
+    birth, death = birth_year + birth_day, death_year + death_day
+    if not birth:
+        return None
+    return f"（{birth}－{death}）" if arguments.name == "BD" else f"{birth}－{death}"
 
 
 def _as_of(arguments: Arguments) -> str | None:
@@ -171,8 +190,15 @@ def _ship_class(arguments: Arguments) -> str | None:
 
 
 def _money(sign: str) -> Handler:
-    """{{US$|5 million}} -> US$5 million; without arguments only the sign."""
-    return lambda arguments: sign + (arguments.get("1") or "")
+    """{{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €; without arguments only the sign."""
+
+    def show(arguments: Arguments) -> str:
+        amount = arguments.get("1") or ""
+        if not amount or arguments.locale.decimal == ".":
+            return sign + amount
+        return f"{arguments.locale.number(amount)} {sign}"
+
+    return show
 
 
 def _cited(shape: str) -> Handler:
@@ -252,8 +278,8 @@ def _raised(alone: str) -> Handler:
 
 
 def _sic(arguments: Arguments) -> str:
-    """{{sic|teh}} -> teh [sic]; alone, or with ``hide=y``, without the one or the other."""
-    text = "".join(arguments.plain[:1])
+    """{{sic|teh}} -> teh [sic], {{sic|mis|take}} -> mistake [sic]; alone, or with ``hide=y``, only one of the two."""
+    text = "".join(arguments.plain[:2])
     if arguments.says("hide"):
         return text or GONE
     return f"{text} [sic]".strip()
@@ -262,7 +288,46 @@ def _sic(arguments: Arguments) -> str:
 def _flag(arguments: Arguments) -> str | None:
     """{{flag|France}} -> France; {{flag|FRA}} shows a name that this code stands for."""
     name = arguments.named.get("name") or arguments.get("1") or ""
-    return name if len(name) > 3 else None
+    return name if len(name) > 3 or (name and not name.isascii()) else None
+
+
+def _interlanguage(arguments: Arguments) -> str | None:
+    """{{ill|Old mill|de|Alte Mühle|lt=mill}} -> mill; {{ill|de|Old mill}}, as before 2018 -> Old mill."""
+    labels = [arguments.named.get(key) for key in ("lt", "display", "label")]
+    titles = [title for title in arguments.plain if title not in LANGUAGES]
+    return next(filter(None, [*labels, *titles]), None)
+
+
+def _labelled(parameter: str) -> Handler:
+    """{{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi, by the label of each argument."""
+    labels = dict(pair.split("=") for pair in parameter.split("; "))
+
+    def show(arguments: Arguments) -> str | None:
+        named = arguments.named
+        bare = named.get("labels") == "no"
+        if not bare and arguments.locale.language != "en":
+            return arguments.get("1") or None
+        texts = [f"{'' if bare else f'{label} '}{named[key]}" for key, label in labels.items() if named.get(key)]
+        return "; ".join(texts) or arguments.get("1") or None
+
+    return show
+
+
+def _nihongo(order: str) -> Handler:
+    """{{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow).
+
+    ``order`` has the numbers of the arguments in the order in which one of them comes first, outside the brackets.
+    """
+
+    def show(arguments: Arguments) -> str | None:
+        given = [number for number in order if arguments.get(number)]
+        if not given:
+            return None
+        aside = [arguments.get(number) or "" for number in "2" + order.replace("2", "") if number in given[1:]]
+        aside += filter(None, [arguments.get("4") or arguments.named.get("extra")])
+        return (arguments.get(given[0]) or "") + (f" ({', '.join(aside)})" if aside else "")
+
+    return show
 
 
 def _quoted(marks: str) -> Handler:
@@ -337,7 +402,7 @@ def _siglo(arguments: Arguments) -> str | None:
 
 
 def _coded(parameter: str) -> Handler:
-    """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN, by the words for the code in the second argument.
+    """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN, by the words for the code in the second argument, or else the first.
 
     The form has the number, these words, and the number with its thousands separated.
     """
@@ -345,8 +410,13 @@ def _coded(parameter: str) -> Handler:
     words = dict(pair.split("=") for pair in pairs)
 
     def show(arguments: Arguments) -> str | None:
-        number, word = arguments.get("1"), words.get((arguments.get("2") or "").upper())
-        return template.format(number, word, arguments.locale.number(number)) if number and word else None
+        number, code = [*arguments.plain, "", ""][:2]
+        if number.upper() in words:
+            number, code = code, number
+        word, locale = words.get(code.upper()), arguments.locale
+        if not number or word is None:
+            return None
+        return template.format(locale.number(number, grouped=False), word, locale.number(number))
 
     return show
 
@@ -369,12 +439,17 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "coordinates": _plain(_coordinates),
     "date": _plain(_date),
     "day-month-year": _plain(_day_month_year),
+    "death-and-age": _plain(_death_and_age),
     "flag": _plain(_flag),
     "fraction": _plain(fraction),
     "gaps": _plain(gaps),
+    "interlanguage": _plain(_interlanguage),
     "joined": _joined,
+    "labelled": _labelled,
+    "lifespan": _plain(_lifespan),
     "money": _money,
     "measure": _plain(measure),
+    "nihongo": _nihongo,
     "number": _plain(_number),
     "ordinal": _plain(_ordinal),
     "own-name": _plain(_own_name),

@@ -42,6 +42,8 @@ def compile_pattern(pattern: str) -> Handler:
     """Return the handler of ``form``: a hole (None) if the template has no arguments, but needs one."""
     parts = _parse(pattern)
     if not any(isinstance(part, (tuple, list)) for part in parts):
+        if any(map(str.isalpha, pattern)):  # a unit, which may be written with its number: a hole
+            return lambda arguments: None if any(arguments.plain[:1]) else pattern
         return lambda _: pattern
     if pattern == "{last}":
         return _last
@@ -234,6 +236,7 @@ class TemplateExpander:
             name, handler = _parser_function(name, self._table)
         if handler is None:
             return BOX if "\n" in body else self._hole(name)
+        spelling = spelling.rpartition(":")[2].strip()  # without a namespace
         words = handler(Arguments(spelling, arguments if bar else None, self._table.locale))
         return self._hole(name) if words is None else words
 
@@ -266,11 +269,14 @@ def _normal(name: str) -> str:
 
 
 def _parser_function(name: str, table: TemplateTable) -> tuple[str, Handler | None]:
-    """Return the function's name and handler of ``{{formatnum:4000}}``, ``{{DEFAULTSORT:Lincoln}}``, ``{{#if:a}}``."""
+    """Return the function's name and handler of ``{{formatnum:4000}}``, ``{{DEFAULTSORT:Lincoln}}``, ``{{#if:a}}``.
+
+    Any other word before a colon may be the namespace of templates, in the language of the wiki.
+    """
     function, _, value = name.partition(":")
     known = table.find(f"{function}:") if _CALL.match(function) else None
-    if known is None:
-        return name, None
+    if known is None:  # {{Vorlage:Lang|la|colonia}}
+        return name, table.find(value.strip()) if function.replace(" ", "").isalpha() else None
 
     def call(arguments: Arguments) -> str | None:
         return known(Arguments(function, f"{value}|{arguments.raw or ''}", arguments.locale))

@@ -15,6 +15,7 @@ SCALES = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 THOUSANDS = {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")  # {{convert|2|Moilbbl/d}}
 RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
+LOWERED = str.maketrans("²³", "23")  # {{convert|750|km²}}
 # the words between two numbers with full units, and with symbols
 BETWEEN = {
     "to": ("to", "to"), "-": ("–", "–"), "–": ("–", "–"), "to(-)": ("to", "–"), "and": ("and", "and"),
@@ -43,6 +44,7 @@ def units() -> dict[str, tuple[str, str, str]]:
 
 
 def _unit(code: str) -> tuple[str, str, str] | None:
+    code = code.translate(LOWERED)
     entry = _of_table(code)
     if entry or not code:
         return entry
@@ -190,15 +192,19 @@ def unit(arguments: Arguments) -> str | None:
 
 
 def value(arguments: Arguments) -> str | None:
-    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2."""
+    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2, {{val|1.67|(33)}} -> 1.67(33)."""
     named = arguments.named
     parts = [part for part in arguments.plain if part]
-    if not 1 <= len(parts) <= 2 or any("(" in part for part in parts) or named.get("end") or named.get("p"):
+    if not 1 <= len(parts) <= 2 or named.get("end") or named.get("p"):
         return None
+    if len(parts) == 1:
+        number, bracket, digits = parts[0].partition("(")
+        parts = [number, *([bracket + digits] if bracket else [])]
     comma = named.get("fmt", "") == "commas" or "," in parts[0]
-    number = "±".join(arguments.locale.number(part.replace(",", ""), grouped=comma) for part in parts)
+    numbers = [arguments.locale.number(part.replace(",", ""), grouped=comma) for part in parts]
+    number = ("" if numbers[-1].startswith("(") else "±").join(numbers)
     power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
-    if power and len(parts) == 2:
+    if power and "±" in number:
         number = f"({number})"
     unit = named.get("u") or named.get("ul") or ""
     per = named.get("up") or named.get("upl")

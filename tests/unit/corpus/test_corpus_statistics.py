@@ -35,7 +35,7 @@ def study(tmp_path, monkeypatch):
         documents = [
             Document(f"{part}:{n}", "", "\n".join(sentence_of(first + 10 * n + i) for i in range(6))) for n in range(30)
         ]
-        more = {"unknown_templates": [["odd", 3], ["a", 1]]} if part != "books" else {}
+        more = {"language": "fr", "unknown_templates": [["odd", 3], ["a", 1]]} if part != "books" else {}
         shards = [write_shard(folder / "x.jsonl", documents)]
         write_manifest(folder, shards, {"redirect": 2}, dropped_lines={"list": 7}, **more)
     vocabulary = VocabularyParams(vocab_size=100, limit_alphabet=30)
@@ -67,7 +67,7 @@ def test_corpus_statistics_counts_every_stage(study):
     part = result["parts"]["wikipedia"]
     assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
     assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
-    assert result["unknown_templates"] == [["odd", 3], ["a", 1]]
+    assert result["unknown_templates"] == {"fr": [["odd", 3], ["a", 1]]}
     assert part["train"]["sentences"] == 6 * part["train"]["documents"]
     assert result["vocabulary"]["entries"] > 90
     short = result["examples"]["phase1"]
