@@ -1,7 +1,7 @@
 """Word vectors without context, averaged over a sequence (the CBoW baseline of GLUE).
 
-A baseline for the paper, frozen or fine-tuned, with or without a BiLSTM on top; without one, a pair is two means. The
-stage ``train_word_vectors`` writes its model folders.
+A baseline, frozen or fine-tuned, with or without a BiLSTM on top. Without the BiLSTM, the two texts of a pair are
+averaged separately. The stage ``train_word_vectors`` writes the model folders.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Vectors(nn.Module):
 
 
 class Mean(nn.Module):
-    """Replace each sequence's first token, which the pooler reads, by the mean of the sequence."""
+    """Layer that replaces the vector of each sequence's first token, which the pooler reads, by the sequence's mean."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Mean(nn.Module):
 
 
 class MeanEncoder(Encoder):
-    """Encoder of one layer without parameters."""
+    """Encoder whose one layer, ``Mean``, has no parameters."""
 
     Block = Mean
 
