@@ -341,7 +341,6 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, self.model.term: positions}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses of generator and model."""
         generator_term, text = self.fill(batch)
         return {"mlm": generator_term, self.model.term: LossTerm(*self.model.loss(text))}
 
@@ -370,10 +369,9 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return LossTerm(loss, correct), text
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of both models.
+        """Return the FLOPs of both models; the generator's last block runs on the predicted positions alone.
 
-        The generator's last block runs on the predicted positions alone; with ``disc_loss_on: predicted``, the model's
-        last block does too.
+        With ``disc_loss_on: predicted``, the model's last block does too.
         """
         positions, read = work.predictions, work
         if self.objective_params.disc_loss_on == "all":
@@ -383,7 +381,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
         """Return the generator's MLM metrics, the model's metrics, and ``replaced``.
 
-        ``replaced`` is the share of masked tokens that the generator predicts incorrectly. Near 0, the generator is too
+        ``replaced`` is the share of the predicted tokens that the generator gets wrong. Near 0, the generator is too
         good to learn from (ELECTRA, section 3.2): a model that always answers "original" is nearly always correct.
         """
         metrics = masked_lm_metrics(self.generator, batch)

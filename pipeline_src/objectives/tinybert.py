@@ -67,7 +67,6 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         return difference_counts(self.config, self.teacher.config, work)
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the squared differences summed over all layers."""
         layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         models = self.model.bert, self.model.fit_dense, self.teacher
         totals = layer_differences(*models, batch.ids, batch.segments, layout)
