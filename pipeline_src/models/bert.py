@@ -355,7 +355,6 @@ class Block(TransformerBlock):
         return self.output(inner, hidden)
 
     def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return this block's attention logits, [T, H] -> [B, heads, L, L]."""
         logits: Tensor = self.attention["self"].attention_logits(hidden, layout)
         return logits
 

@@ -74,7 +74,6 @@ class RobertaEmbeddings(Embeddings):
     """Embeddings with one token type, whose row is 0 in models made here, since fairseq has no token types."""
 
     def custom_init(self) -> None:
-        """Zero the embeddings of padding and of the token type."""
         super().custom_init()
         self.token_type_embeddings.weight.zero_()
         for table in (self.word_embeddings, self.position_embeddings):
