@@ -1,9 +1,9 @@
 """Shares of the sources in the training examples: by weights, or by size with an exponent (multilingual BERT).
 
 If neither is set, every source is read ``dupe_factor`` times. With shares, the total number of examples stays the same.
-Each source is read more or less often, and a keyed permutation selects as many examples as its share allows. Random
-numbers are keyed by the source too, and segment B of a random pair is from A's source. So the examples of a source do
-not depend on other sources, and no pair mixes two languages.
+Each source is read more or less often, and a keyed permutation selects its share of examples. Random numbers are keyed
+by the source too, and segment B of a random pair is from A's source. So the examples of a source do not depend on other
+sources, and no pair mixes two languages.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: 
 
 
 def _whole_numbers(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Divide ``total`` into whole numbers in proportion to ``shares``; those with the largest remainders round up."""
+    """Divide ``total`` into whole numbers in proportion to ``shares``; the largest remainders are rounded up."""
     floors = {source: math.floor(share * total) for source, share in shares.items()}
     by_remainder = sorted(shares, key=lambda source: (floors[source] - shares[source] * total, source))
     for source in by_remainder[: total - sum(floors.values())]:

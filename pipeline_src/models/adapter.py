@@ -1,6 +1,6 @@
 """Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
 
-Each architecture has one ``StateDictAdapter``: BERT's is here, the others are in their files in ``models/``. The
+Each architecture has a ``StateDictAdapter``, in its file in ``models/``; BERT's is here, since others build on it. The
 project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
 """
 
@@ -46,7 +46,7 @@ OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_o
 
 
 def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
-    """Return use of a model -> transformers' class: ``prefix``, and the use's suffix, by default or in ``suffixes``."""
+    """Return use of a model -> transformers' class: ``prefix`` + the suffix for the use, default or in ``suffixes``."""
     defaults = {
         **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
         **dict.fromkeys(("next_sentence", "encoder"), "Model"),

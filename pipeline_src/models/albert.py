@@ -1,6 +1,6 @@
 """ALBERT (Lan et al. 2020): factorized embeddings, and one block shared by all layers.
 
-The study sets sentence order prediction in ``examples.pair_objective``. N-gram masking and LAMB are not used.
+Sentence order prediction, n-gram masking and LAMB are not part of the encoder; parameters of the study set them.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
 
 
 def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False, reach: int | None = None) -> Tensor:
-    """Return the softmax [B, heads, L, L] of logits over the visible tokens: at most ``reach`` on each side, or all."""
+    """Return the softmax [B, heads, L, L] of logits over the visible tokens: ``reach`` on each side, or all if None."""
     positions = torch.arange(layout.max_seqlen, device=logits.device)
     distance = positions[:, None] - positions
     visible = torch.ones_like(distance, dtype=torch.bool) if reach is None else distance.abs() <= reach

@@ -271,7 +271,7 @@ class SelfAttention(nn.Module):
         (Vaswani et al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths and the key rotates
         them back, so their product is largest at the offset. Trained encoders have such heads (Clark et al. 2019,
         section 3.1) but learn them late. Mimetic initialisation (Trockman and Kolter 2023) starts from weights like
-        those that training ends with.
+        the weights at the end of training.
 
         Args:
             offsets: relative position of each head's target.

@@ -215,7 +215,7 @@ PRODUCTS = 4  # per pair of tokens: three logits and the value
 
 
 def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
-    """Add the names that all versions of DeBERTa share to ``names``."""
+    """Return ``names`` together with the names that all versions of DeBERTa share."""
     from_hf = (
         (r"^deberta\.", "bert."),
         (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
@@ -312,7 +312,7 @@ class DebertaConfig(BertConfig):
 
 
 class DecoderQuery(NamedTuple):
-    """Input of the mask decoder: that of its query projection, and the keys and values that both passes share."""
+    """Inputs of a pass of the mask decoder: vectors to project to queries; keys and values that both passes share."""
 
     vectors: Tensor  # input of the query projection, [R, H]
     keys_values: tuple[Tensor, Tensor]  # [T, heads, head size] each

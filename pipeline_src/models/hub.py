@@ -158,7 +158,7 @@ FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 LISTED = "vocab.txt"  # WordPiece only
-MIN_VALUES = {  # minima of a config's integers; 1 for the others
+MIN_VALUES = {  # minima of a config's integers; 1 for any other integer
     **dict.fromkeys(("pad_token_id", "type_vocab_size", "conv_kernel_size"), 0),
     **dict.fromkeys(("max_relative_positions", "position_buckets"), -1),
 }
@@ -274,7 +274,7 @@ def _not_bert(why: str, where: object) -> PipelineError:
 def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "") -> None:
     """Load weights from a model folder of any class; extra tensors in the folder are ignored.
 
-    Only parameters whose names start with ``only`` are loaded; those of a ``Bert`` without heads start with ``bert.``.
+    Only parameters whose names start with ``only`` are loaded. Names in a ``Bert`` without heads start with ``bert.``.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 

@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018, section 3.1): predict each token from those before it, and again from those after it."""
+"""ELMo (Peters et al. 2018, section 3.1): predict each token from the text before it, and from the text after it."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
 
 def encoder_names(model: BertForMaskedLM) -> set[str]:
-    """Return the names of the parameters of a model's encoder, with ``*`` for the number of a layer."""
+    """Return the parameter names of a model's encoder, with ``*`` for the number of a layer."""
     return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
 
 
@@ -165,7 +165,7 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
 
 
 def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
-    """Return the teacher's rows for a student's ``target``: the first ones; for relative positions, the middle ones."""
+    """Return as many rows of a teacher's tensor as ``target`` has: the first, or for relative positions the middle."""
     surplus = len(source) - len(target)
     if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""ELECTRA (Clark et al. 2020): a small generator fills masked tokens in, and the encoder detects the replaced ones.
+"""ELECTRA (Clark et al. 2020): a small generator fills masked tokens in, and the encoder detects replaced tokens.
 
 The discriminator is the study's model; the generator is saved in its subfolder ``generator``. In the paper's ablations
 (section 3.4), the study's model predicts the original tokens instead, or is trained on the masked positions alone.
@@ -82,7 +82,7 @@ class DiscriminatorHead(nn.Module):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the logits [R] for hidden states [R, H]; ``layout`` is that of the R rows."""
+        """Return the logits [R] for hidden states [R, H]; ``layout`` describes the R rows."""
         inner = F.gelu(self.dense(hidden), approximate=self.approximate)
         return self.dense_prediction(inner).squeeze(-1)
 
@@ -161,7 +161,7 @@ class Discriminator(nn.Module):
     def metrics(self, text: FilledText) -> dict[str, Metric]:
         """Return loss, accuracy and area under the ROC curve.
 
-        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the others.
+        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the original tokens.
         """
         logits, replaced = self.logits(text).float(), text.inputs != text.labels
         loss = float(F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum"))

@@ -264,7 +264,7 @@ class ReadablePiece:
         text: the model's input, without the prefix of a continuation subword.
         inner: whether the subword continues the word before it.
         was: the original subword if the model predicts it, else None.
-        fate: what replaces a predicted subword in the input: ``mask``, ``random`` (another one) or ``keep`` (itself);
+        fate: what replaces a predicted subword in the input: ``mask``, ``random`` (another) or ``keep`` (itself);
             ``next`` if the model predicts it from the text before; None if the model does not predict it.
     """
 

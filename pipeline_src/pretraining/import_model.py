@@ -99,7 +99,7 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
 
 
 def model_names(variables: Iterable[str]) -> list[str]:
-    """Return the names of those variables that belong to the encoder and the pretraining heads."""
+    """Return the names of the variables that belong to the encoder or the pretraining heads."""
     return sorted(name for name in variables if MODEL.search(name) and not OPTIMISER.search(name))
 
 

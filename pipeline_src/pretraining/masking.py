@@ -129,7 +129,7 @@ class MLMCollator(Collator):
 
 @dataclass(frozen=True)
 class CLMCollator(Collator):
-    """Predicts every token but the first from those before it (paper, section 5.1, table 5); masks nothing."""
+    """Predicts every token but the first from the text before it (paper, section 5.1, table 5); masks nothing."""
 
     end_id: int  # id of the special token after a text ([SEP])
     label_shift: ClassVar[int] = 1

@@ -87,7 +87,7 @@ class Phase:
         return int(self.examples_manifest[self.name]["length"])
 
     def positions(self, step: int) -> int:
-        """Return the sum, over the first ``step`` steps of both phases, of the length of a full sequence."""
+        """Return the length of a full sequence, summed over the first ``step`` steps of both phases."""
         in_phase1 = min(step, self.pretrain.steps.phase1)
         phase1, phase2 = (self.examples_manifest[name]["length"] for name in PHASES)
         return int(in_phase1 * phase1 + (step - in_phase1) * phase2)
@@ -105,7 +105,7 @@ class Phase:
 class StepRange(NamedTuple):
     """A part of a phase: the steps from ``first`` to ``last``, counted over both phases."""
 
-    start: Path | None  # folder of the model to start from, with its training state; None for initial weights
+    start: Path | None  # folder of the model to start from, with its training state; None: initial weights
     first: int
     last: int
 

@@ -1,6 +1,6 @@
 """ALBERT's unigram vocabulary (Kudo 2018): pieces have probabilities; a text is cut so that their product is highest.
 
-sentencepiece learns the vocabulary, from counts of words; `tokenizers` would learn another one in every process.
+sentencepiece learns the vocabulary, from counts of words; `tokenizers` would learn another vocabulary in every process.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             control_symbols=[CLS, SEP, MASK],
             required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),  # to spell these
             num_threads=THREADS,
-            max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer ones would be skipped
+            max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer lines would be skipped
             minloglevel=2,
         )  # fmt: skip
     except RuntimeError as error:

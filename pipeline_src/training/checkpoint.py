@@ -95,7 +95,7 @@ def stored_tensors(
     """Return ``<kind>.<parameter>`` -> tensor for every parameter and each of ``kinds``: ``WEIGHT`` or moments.
 
     Moments of a parameter that has not been trained yet are zero. DTensors are gathered to the host one at a time, so
-    all processes must call this. Only the process with ``keep`` gets the result; the others get {}.
+    all processes must call this. Only the process with ``keep`` gets the result; others get {}.
     """
     tensors = {}
     for name, parameter in parameters.items():

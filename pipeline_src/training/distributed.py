@@ -45,7 +45,7 @@ DEFAULT_HUNG_SECONDS = 300  # the first steps differ by minutes if torch.compile
 START_TIMEOUT = timedelta(minutes=10)  # for all processes to start
 SLOW_TIMEOUT = timedelta(minutes=30)  # for the main process to read or write large files
 MAIN_TIMEOUT, OTHERS_TIMEOUT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to find what hangs
-MAX_EXIT_SECONDS = 30.0  # seconds after an error until a process that cannot end by itself is ended
+MAX_EXIT_SECONDS = 30.0  # seconds after an error, after which a process that hangs is ended
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable
 _CLAIMED: list[IO[str]] = []  # locks on GPUs, held until the process ends
 _DESTROYED_GROUPS: list[object] = []  # process groups that were left
@@ -158,7 +158,7 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
         _leave()
         raise
     except BaseException as error:
-        # Nothing is waited for: the others may be in the middle of a collective.
+        # This does not wait: other processes may be in the middle of a collective.
         _DESTROYED_GROUPS.append(dist.group.WORLD)
         faulthandler.dump_traceback_later(MAX_EXIT_SECONDS, exit=True)
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):

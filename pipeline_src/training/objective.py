@@ -54,7 +54,7 @@ class PretrainingObjective(Objective[B]):
         objective_params: the section ``objectives.<name>`` of params.yaml.
 
     Attributes:
-        spec: facts that are read without importing torch; ``weights`` has those of ``spec.terms`` that this run uses.
+        spec: facts that are read without importing torch; ``weights`` has the ``spec.terms`` that this run uses.
         build_teacher: class or function that builds the teacher from its config; None if the objective has no teacher.
         learns: what the model learns; in the model card, this follows "trained from scratch on".
         predictor: name of the attribute whose model returns token logits first; None if no tokens are predicted.

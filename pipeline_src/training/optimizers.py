@@ -37,7 +37,7 @@ MAX_BATCH_ELEMENTS = 1 << 22  # elements of matrices that are orthogonalised tog
 class Muon(Optimizer):
     """Muon (Jordan et al. 2024) for the parameter group of the blocks' matrices, torch's AdamW for the other groups.
 
-    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as the others.
+    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as others.
     Updates are scaled to the RMS of AdamW's ("Muon is scalable for LLM training", Liu et al. 2025, section 2.2).
     AdamW updates embeddings, biases, norms and heads.
 

@@ -162,7 +162,7 @@ class Trainer(Generic[B]):
         name: name of the training, on the progress bar and in errors.
         first, last: number of steps taken before training and at its end.
         seed: key, with step and process, of the random numbers of dropout.
-        callbacks: after each step, those that are due are called in this order.
+        callbacks: called in this order after each step after which they are due.
         requests: requests to stop and to save, exchanged with the other processes in every step. Training ends after a
             step in which a stop was agreed.
         compute_tracker: counts the work of every step; callbacks' time does not count as training.
