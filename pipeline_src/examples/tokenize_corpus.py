@@ -149,7 +149,7 @@ def encode_slice(
 
     Args:
         slice_of_source: the slice, and its source's language and ``segmenter``.
-        runs: training documents that share one are dropped, with the index of the evaluation text as ``value``.
+        runs: runs of evaluation texts; a training document with such a run is dropped, with the text's index as value.
         segmented: whether to return ``continues``, since a source of the corpus has a segmenter.
     """
     part, language, segmenter = slice_of_source

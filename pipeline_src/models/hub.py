@@ -299,7 +299,7 @@ def filled(
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
-    """Copy tensors, by our names, into a model or ``Bert``; ``only`` as in ``load_weights``, errors name ``where``."""
+    """Copy tensors, by our names, into a model or ``Bert``; errors name ``where``; ``only`` as in ``load_weights``."""
     with torch.no_grad():
         for name, parameter in _stored_parameters(model, only):
             parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))

@@ -44,7 +44,7 @@ class PretrainingBatch:
         pair_label: 1 if segment B is random or both are swapped (google-research/bert and albert), int64 [sequences].
         examples: number of each sequence's example in its sample index, int64 [sequences].
         sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, keyed by seed, epoch,
-            example and position, float32 [predictions]; None if no objective samples.
+            example and position, float32 [predictions]; None if the objective does not sample.
     """
 
     ids: np.ndarray

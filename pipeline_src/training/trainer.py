@@ -129,7 +129,7 @@ class Stepper(Protocol):
 
 
 class Callback(ABC):
-    """Acts after some steps, such as by validation; what it needs after a restart is in the trainer's state.
+    """Acts after some steps, for example validates; what it needs after a restart is in the trainer's state.
 
     Args:
         every: it acts after the steps that are a multiple of one of these numbers; None is ignored.
@@ -162,7 +162,7 @@ class Trainer(Generic[B]):
         name: name of the training, on the progress bar and in errors.
         first, last: number of steps taken before training and at its end.
         seed: key, with step and process, of the random numbers of dropout.
-        callbacks: called in this order after each step after which they are due.
+        callbacks: after a step, the callbacks that are due act in this order.
         requests: requests to stop and to save, exchanged with the other processes in every step. Training ends after a
             step in which a stop was agreed.
         compute_tracker: counts the work of every step; callbacks' time does not count as training.
