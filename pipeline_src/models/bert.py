@@ -270,8 +270,8 @@ class SelfAttention(nn.Module):
         Rotating each (sine, cosine) pair of a position's encoding gives the encoding of the position at an offset
         (Vaswani et al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths and the key rotates
         them back, so their product is largest at the offset. Trained encoders have such heads (Clark et al. 2019,
-        section 3.1) but learn them late. Mimetic initialisation (Trockman and Kolter 2023) starts from weights like
-        the weights at the end of training.
+        section 3.1) but learn them late. Initial weights that imitate trained weights are called mimetic (Trockman
+        and Kolter 2023).
 
         Args:
             offsets: relative position of each head's target.

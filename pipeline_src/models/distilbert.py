@@ -77,7 +77,7 @@ class DistilBertConfig(BertConfig):
     type_vocab_size: int = 0
 
     def head_dropout(self, head: str) -> float:
-        """Return the dropout rate: as in the blocks for spans and tokens, twice that for the rest, as transformers."""
+        """Return the dropout rate, as in transformers: the blocks' for spans and tokens, twice that for other tasks."""
         rate = self.hidden_dropout_prob
         return rate if head in ("span", "token") else min(2 * rate, 0.9)
 

@@ -25,7 +25,7 @@ from pipeline_src.training.trainer import Stepper, Trainer
 from pipeline_src.training.weight_copies import Bfloat16Weights
 
 COMPILE_BREAK_EVEN_SECONDS = 300  # of training; compiling takes about 60 s, and saves a fifth or more of the training
-MAX_UTILISATION = 0.25  # of the share of its peak FLOP/s that a GPU reaches without the compiler
+MAX_UTILISATION = 0.25  # FLOP/s that a GPU reaches without the compiler, at most, as a share of its peak
 LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
 EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
 
