@@ -1,8 +1,8 @@
 """Stage ``build_examples``: the sample index of both phases.
 
-``data/examples/<phase>/<split>.npy`` is a table of examples (``SAMPLE_INDEX``), by document and pass: the start of
-their segments in the split's token store, the lengths, and the label of the pair. Masks are not stored: they are
-sampled when a batch is loaded. With shares of the sources (``shares.py``), they are by source, document and pass.
+``data/examples/<phase>/<split>.npy`` is a table of examples (``SAMPLE_INDEX``), ordered by document and pass; with
+shares of the sources (``shares.py``), by source, document and pass. It has the starts of an example's segments in the
+split's token store, their lengths, and the pair's label. It has no masks: loading a batch samples them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.shares import sample_sources, select_examples, shares_are_set, source_shares
 from pipeline_src.examples.token_store import SPLITS, TokenStore, write_sample_index
 
-TOKENS_PER_BLOCK = 1 << 24  # of documents processed together; some hundred MB of memory
+TOKENS_PER_BLOCK = 1 << 24  # in the documents that are processed together; some hundred MB of memory
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
@@ -67,7 +67,7 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
 
 
 def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
-    """Return the key of each pass over the text, or over the text of one source."""
+    """Return the random numbers' key for each of ``passes`` over the text, or over the text of one ``source``."""
     return [derive_seed(seed, "pairs", PHASE_KEYS[phase], number, *source) for number in range(passes)]
 
 
@@ -87,9 +87,9 @@ def draw_samples(
 ) -> Iterator[np.ndarray]:
     """Yield the examples of every document in every pass, in order, in blocks of dtype ``SAMPLE_INDEX``.
 
-    Random numbers are keyed by (pass, document, example), so workers and shards do not change them.
+    ``streams``: a key per pass. Random numbers are keyed by (pass, document, example), so workers do not change them.
     """
-    starts = store.sentences[store.documents]  # first token of each document, and the end of the last one
+    starts = store.sentences[store.documents]  # first token of each document, then the end of the last document
     edges = np.unique(np.searchsorted(starts, [*range(starts[0], starts[-1], TOKENS_PER_BLOCK), starts[-1]])).tolist()
     blocks = list(zip(edges, edges[1:], strict=False))
     if len(blocks) == 1:

@@ -1,11 +1,10 @@
 """Sentence pairs, as offsets into the token store.
 
 The algorithm is that of google-research/bert's ``create_pretraining_data.py`` (the paper, section 3.1 and appendix
-A.2), or with ``sop`` that of google-research/albert (Lan et al. 2020, section 3.1), except that text is never copied:
-both its steps, collecting full sentences and truncating at either end, keep a segment contiguous, so an example is two
-offsets, two lengths and a label. All documents and passes are processed together: each step makes the next example of
-each. Random numbers are keyed by (pass, document, example, decision), so the examples of a document do not depend on
-the others.
+A.2) or, with ``sop``, that of google-research/albert (Lan et al. 2020, section 3.1), but without copying text. Both
+collect full sentences and truncate a segment at its ends, so a segment stays contiguous: an example is two offsets, two
+lengths and a label. All documents and passes are processed together: a step makes the next example of each. Random
+numbers are keyed by (pass, document, example, decision), so a document's examples do not depend on other documents.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ import numpy as np
 from pipeline_src.common.counter_rng import bits, integers, uniform
 from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore
 
-# A row of the sample index is an example: starts and lengths of its segments (B's is 0 without pairs), and the pair's
-# label (``is_random`` on disk): 1 if B is random, or A and B are swapped.
+# A row of the sample index is an example: starts and lengths of its segments (0 for B if examples are not pairs), and
+# the pair's label (``is_random`` on disk): 1 if B is random, or A and B are swapped.
 
-# positions of the random numbers in a document's stream: 16 for each example, its coins, and two for the document
+# positions of random numbers in a document's stream: 16 for each example, then its coins; two for the document
 SLOTS, A_END, COIN, RANDOM_DOCUMENT, START = 16, 0, 1, 2, 12
-CUTS, CUTS_EACH = 1 << 62, 1 << 20  # words of 64 coins; no sentence has that many tokens
+CUTS, CUTS_EACH = 1 << 62, 1 << 20  # start of the coins; words of 64 coins per example, more than an example needs
 SHORT, TARGET = (1 << 63) - 2, (1 << 63) - 1
-TRIES = 10  # for a document other than A's (google-research/bert)
-EVEN = np.uint64(0x5555555555555555)  # every second coin, from the first
+TRIES = 10  # to find a document other than A's (google-research/bert)
+EVEN = np.uint64(0x5555555555555555)  # every second coin, starting with the first
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class PairRules:
     """Parameters of the examples of one phase.
 
     Attributes:
-        length: maximum tokens of an example, special tokens included.
-        short_seq_prob: probability of a shorter target.
-        random_next_prob: probability of a random segment B, or of swapped segments (a chunk of one sentence always gets
-            a random B).
+        length: maximum number of tokens in an example, ``num_special`` special tokens included.
+        short_seq_prob: probability that the examples of a document and pass have a shorter target length.
+        random_next_prob: probability of a random segment B, or with ``sop`` of swapped segments. If a chunk is one
+            sentence, B is always random.
         pairs: a key of ``PAIRS``.
     """
 
@@ -54,14 +53,14 @@ class PairRules:
 
 @dataclass(frozen=True)
 class Walk:
-    """The state of each document and pass; all int64 (streams uint64), [walks].
+    """The states of walks, each through one document in one pass; arrays [walks], int64 (``stream``: uint64).
 
     Attributes:
         stream, document: keys of the random numbers.
         target: target length of the document's examples in this pass.
         sentence: first sentence of the next chunk.
         end: the document's last sentence + 1.
-        number: examples so far.
+        number: number of examples made so far.
     """
 
     stream: np.ndarray
@@ -72,7 +71,7 @@ class Walk:
     number: np.ndarray
 
     def pick(self, selected: np.ndarray) -> Walk:
-        """Return the walks of a mask or of indices."""
+        """Return the walks that a mask or indices select."""
         return Walk(*(values[selected] for values in vars(self).values()))
 
 
@@ -80,7 +79,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
     """Return the examples of documents ``first`` .. ``stop - 1``.
 
     Args:
-        streams: key of (seed, phase, pass) for each pass over the corpus.
+        streams: for each pass over the corpus, a key that depends on seed, phase and pass.
 
     Returns:
         Examples of dtype ``SAMPLE_INDEX``, [examples], ordered by document, pass and position.
@@ -103,7 +102,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
 
 
 def _next_examples(store: TokenStore, walk: Walk, rules: PairRules) -> tuple[np.ndarray, np.ndarray]:
-    """Return the next example of every walk, and the sentence from which each continues."""
+    """Return every walk's next example, and the sentence from which the walk continues."""
     a = store.sentences[walk.sentence]
     chunk_end = np.minimum(np.searchsorted(store.sentences, a + walk.target), walk.end)
     pair = PAIRS[rules.pairs](store, walk, chunk_end, rules)
@@ -117,7 +116,7 @@ def _next_examples(store: TokenStore, walk: Walk, rules: PairRules) -> tuple[np.
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples before truncation: offsets into the store, and the sentence from which each walk continues; [walks]."""
+    """Examples before truncation, [walks]: start and stop of A and B in the store, the label, and the next sentence."""
 
     a: np.ndarray
     a_stop: np.ndarray
@@ -128,16 +127,16 @@ class Pairs:
 
 
 def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """B is the remainder of the chunk or, by a coin, text of another document (google-research/bert)."""
+    """Make B the rest of the chunk or, by a coin, text of another document (google-research/bert)."""
     a_end, coin, alone = _split(walk, chunk_end)
     is_random = alone | (coin < rules.random_next_prob)
     pair = _pair(store, walk, a_end, chunk_end, is_random)
-    # sentences of the chunk after A are put back
+    # with a random B, the walk continues with the chunk's sentences after A
     return Pairs(*pair, is_random, np.where(is_random, a_end, chunk_end))
 
 
 def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """B is the remainder of the chunk, and by a coin A and B are swapped (google-research/albert).
+    """Make B the rest of the chunk and, by a coin, swap A and B (google-research/albert).
 
     As in that code, a chunk of one sentence, which cannot be split, gets a random B and the label of a swapped pair.
     """
@@ -150,13 +149,13 @@ def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules:
 
 
 def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """A is the full chunk."""
+    """Make A the full chunk; B is empty."""
     nothing = np.zeros(len(chunk_end), np.int64)
     a, a_stop = store.sentences[walk.sentence], store.sentences[chunk_end]
     return Pairs(a, a_stop, nothing, nothing, nothing.astype(bool), chunk_end)
 
 
-# examples.pair_objective -> makes an example of the next chunk of every walk
+# examples.pair_objective -> function that makes an example of every walk's next chunk
 PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
     "nsp": _next_sentence,
     "sop": _sentence_order,
@@ -165,9 +164,9 @@ PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
 
 
 def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the sentence that ends A, a coin for the pair, and whether the chunk is a single sentence.
+    """Return the sentence before which A ends, a coin for the pair, and whether the chunk is a single sentence.
 
-    A gets at least one of the chunk's sentences, and not all of several.
+    A gets at least one of the chunk's sentences and, if there are several, not all.
     """
     sentences, slot = chunk_end - walk.sentence, walk.number * SLOTS
     a_end = walk.sentence + 1 + integers(walk.stream, walk.document, slot + A_END, np.maximum(sentences - 1, 1))
@@ -177,7 +176,7 @@ def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 def _pair(
     store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarray, is_random: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end of A and B: B after A, or with ``is_random`` from another document."""
+    """Return start and stop of A, and of B: the text after A or, with ``is_random``, text of another document."""
     a, a_stop = store.sentences[walk.sentence], store.sentences[a_end]
     b, b_stop = a_stop.copy(), store.sentences[chunk_end]
     random = np.flatnonzero(is_random)
@@ -187,7 +186,7 @@ def _pair(
 
 
 def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentences from a random position of another document: ``length`` tokens, at least one sentence."""
+    """Choose sentences of another document, from a random one on, with ``length`` tokens; return start and stop."""
     slot = walk.number * SLOTS
     document = walk.document.copy()
     same = np.arange(len(document))
@@ -209,8 +208,8 @@ def _truncate(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Remove tokens one by one from the longer segment (B on ties), at the front or back by a fair coin.
 
-    The segment that loses the r-th token is known in advance: first only the longer one, until both are equally long,
-    then both in turn. So the r-th coin is a bit, and 64 of them are sampled and counted at once.
+    Which segment loses the r-th token is known in advance: the longer one, until both are equally long; then both in
+    turn. So the r-th coin is a bit, and 64 coins are sampled and counted at once.
     """
     surplus = np.maximum(a_length + b_length - max_length, 0)
     words = (surplus + 63) // 64
@@ -218,7 +217,7 @@ def _truncate(
     word = np.arange(len(pair)) - np.repeat(np.cumsum(words) - words, words)
     coins = bits(walk.stream[pair], walk.document[pair], CUTS + walk.number[pair] * CUTS_EACH + word)
     longer_a = a_length > b_length
-    alone = np.where(longer_a, a_length - b_length, b_length - a_length + 1)  # coins of only the longer segment
+    alone = np.where(longer_a, a_length - b_length, b_length - a_length + 1)  # coins of the longer segment alone
     used, first = _first_bits(surplus[pair] - 64 * word), _first_bits(alone[pair] - 64 * word)
     in_turn = np.where((alone[pair] & 1) == 1, ~EVEN, EVEN)  # the other segment's coins, once both alternate
     of_a = np.where(longer_a[pair], ~in_turn | first, in_turn & ~first) & used
@@ -231,6 +230,6 @@ def _truncate(
 
 
 def _first_bits(count: np.ndarray) -> np.ndarray:
-    """Return words of 64 bits with the lowest ``count`` set: all for 64 or more, none for 0 or less."""
+    """Return 64-bit words whose lowest ``count`` bits are set: all if ``count`` >= 64, none if ``count`` <= 0."""
     shift = np.clip(count, 0, 63).astype(np.uint64)
     return np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << shift) - np.uint64(1))

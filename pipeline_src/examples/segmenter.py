@@ -1,7 +1,7 @@
-"""Words of text without spaces, by a library: for masks of whole words (``pretrain.masking.unit``).
+"""Split text that has no spaces into words with a library, for masks of whole words (``pretrain.masking.unit``).
 
-A segmenter is any function from a text to the list of its words, named ``MODULE:FUNCTION``, such as ``jieba:lcut`` for
-Chinese or ``pythainlp:word_tokenize`` for Thai.
+A segmenter is a function that returns the list of a text's words. It is named ``MODULE:FUNCTION``, such as
+``jieba:lcut`` for Chinese or ``pythainlp:word_tokenize`` for Thai.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Segmenter = Callable[[str], Sequence[str]]
 
 
 def load_segmenter(name: str) -> Segmenter:
-    """Import the function ``MODULE:FUNCTION``."""
+    """Import the segmenter ``MODULE:FUNCTION``."""
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
@@ -35,7 +35,7 @@ def load_segmenter(name: str) -> Segmenter:
 
 
 def segmenter_version(name: str) -> str:
-    """Return ``MODULE:FUNCTION`` with the version of its package, if it has one: others may cut other words."""
+    """Return ``MODULE:FUNCTION`` and its package's version, if known: another version may cut other words."""
     module = name.partition(":")[0].partition(".")[0]
     return " ".join([name, *(f"{package} {version(package)}" for package in packages_distributions().get(module, []))])
 
@@ -43,12 +43,13 @@ def segmenter_version(name: str) -> str:
 def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.ndarray:
     """Return whether each token continues the word of the token before it, bool [tokens].
 
-    A token belongs to the word of its last character: one that begins in the word before starts a new one.
+    A token belongs to the word of its last character, even if it begins in the word before.
 
     Args:
-        ends: index behind the last character of each token, ascending.
+        ends: for each token, the index of the character after its last, ascending.
     """
-    words = ["".join(word.split()) for word in segment(text)]  # some leave spaces out, others return them as words
+    # some segmenters leave spaces out, others return them as words
+    words = ["".join(word.split()) for word in segment(text)]
     if "".join(words) != "".join(text.split()):
         raise PipelineError(
             "the segmenter changes the text", f"{shown(text)} to {shown(' '.join(words))}", where=WHERE,
@@ -56,7 +57,7 @@ def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.nda
         )  # fmt: skip
     is_space = np.asarray([char.isspace() for char in text], np.int64)
     last = np.asarray(ends, np.int64) - 1
-    # index of the letter that a token ends with; a space belongs to the next word
+    # number of the letter with which a token ends; a space belongs to the next word
     letter = np.cumsum(1 - is_space)[last] + is_space[last]
     word = np.searchsorted(np.cumsum([len(word) for word in words]), letter)
     return np.diff(word, prepend=-1) == 0

@@ -1,9 +1,9 @@
 """Shares of the sources in the training examples: by weights, or by size with an exponent (multilingual BERT).
 
-Without either, every source is read ``dupe_factor`` times. With them, the number of examples stays the same, and each
-source has its share of them: it is read more or less often, and a keyed permutation selects its examples. Random
-numbers are keyed by the source too, and segment B of a random pair is of A's source, so that the examples of a source
-do not depend on the others, and no pair mixes two languages.
+If neither is set, every source is read ``dupe_factor`` times. With shares, the total number of examples stays the same.
+Each source is read more or less often, and a keyed permutation selects its share of examples. Random numbers are keyed
+by the source too, and segment B of a random pair is from A's source. So the examples of a source do not depend on other
+sources, and no pair mixes two languages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline_src.common.paths import TOKENS
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, read_sample_index, write_sample_index
 
-MAX_REPEATS = 100  # passes over a source instead of one
+MAX_REPEATS = 100  # how many times as often as without shares a source may be read
 
 Sample = Callable[[str, int], Iterator[np.ndarray]]
 
@@ -31,10 +31,11 @@ class Mixed:
     """The examples of one source in the training set.
 
     Attributes:
-        share: fraction of all examples.
-        passes: passes over its text.
-        passes_alone: passes over it without shares.
-        left_out: examples of these passes beyond its share.
+        share: the source's fraction of all examples.
+        examples: number of the source's examples.
+        passes: number of passes over its text.
+        passes_alone: number of passes over its text if no shares were set.
+        left_out: number of examples from ``passes`` that are not among ``examples``.
     """
 
     share: float
@@ -52,12 +53,12 @@ class Mixed:
 
 
 def shares_are_set(examples: ExamplesParams) -> bool:
-    """Return whether the sources have shares; if not, all text is read equally often."""
+    """Return whether the parameters set shares; if not, all text is read equally often."""
     return examples.weights is not None or examples.temperature is not None
 
 
 def source_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[str, float]:
-    """Return the share of each source; empty if none is set."""
+    """Return source -> share, from the sources' numbers of ``tokens``; {} if no shares are set."""
     if examples.weights is not None:
         sizes = {source: float(examples.weights[source]) for source in tokens}
     elif examples.temperature is not None:
@@ -71,11 +72,11 @@ def source_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[s
 
 
 def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample, scratch: Path) -> dict[str, Mixed]:
-    """Sample the examples of each source, as many as its share of ``dupe_factor`` passes over all.
+    """Sample each source's examples: its share of the number that ``dupe_factor`` passes over all sources give.
 
     Args:
-        sample: yields the examples of a source in a number of passes, in blocks.
-        scratch: folder for the examples of each source, until ``select_examples`` reads them.
+        sample: function of a source and a number of passes that yields the examples, in blocks.
+        scratch: folder for the sampled examples of each source, from which ``select_examples`` selects.
     """
     alone = {source: sum(map(len, sample(source, dupe_factor))) for source in shares}
     mixed = {}
@@ -84,7 +85,7 @@ def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample
             raise _too_little(source, alone[source], dupe_factor, f"{examples:,}")
         passes = math.ceil(examples * dupe_factor / alone[source]) if examples else 0
         sampled = 0
-        while sampled < examples:  # passes are not equally long
+        while sampled < examples:  # passes differ in their number of examples
             sampled, _ = write_sample_index(scratch / f"{source}.npy", sample(source, passes))
             passes += sampled < examples
         mixed[source] = Mixed(round(shares[source], 6), examples, passes, dupe_factor, sampled - examples)
@@ -92,7 +93,7 @@ def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample
 
 
 def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: Path) -> Iterator[np.ndarray]:
-    """Yield the selected examples, source by source, in blocks."""
+    """Yield the examples selected from those in ``scratch``, source by source, in blocks."""
     for source, counts in mixed.items():
         if not counts.examples:
             continue
@@ -104,7 +105,7 @@ def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: 
 
 
 def _whole_numbers(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Divide ``total`` by shares into whole numbers: the largest remainders are rounded up."""
+    """Divide ``total`` into whole numbers in proportion to ``shares``; the largest remainders are rounded up."""
     floors = {source: math.floor(share * total) for source, share in shares.items()}
     by_remainder = sorted(shares, key=lambda source: (floors[source] - shares[source] * total, source))
     for source in by_remainder[: total - sum(floors.values())]:

@@ -1,9 +1,9 @@
 """Token ids of a corpus on disk, and the examples that index them.
 
-``<folder>/<split>.ids`` holds all ids end to end, uint16 if the vocabulary is small enough and else uint32 (see the
-manifest); ``.sentences`` the int64 offset of each sentence's first id, ``.documents`` the int64 index of each
-document's first sentence, both with a final entry for the end. ``.continues`` says of each id whether it continues a
-word, if a source has a segmenter. All are little-endian and read through memory maps, which take no memory.
+``<folder>/<split>.ids`` holds all ids end to end, uint16 if the vocabulary is small enough, else uint32 (see the
+manifest). ``.sentences`` holds the int64 offset of each sentence's first id, ``.documents`` the int64 index of each
+document's first sentence; both have a final entry for the end. If a source has a segmenter, ``.continues`` holds for
+each id whether it continues a word. All files are little-endian and read through memory maps, which take no memory.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.common.names import shown
 
 SPLITS = ("train", "validation")
-SPLIT_SHAPE = {"documents": int, "sentences": int, "tokens": int, "id_type": str}  # of the manifest
-IDS_PER_BLOCK = 1 << 24  # checked together
+SPLIT_SHAPE = {"documents": int, "sentences": int, "tokens": int, "id_type": str}  # a split's entry in the manifest
+IDS_PER_BLOCK = 1 << 24  # that are checked at once
 HINT = "run the stage `tokenize` again"
 SAMPLE_INDEX = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
-EXAMPLES_PER_BLOCK = 1 << 20  # checked together
-OFFSETS = np.dtype("<i8")  # of sentences and documents
+EXAMPLES_PER_BLOCK = 1 << 20  # that are checked at once
+OFFSETS = np.dtype("<i8")  # type of the entries of .sentences and .documents
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
-    """Return the dtype in which ids are stored: uint16 if ``vocab_size`` allows."""
+    """Return the dtype in which ids are stored: uint16 if ``vocab_size`` allows, else uint32."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
@@ -39,8 +39,9 @@ class EncodedDocuments(NamedTuple):
     """Documents in memory.
 
     Attributes:
-        sentences: tokens of each sentence, at least one, int64 [sentences].
-        documents: sentences of each document, at least one, int64 [documents].
+        ids: ids of all documents end to end, [tokens].
+        sentences: number of tokens in each sentence, at least one, int64 [sentences].
+        documents: number of sentences in each document, at least one, int64 [documents].
         continues: which tokens continue the word before them, bool [tokens]; None if no source has a segmenter.
     """
 
@@ -58,7 +59,7 @@ class EncodedDocuments(NamedTuple):
 
 
 class TokenWriter:
-    """Appends documents to one split; with a source that is ``segmented``, ``continues`` too."""
+    """Writes one split by appending documents; ``segmented``: whether to write ``.continues`` too."""
 
     def __init__(self, folder: Path, split: str, vocab_size: int, segmented: bool = False) -> None:
         self._types = {"ids": id_type(vocab_size), "sentences": OFFSETS, "documents": OFFSETS}
@@ -83,7 +84,7 @@ class TokenWriter:
             self._write("continues", continues)
         self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
-        single = int(np.count_nonzero(documents == 1))  # always paired with random text
+        single = int(np.count_nonzero(documents == 1))  # their sentence is always paired with random text
         self.counts.update(
             documents=len(documents), single_sentence_documents=single, sentences=len(sentences), tokens=len(ids)
         )
@@ -103,13 +104,13 @@ class TokenWriter:
 
 
 class TokenStore:
-    """One split, read through memory maps.
+    """One split, read through memory maps; ``checked`` skips the check of its offsets.
 
     Attributes:
         ids: uint16 or uint32 [tokens].
-        sentences: offset of each sentence's first id, int64 [sentences + 1].
-        documents: index of each document's first sentence, int64 [documents + 1].
-        continues: which tokens continue a word, bool [tokens]; None if their ids say so.
+        sentences: offset of each sentence's first id, then the number of tokens, int64 [sentences + 1].
+        documents: index of each document's first sentence, then the number of sentences, int64 [documents + 1].
+        continues: which tokens continue a word, bool [tokens]; None if the ids tell.
     """
 
     def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
@@ -133,7 +134,7 @@ class TokenStore:
         return _reopen, (self.folder, self._split, self._range)
 
     def of_documents(self, first: int, stop: int) -> TokenStore:
-        """Return these documents alone; ``ids`` and ``sentences`` stay those of all."""
+        """Return a store with documents ``first`` .. ``stop - 1``; its ``ids`` and ``sentences`` remain complete."""
         part = copy.copy(self)
         part.documents, part._range = self.documents[first : stop + 1], slice(first, stop + 1)
         return part
@@ -158,7 +159,7 @@ def _reopen(folder: Path, split: str, documents: slice) -> TokenStore:
 
 
 def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
-    """Check that ids are below ``vocab_size``, if that is known."""
+    """Check that ids are below ``vocab_size``, unless that is None; errors name ``where``."""
     if vocab_size is not None and (largest := int(ids.max(initial=0))) >= vocab_size:
         raise PipelineError(
             "an id that the vocabulary does not have", f"{largest:,} of {vocab_size:,}", where=where, hint=HINT
@@ -177,15 +178,15 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
     if not path.exists() or path.stat().st_size != size:
         actual = path.stat().st_size if path.exists() else "no file"
         raise PipelineError("token shard is damaged", f"{actual} where {size} bytes belong", where=path, hint=HINT)
-    # a plain array over the map: the class memmap makes every slice ten times as slow
+    # as a plain array: np.memmap makes every slice ten times slower
     return np.asarray(np.memmap(path, dtype, "r")) if length else np.empty(0, dtype)
 
 
 def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
-    """Return the examples of a file, ``SAMPLE_INDEX`` [examples], through a memory map.
+    """Return the examples in a file, ``SAMPLE_INDEX`` [examples], through a memory map.
 
     Args:
-        tokens: number of tokens in the store, to check the examples.
+        tokens: number of tokens in the store, in which all examples must lie; None: no check.
     """
     hint = "run the stage `build_examples` again"
     if not path.exists():
@@ -212,7 +213,7 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
 
 
 def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
-    """Write blocks of examples as one .npy file; return the number of examples and their sha256."""
+    """Write all blocks of examples to one .npy file; return the number of examples and their sha256."""
     count, digest = 0, hashlib.sha256()
     with open(path, "wb") as file:
         _write_header(file, count)

@@ -1,8 +1,8 @@
-"""Stage ``tokenize``: every document as sentences of token ids, in a training and a validation split.
+"""Stage ``tokenize``: encode every document as sentences of token ids, in a training and a validation split.
 
-A document with the same tokens as one of an earlier source is left out and counted, so that no source trains on the
-validation documents of another. With ``corpus.decontaminate: remove``, training documents that share a passage with an
-evaluation set are dropped.
+A document with the same tokens as a document of an earlier source is left out and counted, so that no source trains on
+another source's validation documents. With ``corpus.decontaminate: remove``, training documents that share a passage
+with an evaluation set are dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PASSAGE_LENGTH = 500  # characters of an evaluation text, shown next to a docume
 
 def run(*, seed: int, corpus: CorpusParams) -> None:
     """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``."""
-    tokenizer = load_tokenizer(VOCABULARY)  # raises before any process starts
+    tokenizer = load_tokenizer(VOCABULARY)  # so that errors are raised before any process starts
     templates = read_templates(tokenizer)
     folders = corpus_folders(TEXT, corpus.sources)
     slices = {source: slice_shards(text) for source, text in folders.items()}
@@ -58,7 +58,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
     segmenters = {source: corpus.source(source).segmenter for source in folders}
     used = sorted({name for name in segmenters.values() if name})
     for name in used:
-        load_segmenter(name)  # raises before any process starts
+        load_segmenter(name)  # so that errors are raised before any process starts
     parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
     dropped: Counter[str] = Counter()
     sample = DroppedSample()
@@ -111,7 +111,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
             )  # fmt: skip
         manifest = {
             "splits": splits,
-            "marks": {"single": templates.single.size, "pair": templates.pair.size},  # of one example
+            "marks": {"single": templates.single.size, "pair": templates.pair.size},  # special tokens in an example
             "parts": parts,
             "dropped": dict(sorted(dropped.items())),
             "sources": _origins(folders.values()),
@@ -131,7 +131,7 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
 
 
 def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
-    """Return the distinct origins of the text, for the model card."""
+    """Return the distinct origins of the text, which the model card names."""
     named = {origin["name"]: origin for folder in folders for origin in read_manifest(folder).get("sources", [])}
     return list(named.values())
 
@@ -145,12 +145,12 @@ def encode_slice(
     runs: EvaluationRuns,
     segmented: bool,
 ) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Record]]:
-    """Return a slice's documents by split, digests of their tokens, the drops by reason, and a few dropped documents.
-
-    If a document is dropped because of ``runs``, its value is the index of the evaluation text.
+    """Encode a slice: return documents and digests of their tokens by split, drops by reason, a few dropped documents.
 
     Args:
-        slice_of_source: the slice, and the language and ``segmenter`` of its source.
+        slice_of_source: the slice, and its source's language and ``segmenter``.
+        runs: runs of evaluation texts; a training document with such a run is dropped, with the text's index as value.
+        segmented: whether to return ``continues``, since a source of the corpus has a segmenter.
     """
     part, language, segmenter = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None
@@ -181,7 +181,7 @@ def encode_slice(
     return splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.records()
 
 
-@lru_cache(maxsize=1)  # one per process: its cache of chunks is kept from slice to slice
+@lru_cache(maxsize=1)  # one encoder per process, whose cache of chunks is kept from slice to slice
 def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:  # the hash is part of the key
     tokenizer = load_tokenizer(vocabulary)
     return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
@@ -192,7 +192,7 @@ class _Collector:
         self._id_type = id_type
         self._ids: list[bytes] = []
         self._sentences, self._documents = array("q"), array("q")
-        self.continues: list[np.ndarray] = []  # of each sentence, with a segmenter
+        self.continues: list[np.ndarray] = []  # for each sentence, if the source has a segmenter
 
     def add(self, sentences: list[bytes]) -> None:
         self._ids.append(b"".join(sentences))

@@ -1,6 +1,6 @@
 """Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
 
-Each architecture has one ``StateDictAdapter``: BERT's is here, the others are in their files in ``models/``. The
+Each architecture has a ``StateDictAdapter``, in its file in ``models/``; BERT's is here, since others build on it. The
 project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
 """
 
@@ -46,7 +46,7 @@ OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_o
 
 
 def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
-    """Return use of a model -> transformers' class, named by the default suffix unless ``suffixes`` has another."""
+    """Return use of a model -> transformers' class: ``prefix`` + the suffix for the use, default or in ``suffixes``."""
     defaults = {
         **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
         **dict.fromkeys(("next_sentence", "encoder"), "Model"),
@@ -66,14 +66,14 @@ class StateDictAdapter:
         output_layers: kind of task -> parameter name of its output layer.
         keys: our config key -> Hugging Face's, if they differ.
         written: constant entries of the exported ``config.json``.
-        absent: key that a ``config.json`` may lack -> transformers' default, if it differs from the config's.
-        fixed: key of ``config.json`` -> supported values; the first is transformers' default unless ``absent`` has one.
-        from_hf: Hugging Face's parameter names, of any class and version -> ours.
-        to_hf: our parameter names -> Hugging Face's.
+        absent: key that a ``config.json`` may lack -> transformers' default, if it is not our config's default.
+        fixed: key of ``config.json`` -> supported values; the first is the default of a key not in ``absent``.
+        from_hf: rules from Hugging Face's parameter names, of any class and version, to ours.
+        to_hf: rules from our parameter names to Hugging Face's.
         from_hf_tasks, to_hf_tasks: use of a model -> rules applied before ``from_hf`` and ``to_hf`` for its class.
-        buffers: pattern of stored tensors that are not parameters.
-        tied: our names of a tied matrix, which is not stored, and of the matrix that it equals.
-        tensorflow: parameter names in Google's TensorFlow checkpoints -> ours.
+        buffers: regular expression for names of stored tensors that are not parameters.
+        tied: our names of two equal matrices; the first is not stored.
+        tensorflow: rules from parameter names in Google's TensorFlow checkpoints to ours.
     """
 
     model_type: str
@@ -94,7 +94,7 @@ class StateDictAdapter:
     tensorflow: Rules = ()
 
     def pipeline(self, huggingface_class: str) -> str | None:
-        """Return the pipeline tag of a Hugging Face class, or None if it has none."""
+        """Return the pipeline tag of a Hugging Face class, or None if the class has no tag."""
         uses = [use for use, known in self.classes.items() if known == huggingface_class]
         return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
 
@@ -103,7 +103,7 @@ class StateDictAdapter:
         return rename(name, (*self._of_class(self.to_hf_tasks, huggingface_class), *self.to_hf))
 
     def from_hf_name(self, name: str, huggingface_class: str | None) -> str:
-        """Translate a parameter name in a checkpoint of ``huggingface_class``, None if unknown, to ours."""
+        """Translate a parameter name in a checkpoint of ``huggingface_class`` (None: unknown) to ours."""
         return rename(name, (*self._of_class(self.from_hf_tasks, huggingface_class), *self.from_hf))
 
     def _of_class(self, tasks: Mapping[str, Rules], huggingface_class: str | None) -> Rules:

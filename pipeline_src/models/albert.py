@@ -1,6 +1,6 @@
 """ALBERT (Lan et al. 2020): factorized embeddings, and one block shared by all layers.
 
-Sentence order prediction is ``examples.pair_objective``; n-gram masking and LAMB are not part of the encoder.
+Sentence order prediction, n-gram masking and LAMB are not part of the encoder; parameters of the study set them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ALBERT = StateDictAdapter(
 
 
 class AlbertConfig(FactorizedConfig):
-    """Config of ALBERT, whose embeddings are projected at any width, as in transformers."""
+    """Config of ALBERT, which projects its embeddings even if they are as wide as the encoder, as in transformers."""
 
     names: ClassVar[StateDictAdapter] = ALBERT
 

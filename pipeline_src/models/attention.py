@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 
-# devices on which batches without padding get a mask too, since torch.compile would make a second graph without it
+# on these devices, batches without padding get a mask too: without one, torch.compile would make a second graph
 ALWAYS_MASKED = {"cuda"}
 RATE_STEPS = 1 << 16  # dropout rates are rounded to a multiple of 1 / RATE_STEPS: 0.1 to 0.100006
 
@@ -33,8 +33,8 @@ class Dropout(nn.Module):
 def apply_dropout(inner: Tensor, rate: float) -> Tensor:
     """Zero elements of ``inner`` with probability ``rate``, in [0, 1), and scale the others by 1 / (1 - rate).
 
-    Uses torch's default generator. On a CPU, torch samples one Bernoulli variable per element, a tenth of the time of a
-    training step; here one 64-bit random number serves four elements.
+    Uses torch's default generator. On a CPU, torch samples one Bernoulli variable per element, which takes a tenth of a
+    training step; this function serves four elements with one 64-bit random number.
     """
     if not rate:
         return inner
@@ -53,10 +53,10 @@ class PackedBatch:
     """Layout of B sequences concatenated into T tokens; built once per batch and used by every layer.
 
     Attributes:
-        cu_seqlens: start of each sequence, then T, int64 [B + 1].
+        cu_seqlens: start of each sequence, then T, int64 [B + 1]; ``cu_seqlens_32`` is the same as int32.
         position: position of each token in its sequence, int64 [T].
         padded: index of each token in the flattened [B, L] rectangle, int64 [T].
-        keep: True for tokens, False for padding, bool [B, L]; on a CPU None if there is no padding.
+        keep: True for tokens, False for padding, bool [B, L]; None on a CPU if there is no padding.
         sequences, max_seqlen: B and L.
         cache: values that an encoder computes once per batch for all its layers, such as a rope cache.
     """
@@ -84,11 +84,11 @@ class PackedBatch:
         """Group consecutive sequences of equal length and equal number of queries.
 
         Args:
-            queries: layout of the queries of the same sequences; this layout itself if every token is a query.
+            queries: layout of the same sequences' queries; this layout itself if every token is a query.
             max_pairs: maximum number of (query, token) pairs in a group of several sequences.
 
         Returns:
-            Number of sequences, and queries and tokens per sequence, of each group.
+            For each group: number of sequences, queries per sequence, tokens per sequence.
         """
         groups: list[tuple[int, int, int]] = []
         for num_queries, length in zip(queries.lengths, self.lengths, strict=True):
@@ -138,11 +138,11 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The tokens whose output of the last block is read.
+    """The R tokens for which the last block computes an output (its query rows).
 
     Attributes:
-        index: their indices among the T tokens, ascending, int64 [R]; at least one per sequence.
-        layout: layout of the R rows by sequence.
+        index: indices of these tokens among all T, ascending, int64 [R]; at least one per sequence.
+        layout: for each sequence, where its rows lie among the R.
     """
 
     index: Tensor
@@ -150,9 +150,9 @@ class QueryRows:
 
     @classmethod
     def of(cls, index: Tensor, starts: Tensor, max_rows: int | None = None) -> QueryRows:
-        """Build from the rows' indices and the start of each sequence's rows, then R, int64 [B + 1].
+        """Build from the rows' ``index`` and ``starts``: where each sequence's rows start, then R, int64 [B + 1].
 
-        ``max_rows`` is the largest number of rows in a sequence; without it this synchronises with a GPU.
+        ``max_rows`` is the largest number of rows in a sequence; if it is None, this synchronises with a GPU.
         """
         return cls(index, PackedBatch.of(starts, len(index), max_rows))
 
@@ -209,13 +209,14 @@ def attention(
     queries: PackedBatch | None = None,
     window: Window | None = None,
 ) -> Tensor:
-    """Scaled dot-product attention of each sequence with itself (Vaswani et al. 2017, section 3.2.1).
+    """Scaled dot-product attention within each sequence (Vaswani et al. 2017, section 3.2.1).
 
     Args:
         query: [R, heads, head size]; R is T unless ``queries`` is given.
         key, value: [T, heads, head size].
-        back_end: a key of ``BACK_ENDS`` that runs on this device, see ``choose``; or ``auto``.
-        queries: layout of the queries, if not every token is one; not with ``causal``.
+        dropout: rate of dropout on the attention probabilities.
+        back_end: a key of ``BACK_ENDS`` that runs on this device, or ``auto``; see ``choose``.
+        queries: layout of the queries, if not every token is a query; not with ``causal``.
         window: sliding window, or None for the whole sequence; not with ``causal``.
 
     Returns:
@@ -227,7 +228,7 @@ def attention(
 
 
 def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
-    """Return the attention logits of all token pairs of a sequence, query @ key / sqrt(head size).
+    """Return the attention logits of all token pairs within each sequence, query @ key / sqrt(head size).
 
     Returns:
         [B, heads, L, L]; undefined at padding.
@@ -237,7 +238,7 @@ def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
 
 
 def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False, reach: int | None = None) -> Tensor:
-    """Return the attention probabilities [B, heads, L, L]: the softmax of logits over the visible tokens."""
+    """Return the softmax [B, heads, L, L] of logits over the visible tokens: ``reach`` on each side, or all if None."""
     positions = torch.arange(layout.max_seqlen, device=logits.device)
     distance = positions[:, None] - positions
     visible = torch.ones_like(distance, dtype=torch.bool) if reach is None else distance.abs() <= reach
@@ -248,7 +249,7 @@ def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False
 
 
 def choose(setting: str, device: torch.device, head_size: int) -> str:
-    """Return the back end to run: ``setting``, or with ``auto`` the fastest that supports the device and head size."""
+    """Return the back end to run: ``setting``, or for ``auto`` the fastest that supports the device and head size."""
     if setting == "auto":
         if device.type == "cpu":
             return "length_grouped"
@@ -275,7 +276,7 @@ def choose(setting: str, device: torch.device, head_size: int) -> str:
 
 
 def can_flash(device: torch.device, head_size: int) -> bool:
-    """Return whether the flash kernel supports the GPU and head size (aten/src/ATen/native/transformers/cuda)."""
+    """Return whether torch's flash kernel supports the GPU and head size (aten/src/ATen/native/transformers/cuda)."""
     has_kernel = (
         torch.cuda.get_device_capability(device) >= AMPERE and torch.backends.cuda.is_flash_attention_available()
     )
@@ -297,9 +298,9 @@ def padded(inputs: AttentionInputs) -> Tensor:
 
 
 def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Run an attention function of a dataclass in float32, even under CPU autocast; returns the query's dtype."""
+    """Make an attention function run in float32, even under CPU autocast, and return the dtype of ``inputs.query``."""
     # oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per
-    # step, and compiling takes longer than running them.
+    # step, and compiling the kernels takes longer than running them.
 
     @wraps(compute)
     def run(inputs: Any, *more: Any) -> Tensor:
@@ -319,7 +320,7 @@ def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def grouped(inputs: AttentionInputs) -> Tensor:
     """Compute attention in groups of sequences of equal length, which fit the CPU's cache and need no padding.
 
-    Falls back to ``padded`` for groups so small that call overhead dominates.
+    Falls back to ``padded`` if the groups are so small that call overhead dominates.
     """
     layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
     _, heads, size = inputs.query.shape
@@ -342,7 +343,7 @@ def grouped(inputs: AttentionInputs) -> Tensor:
                 continue
             else:
                 mask = _band(length, window.reach)
-        if dropout:  # torch's own does the same, with more passes over the probabilities and a slower dropout
+        if dropout:  # torch's function is slower: more passes over the probabilities, and its own dropout
             logits = (q * size**-0.5) @ k.transpose(2, 3)
             if inputs.causal:
                 logits = logits + torch.full((length, length), -torch.inf, device=logits.device).triu(1)
@@ -365,7 +366,7 @@ def _band(length: int, reach: int) -> Tensor:
 
 
 def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
-    """Local attention in bands, [B, heads, L, size], which skips most masked pairs."""
+    """Compute local attention [B, heads, L, size] in bands of queries, which skips most masked pairs."""
     length, contexts = query.shape[2], []
     for start in range(0, length, 2 * reach):
         end, first = min(length, start + 2 * reach), max(0, start - reach)

@@ -3,8 +3,8 @@
 Shapes: T is the total number of tokens in a batch, B the number of sequences, L the longest length, H the hidden size,
 and R the number of query rows (see ``QueryRows``). Parameter names match Hugging Face's.
 
-A module's submodule classes are class attributes (``Encoder.Block``); each is built from a config alone. Another
-architecture is a file in ``models/`` that overrides the ones that differ.
+A module names the classes of its submodules in class attributes (``Encoder.Block``), and builds each from a config
+alone. Each other architecture is a file in ``models/`` that overrides the classes in which it differs.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ SPEC = ArchitectureSpec()
 
 
 class LayerNorm(nn.LayerNorm):
-    """LayerNorm computed in float32 that returns autocast's dtype.
+    """LayerNorm that computes in float32 and returns autocast's dtype; without autocast, it is torch's LayerNorm.
 
     Under autocast, torch's LayerNorm returns float32, which doubles the memory traffic of the element-wise operations
-    that follow; on a GPU these take longer than anything else in a block. Without autocast it is torch's LayerNorm.
+    that follow; on a GPU these take longer than anything else in a block.
     """
 
     def forward(self, inner: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class LayerNorm(nn.LayerNorm):
         return normed.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else normed
 
 
-NEIGHBOR_STRENGTH = 0.7  # weight of neighbor heads at initialisation; BERT-Tiny learns the same from 0.5 to 1
+NEIGHBOR_STRENGTH = 0.7  # initial weights of neighbor heads; BERT-Tiny learns equally well with 0.5 to 1
 SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
 INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
 LAYER_NORM_EPS = 1e-12  # google-research/bert
@@ -65,10 +65,12 @@ class BertConfig:
     Class variables are the same for every config of an architecture.
 
     Attributes:
+        names: parameter names and config keys in other projects' checkpoints.
         initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
+        head_bias: whether the MLM head's dense layer and LayerNorm have biases.
         pooler_is_mlm_head: whether task heads begin with the dense layer and LayerNorm of the MLM head.
         dropout_before_pooler: whether a classifier over one token has dropout before the pooler too.
-        reads_texts_apart: whether fine-tuning encodes the texts of a pair apart.
+        reads_texts_apart: whether fine-tuning encodes the two texts of a pair as separate sequences.
         rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
         attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
         is_decoder: use a causal mask; the pooler then reads the last token.
@@ -104,7 +106,7 @@ class BertConfig:
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
         """Build the config from params.yaml; defaults are H / 64 heads and an intermediate size of 4 H.
 
-        ``run`` takes ``attention`` and ``activation_checkpointing``.
+        ``causal`` sets ``is_decoder``; ``run`` takes ``attention`` and ``activation_checkpointing``.
         """
         return cls(
             vocab_size=vocab_size,
@@ -126,16 +128,16 @@ class BertConfig:
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Translate values of a ``config.json`` that transformers stores in another form; keys are already ours.
+        """Translate the values of a ``config.json`` that transformers stores in another form; keys are already ours.
 
         Raises:
-            ValueError: they describe an unsupported model.
+            ValueError: the values describe an unsupported model.
         """
         return raw
 
     @property
     def export_caveat(self) -> str:
-        """Features lost on export to transformers, as a sentence for the model card; empty if none."""
+        """Sentence for the model card on what an export to transformers loses; empty if nothing is lost."""
         return ""
 
     @property
@@ -160,7 +162,7 @@ class BertConfig:
 
     @property
     def first_position(self) -> int:
-        """Row of the position embeddings of a sequence's first token."""
+        """Row of the position embedding matrix for a sequence's first token."""
         return 0
 
     @property
@@ -183,17 +185,17 @@ class BertConfig:
         return self.hidden_dropout_prob if probability is None else probability
 
     def head_dropout(self, head: str) -> float:
-        """Return the dropout before the output layer of a task of kind ``head``."""
+        """Return the dropout rate before a task's output layer; ``head`` is the kind of task."""
         return 0.0 if head == "span" else self.hidden_dropout_prob  # google-research/bert, run_squad.py
 
     @property
     def gelu(self) -> str:
-        """``approximate`` of ``torch.nn.functional.gelu``."""
+        """The argument ``approximate`` of ``torch.nn.functional.gelu``."""
         return "tanh" if self.hidden_act == "gelu_tanh" else "none"
 
     @property
     def head_gelu(self) -> str:
-        """``approximate`` of the GELU in the MLM head."""
+        """The argument ``approximate`` of the GELU in the MLM head."""
         return self.gelu
 
     def as_dict(self) -> dict[str, Any]:
@@ -203,7 +205,7 @@ class BertConfig:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings (paper, figure 2), as far as the config has them."""
+    """Sum of token, position and token type embeddings (paper, figure 2); a config may lack the last two."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -225,7 +227,7 @@ class Embeddings(nn.Module):
             first = self.first_position
             total = total + self.position_embeddings(layout.position + first if first else layout.position)
         if self.token_types:
-            # a single row is every token's: transformers' tokenizers give such models no other type
+            # a single row is added to every token: transformers' tokenizers give such models no other type
             token_types = self.token_type_embeddings
             total = total + (token_types.weight if self.token_types == 1 else token_types(token_type_ids))
         return self.dropout(self.LayerNorm(total))
@@ -236,7 +238,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention before its output projection."""
+    """Multi-head self-attention without its output projection."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -265,15 +267,15 @@ class SelfAttention(nn.Module):
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
         """Initialise the first heads to attend to neighbors: head n to the token at offset ``offsets[n]``.
 
-        The encoding of a position at an offset is a rotation of each (sine, cosine) pair of the position's own
+        Rotating each (sine, cosine) pair of a position's encoding gives the encoding of the position at an offset
         (Vaswani et al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths and the key rotates
         them back, so their product is largest at the offset. Trained encoders have such heads (Clark et al. 2019,
-        section 3.1) but learn them late; initialising weights as training would leave them is mimetic initialisation
-        (Trockman and Kolter 2023).
+        section 3.1) but learn them late. Initial weights that imitate trained weights are called mimetic (Trockman
+        and Kolter 2023).
 
         Args:
             offsets: relative position of each head's target.
-            waves: width of the sinusoidal position embeddings, the first columns of the input.
+            waves: width of the sinusoidal position embeddings, which are the first columns of the input.
         """
         size = self.query.out_features // self.heads
         sines = torch.arange(0, min(size, waves) - 1, 2)
@@ -298,7 +300,7 @@ class SelfAttention(nn.Module):
 
 
 def fused_linear(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
-    """Apply projections of equal width as one matmul, [T, H] -> [T, projections x width].
+    """Apply several projections of equal width in one matmul, [T, H] -> [T, projections x width].
 
     One wide matmul is faster on a GPU than several narrow ones. On a CPU it is no faster and rounds differently.
     """
@@ -307,7 +309,7 @@ def fused_linear(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
 
 
 class AddAndNorm(nn.Module):
-    """Projection, dropout, residual and LayerNorm at the end of both halves of a block (post-LayerNorm)."""
+    """End of each half of a block (post-LayerNorm): projection from width ``inner``, dropout, residual, LayerNorm."""
 
     def __init__(self, config: BertConfig, inner: int) -> None:
         super().__init__()
@@ -320,10 +322,10 @@ class AddAndNorm(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Base class of the blocks that ``torch.compile`` compiles, one graph for all blocks of a class.
+    """Base class of the blocks; ``torch.compile`` makes one graph for all blocks of a class.
 
     Attributes:
-        FORWARD_METHODS: methods that, like ``forward``, gather a sharded block's weights.
+        FORWARD_METHODS: other methods that, like ``forward``, first gather a sharded block's weights.
     """
 
     FORWARD_METHODS: ClassVar[Sequence[str]] = ()
@@ -353,7 +355,6 @@ class Block(TransformerBlock):
         return self.output(inner, hidden)
 
     def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return this block's attention logits, [T, H] -> [B, heads, L, L]."""
         logits: Tensor = self.attention["self"].attention_logits(hidden, layout)
         return logits
 
@@ -378,7 +379,7 @@ class Encoder(nn.Module):
     def run_blocks(
         self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Run ``blocks`` in order."""
+        """Run ``blocks`` in order, the last one for the query rows only."""
         for number, block in enumerate(blocks, 1):
             read = query_rows if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
@@ -388,7 +389,7 @@ class Encoder(nn.Module):
         return hidden
 
     def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
-        """Return the input and every block's output, [T, H] each; without activation checkpointing."""
+        """Return the input and every block's output, [T, H] each; never checkpoints activations."""
         states = [hidden]
         for block in self.blocks():
             states.append(block(states[-1], layout))
@@ -417,7 +418,7 @@ class Pooler(nn.Module):
 
 
 class GeluPooler(Pooler):
-    """Dense layer with GELU, in transformers' task heads of DeBERTa and ELECTRA; pretraining does not train it."""
+    """Dense layer with GELU, as in transformers' task heads for DeBERTa and ELECTRA; pretraining does not train it."""
 
     def forward(self, token: Tensor) -> Tensor:
         return F.gelu(self.dense(token))
@@ -463,11 +464,11 @@ class Bert(nn.Module):
             cu_seqlens: start of each sequence, then T, int64 [B + 1].
             max_seqlen: length of the longest sequence, if known; see ``PackedBatch.of``.
             query_rows: compute the last layer for these rows only, which must include the first token of each sequence;
-                None computes all. Not supported with a causal mask.
-            decoded: return the MLM head's input, see ``decode``.
+                None: for all T tokens. Not supported with a causal mask.
+            decoded: return the MLM head's input (see ``decode``) instead of the last layer's hidden states.
 
         Returns:
-            Hidden states of the last layer, [T, H] or [R, H], and pooled vectors, [B, H].
+            Hidden states, [T, H] or [R, H], and pooled vectors, [B, H].
         """
         layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
         hidden = (self.decode if decoded else self.encode)(ids, token_type_ids, layout, query_rows)
@@ -494,7 +495,7 @@ class Bert(nn.Module):
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def task_tokens(self, hidden: Tensor) -> Tensor:
-        """Return the input of a token-level task head, [T, H] -> [T, H]."""
+        """Return the input of a token-level task head for the last layer's hidden states, [T, H] -> [T, H]."""
         return hidden
 
     def pooled(self, layout: PackedBatch) -> Tensor:
@@ -511,7 +512,7 @@ class HasAttentionProbs(Protocol):
 def sinusoids(positions: int, width: int) -> Tensor:
     """Return sinusoidal position encodings (Vaswani et al. 2017, section 3.5).
 
-    Nearby positions are similar from the start, which attention would otherwise learn one position at a time.
+    Nearby positions have similar encodings from the start; attention would otherwise learn this position by position.
 
     Returns:
         [positions, width], sines in the even columns and cosines in the odd ones.
@@ -570,9 +571,9 @@ class _SkipInit(TorchFunctionMode):
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    """Context in which modules are built on the meta device, without random numbers.
+    """Context manager under which modules are built on the meta device, without random numbers.
 
-    Skipping the samplers avoids an import of torch's compiler, which takes a second.
+    Skipping torch's samplers avoids an import of its compiler, which takes a second.
     """
     with torch.device("meta"), _SkipInit():
         yield
@@ -607,7 +608,7 @@ def architecture_name(model_type: str) -> str:
 
 
 def check_architecture(config: BertConfig, expected: str, folder: Path, key: str = "finetune.model") -> None:
-    """Check that an encoder has the study's architecture, the only one whose code a stage depends on."""
+    """Check that the encoder in ``folder`` is of the study's architecture: a stage depends on the code of no other."""
     architecture = architecture_name(config.names.model_type)
     if architecture != expected:
         raise PipelineError(
@@ -617,7 +618,7 @@ def check_architecture(config: BertConfig, expected: str, folder: Path, key: str
 
 
 def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:
-    """Build the encoder of ``config``'s architecture."""
+    """Build an encoder of ``config``'s architecture."""
     encoder = load_architecture(architecture_name(config.names.model_type)).encoder(config)
     if not has_pooler:
         encoder.pooler = nn.Identity()
@@ -649,7 +650,7 @@ class MaskedLMHead(nn.Module):
         self.decoder.weight = embedding.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return logits [P, vocab_size] of the hidden states [P, H] at the predicted positions."""
+        """Return the logits [P, vocab_size] for the hidden states [P, H] at the predicted positions."""
         inner = self._transformed(hidden)
         if not hidden.is_cuda:
             return self.decoder(inner)
@@ -660,12 +661,12 @@ class MaskedLMHead(nn.Module):
         return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
 
     def sample(self, hidden: Tensor, labels: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``loss`` and sampled tokens, int64 [P]; see ``sampled_cross_entropy``."""
+        """Return the results of ``loss`` and sampled tokens, int64 [P]; see ``sampled_cross_entropy``."""
         decoder = self.decoder
         return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, uniform)
 
     def lazy_logits(self, hidden: Tensor) -> LazyLogits:
-        """Return the factors of the logits of hidden states [P, H]."""
+        """Return the factors of the logits for hidden states [P, H]."""
         return LazyLogits(self._transformed(hidden), self.decoder.weight, self.decoder.bias)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
@@ -692,7 +693,7 @@ class BertForMaskedLM(nn.Module):
     def forward(
         self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Any]:
-        """Return logits at the positions ``predicted`` [P, vocab_size], and of the pair label [B, 2], if any."""
+        """Return the logits [P, vocab_size] at the positions ``predicted``, and the pair logits [B, 2], or None."""
         hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
         pair_logits = self.cls["seq_relationship"](pooled) if self.has_pair_head else None
         return self.cls["predictions"](hidden.index_select(0, predicted)), pair_logits
@@ -704,16 +705,16 @@ class BertForPretraining(BertForMaskedLM):
     has_pair_head = True
 
 
-# Maximum compiled graphs per function, beyond which it runs uncompiled. torch's default of 8 is too low for ModernBERT:
-# its blocks are of four kinds, each with a graph for training and one for validation.
+# A function with more compiled graphs runs uncompiled. torch's default, 8, is too low for ModernBERT: its blocks are of
+# four kinds, each with a graph for training and one for validation.
 MAX_GRAPHS = 32
 
 
 def compile_parts(module: nn.Module) -> None:
-    """Compile embeddings, blocks and MLM loss of the models in ``module`` at their first call.
+    """Make embeddings, blocks and MLM losses in ``module`` compile at their first call.
 
     All blocks share one graph, so the compile time does not depend on the number of layers, and DDP can reduce
-    gradients between graphs during the backward pass. The pooler and the pair head read one token per sequence and are
+    gradients between two graphs of the backward pass. The pooler and the pair head read one token per sequence and are
     not compiled.
     """
     from torch._dynamo import config  # takes a second to import

@@ -1,7 +1,7 @@
 """Bidirectional LSTM language model after ELMo (Peters et al. 2018): a forward and a backward LSTM, never combined.
 
-The first half of a hidden state is the forward direction, the second half the backward one. Unlike the original, it
-reads the study's tokens instead of characters and does not clip cells.
+The first half of a hidden state is the forward LSTM's, the second half the backward LSTM's. Unlike the original, this
+model reads the study's tokens instead of characters and does not clip cells.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPEC = ArchitectureSpec(
 def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
     """Run an LSTM over each sequence, [T, inputs] -> [T, outputs], in float32.
 
-    ``lengths`` of the sequences are on the host, which launches the kernels time step by time step.
+    ``lengths`` are the sequences' lengths, on the host, which launches the kernels time step by time step.
     """
     order = time_major_order(layout)
     batch_sizes = np.count_nonzero(lengths[:, None] > np.arange(lengths.max()), axis=0)
@@ -42,9 +42,9 @@ def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.nda
 
 
 def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
-    """Run a unidirectional LSTM as ``run_lstm`` does, over padded sequences.
+    """Run a unidirectional LSTM over padded sequences; returns what ``run_lstm`` does.
 
-    Padding comes after the tokens and does not affect them; the lengths need not be copied from the GPU.
+    Padding comes after the tokens and does not affect them. Lengths need not be copied from the GPU.
     """
     rectangle = layout.pad(hidden.float()).transpose(0, 1)
     return layout.unpad(_in_float32(lstm, rectangle).transpose(0, 1))
@@ -59,7 +59,7 @@ def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
 def time_major_order(layout: PackedBatch) -> Tensor:
     """Return the tokens' order in a ``PackedSequence``: all first tokens, all second tokens, ..., int64 [T].
 
-    The longest sequence comes first, as in torch's ``pack_padded_sequence``, which synchronises with a GPU three times.
+    The longest sequence comes first, as in torch's ``pack_padded_sequence``; that synchronises with a GPU three times.
     """
     lengths = layout.cu_seqlens.diff()
     by_length = lengths.sort(descending=True).indices
@@ -96,9 +96,9 @@ class BiLSTMConfig(BertConfig):
         return self.hidden_size // 2
 
     def encoder_flops(self, work: Workload) -> int:
-        """Count four gates over input and previous output, then the projection.
+        """Return the FLOPs of four gates over input and previous output, and of the projection.
 
-        The previous output of a sequence's first token needs no gradient.
+        A sequence's first token has no previous output that needs a gradient.
         """
         units, half = self.intermediate_size, self.hidden_size // 2
         layer_flops = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
@@ -109,7 +109,7 @@ class BiLSTMConfig(BertConfig):
 
 
 class TokenVectors(nn.Module):
-    """Token embeddings, repeated for both directions."""
+    """Token embeddings, repeated for both directions, [T] -> [T, H]."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class BothDirections(Encoder):
 
 
 class BiLSTMEncoder(Bert):
-    """The BiLSTM encoder with a pooler over the first token, the last one of the backward direction."""
+    """The BiLSTM encoder, and a pooler over the first token, which the backward LSTM reads last."""
 
     Embeddings = TokenVectors
     Encoder = BothDirections

@@ -1,6 +1,6 @@
 """DeBERTa (He et al. 2021): disentangled attention over relative positions, and the enhanced mask decoder.
 
-Absolute positions are not added at the input. Version 2 builds on the classes here.
+Absolute positions are not added at the input. ``deberta_v2.py`` builds on the classes here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KINDS = 3  # of logits: content to content, content to position, position to con
 def log_buckets(distances: Tensor, buckets: int, reach: int) -> Tensor:
     """Map signed distances to buckets: exact up to ``buckets`` / 2, logarithmic beyond (DeBERTa's da_utils.py).
 
-    There are ``buckets`` of them on each side, of which the last ends at the distance ``reach``.
+    Each side has ``buckets`` buckets; the last one ends at the distance ``reach``.
     """
     middle = buckets // 2
     far = distances.abs().clamp(min=middle).float()
@@ -67,18 +67,18 @@ class RelativeTable:
     reach: int | None = None
 
     def lookup(self, distances: Tensor) -> Tensor:
-        """Return the index of each distance's embedding, int64 of any shape."""
+        """Return the index of each distance's embedding; ``distances`` are int64 of any shape."""
         index = distances if self.reach is None else log_buckets(distances, self.half, self.reach)
         return (index + self.half).clamp(0, 2 * self.half - 1)
 
     def in_use(self, length: int) -> slice:
-        """Return the embeddings that sequences up to ``length`` use, with at most one more on each side.
+        """Return the slice of embeddings that sequences up to ``length`` use, with at most one more on each side.
 
         Computed on the host, without synchronising with a GPU.
         """
         far, middle = length - 1, self.half // 2
         if self.reach is not None and far > middle:
-            # one more than log_buckets, which rounds differently
+            # one more than log_buckets, whose rounding may differ
             steps = math.ceil(math.log(far / middle) / math.log((self.reach - 1) / middle) * (middle - 1))
             far = middle + 1 + steps
         return slice(max(0, self.half - far), min(2 * self.half, self.half + far + 1))
@@ -86,7 +86,7 @@ class RelativeTable:
 
 @lru_cache(maxsize=1024)
 def distance_index(length: int, table: RelativeTable) -> Tensor:
-    """Return the indices of the distances from 1 - length to length - 1."""
+    """Return the embeddings' indices for the distances 1 - length to length - 1, int64 [2 length - 1]."""
     return table.lookup(torch.arange(1 - length, length))
 
 
@@ -114,7 +114,7 @@ class DisentangledInputs:
     dropout: float = 0.0
 
     def scaled(self) -> DisentangledInputs:
-        """Scale the queries, and transpose to position_query [heads, P, size] and position_key [heads, size, P]."""
+        """Scale the queries; transpose ``position_query`` to [heads, P, size], ``position_key`` to [heads, size, P]."""
         scale = (KINDS * self.query.shape[2]) ** -0.5
         return replace(
             self,
@@ -125,11 +125,11 @@ class DisentangledInputs:
 
 
 def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    """Attention whose logit is the sum of three products, over sqrt(3 x head size).
+    """Attention whose logit is the sum of three products, divided by sqrt(3 x head size).
 
     The products are content to content, content to position and position to content, where position is the embedding
-    of the query-key distance. The last product reads the same row as the second, along the other axis, as DeBERTa's
-    code does and equation 4 of the paper does not.
+    of the query-key distance. The last two read the same distance's embedding, as in DeBERTa's code; in equation 4 of
+    the paper, the last one reads the opposite distance's.
 
     Returns:
         [R, heads, head size].
@@ -155,7 +155,7 @@ def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Ten
 
 @in_float32
 def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    """Compute disentangled attention of scaled ``inputs`` in groups of sequences of equal length, faster on a CPU."""
+    """Compute disentangled attention of scaled ``inputs`` for sequences of equal length at a time, faster on a CPU."""
     _, heads, size = inputs.query.shape
     first = table.in_use(inputs.layout.max_seqlen).start
     groups = inputs.layout.groups(inputs.queries, MAX_GROUP_PROBS // heads)
@@ -191,20 +191,20 @@ def disentangled_probs(inputs: DisentangledInputs, table: RelativeTable) -> Tens
 
 
 def _logits(q: Tensor, k: Tensor, position_query: Tensor, position_key: Tensor, index: Tensor) -> Tensor:
-    """Sum of the three products, [B, heads, queries, L]."""
+    """Return the sum of the three products, [B, heads, queries, L]."""
     logits = q @ k.transpose(2, 3)
     logits = logits + (q @ position_key).gather(3, index)
     return logits + (position_query @ k.transpose(2, 3)).gather(2, index)
 
 
 def _weighted_average(logits: Tensor, values: Tensor, dropout: float) -> Tensor:
-    """Average of values [B, heads, L, size] by the softmax of logits [B, heads, queries, L]."""
+    """Return the average of values [B, heads, L, size], weighted by the softmax of logits [B, heads, queries, L]."""
     return apply_dropout(F.softmax(logits.float(), -1).to(values.dtype), dropout) @ values
 
 
 @lru_cache(maxsize=64)  # 128 MB if all lengths were 512
 def _pair_index(length: int, table: RelativeTable) -> Tensor:
-    """Index of each query-key pair among the embeddings in use, int64 [length, length]."""
+    """Return each query-key pair's index among the embeddings in use, int64 [length, length]."""
     positions = torch.arange(length)
     return distance_index(length, table)[positions[:, None] - positions + length - 1] - table.in_use(length).start
 
@@ -215,7 +215,7 @@ PRODUCTS = 4  # per pair of tokens: three logits and the value
 
 
 def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
-    """Add the names that all versions of DeBERTa share to ``names``."""
+    """Return ``names`` together with the names that all versions of DeBERTa share."""
     from_hf = (
         (r"^deberta\.", "bert."),
         (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
@@ -242,7 +242,7 @@ def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
 
 @dataclass(frozen=True)
 class DebertaConfig(BertConfig):
-    """Config of DeBERTa, with absolute positions only in the mask decoder, which transformers lacks."""
+    """Config of DeBERTa; only the mask decoder, which transformers lacks, reads absolute positions."""
 
     names: ClassVar[StateDictAdapter] = deberta_names(
         StateDictAdapter(
@@ -265,7 +265,7 @@ class DebertaConfig(BertConfig):
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Translate ``pos_att_type``, which may be text, and check sizes that must be equal here."""
+        """Translate ``pos_att_type`` if it is text, and check that sizes equal ``hidden_size``, as this code needs."""
         hidden, kinds = raw.get("hidden_size"), raw.get("pos_att_type")
         for key in ("embedding_size", "pooler_hidden_size"):
             if raw.get(key, hidden) != hidden:
@@ -292,7 +292,7 @@ class DebertaConfig(BertConfig):
 
     @property
     def max_distance(self) -> int:
-        """Distance from which all share one embedding."""
+        """Distance from which on all distances share one embedding."""
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
     @property
@@ -300,9 +300,9 @@ class DebertaConfig(BertConfig):
         return RelativeTable(self.max_distance)
 
     def training_flops(self, work: Workload) -> int:
-        """Count two more products per pair than BERT, and the mask decoder, which runs only if tokens are predicted.
+        """Return the FLOPs: as in BERT, with two more products per pair, and the mask decoder if tokens are predicted.
 
-        The projection of the relative positions, once per batch, is not counted.
+        Relative positions are projected once per batch, which is not counted.
         """
         blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.sum_len_squared, products=PRODUCTS)
         last = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=work.tokens)
@@ -312,14 +312,14 @@ class DebertaConfig(BertConfig):
 
 
 class DecoderQuery(NamedTuple):
-    """Query input of the mask decoder, and the keys and values that both of its passes share."""
+    """Inputs of a pass of the mask decoder: vectors to project to queries; keys and values that both passes share."""
 
     vectors: Tensor  # input of the query projection, [R, H]
     keys_values: tuple[Tensor, Tensor]  # [T, heads, head size] each
 
 
 class DisentangledAttention(nn.Module):
-    """Multi-head disentangled self-attention before its output projection; subclasses define the projections."""
+    """Multi-head disentangled self-attention without output projection; subclasses define the other projections."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
@@ -328,15 +328,15 @@ class DisentangledAttention(nn.Module):
 
     @abstractmethod
     def project_query(self, hidden: Tensor) -> Tensor:
-        """[R, H] -> queries [R, H]."""
+        """Return the queries, [R, H] -> [R, H]."""
 
     @abstractmethod
     def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """[T, H] -> keys and values, [T, heads, head size] each."""
+        """Return keys and values, [T, H] -> [T, heads, head size] each."""
 
     @abstractmethod
     def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """[P, H] relative position embeddings -> as queries and as keys, [P, H] each."""
+        """Project the relative position embeddings to queries and to keys, [P, H] -> [P, H] each."""
 
     def forward(
         self,
@@ -372,7 +372,7 @@ class DisentangledAttention(nn.Module):
 
 
 class PackedAttention(DisentangledAttention):
-    """Disentangled attention with one matrix for the query, key and value of each head; keys have no bias."""
+    """Disentangled attention that projects to queries, keys and values with one matrix; keys have no bias."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -404,7 +404,7 @@ class PackedAttention(DisentangledAttention):
 
 
 class DebertaBlock(Block):
-    """BERT's block, whose queries may come from another input than its keys and values."""
+    """BERT's block, but the queries may come from another input than the keys and values."""
 
     Attention: type[nn.Module] = PackedAttention
     FORWARD_METHODS = ("keys_and_values",)
@@ -452,7 +452,7 @@ class DebertaEncoder(Encoder):
     ) -> Tensor:
         """Run the enhanced mask decoder (section 3.2), which applies the last block twice.
 
-        The queries of the first pass have the absolute positions added; both passes use the same keys and values.
+        The first pass adds the absolute positions to the queries; both passes use the same keys and values.
         """
         layout.cache[TABLE_KEY] = (self.table(),)
         *before, last = self.blocks()
@@ -476,7 +476,7 @@ class Deberta(Bert):
     def decode(
         self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Return the output of the mask decoder, or of the encoder if there is none."""
+        """Return the output of the mask decoder, or of the encoder if the config has no mask decoder."""
         if not self.config.mask_decoder:
             return self.encode(ids, token_type_ids, layout, query_rows)
         hidden = self.embeddings(ids, token_type_ids, layout)

@@ -1,4 +1,4 @@
-"""DeBERTa versions 2 and 3 (He et al. 2021; 2023): bucketed relative positions that share the content projections.
+"""DeBERTa versions 2 and 3 (He et al. 2021; 2023): relative positions in buckets, projected by the content's layers.
 
 Imported models may have the convolution of v2-xlarge; models pretrained here have none, as in version 3.
 """
@@ -74,7 +74,7 @@ class DebertaV2Config(DebertaConfig):
         )
     )
     rtd_adds_cls: ClassVar[bool] = True
-    position_buckets: int = 256  # microsoft/DeBERTa, experiments/language_model; below 1: a row for each distance
+    position_buckets: int = 256  # microsoft/DeBERTa, experiments/language_model; below 1: one embedding per distance
     conv_kernel_size: int = 0  # 3 in v2's xlarge
     conv_act: str = "tanh"  # transformers' default; gelu in v2's xlarge
 
@@ -101,7 +101,7 @@ class DebertaV2Config(DebertaConfig):
 
 
 class SharedAttention(DisentangledAttention):
-    """Disentangled attention that projects relative positions with the query and key layers."""
+    """Disentangled attention whose query and key layers project the relative positions too."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -135,7 +135,7 @@ class Convolution(nn.Module):
         self.activation = ACTIVATIONS[config.conv_act]
 
     def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, query_rows: QueryRows | None) -> Tensor:
-        """Convolve hidden [T, H] and add it to the residual, [T, H] or [R, H]; returns the residual's shape."""
+        """Convolve ``hidden`` [T, H] and add it to ``residual``: [T, H], or [R, H] for the query rows."""
         kernel_size = self.conv.weight.shape[2]
         index = torch.arange(len(hidden), device=hidden.device) if query_rows is None else query_rows.index
         neighbors = []
@@ -166,7 +166,7 @@ class ConvolvedBlock(DebertaV2Block):
 
 
 class DebertaV2Encoder(DebertaEncoder):
-    """Stack of blocks with a LayerNorm over the relative position embeddings."""
+    """Stack of blocks, and a LayerNorm over the relative position embeddings."""
 
     Block = DebertaV2Block
 

@@ -77,13 +77,13 @@ class DistilBertConfig(BertConfig):
     type_vocab_size: int = 0
 
     def head_dropout(self, head: str) -> float:
-        """Twice that of the blocks over one token (0.2), and the same over spans, as transformers has it."""
+        """Return the dropout rate, as in transformers: the blocks' for spans and tokens, twice that for other tasks."""
         rate = self.hidden_dropout_prob
         return rate if head in ("span", "token") else min(2 * rate, 0.9)
 
 
 class DistilBertBlock(Block):
-    """Block without dropout after the attention's output projection (distillation/, modeling_distilbert.py)."""
+    """Block without dropout after the attention's output projection (transformers, modeling_distilbert.py)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)

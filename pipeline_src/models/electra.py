@@ -15,7 +15,7 @@ from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVE
 from pipeline_src.models.bert import INITIAL_STD, Architecture, GeluPooler
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 
-SPEC = ArchitectureSpec(factorized_embeddings=True)  # a narrower generator can share them
+SPEC = ArchitectureSpec(factorized_embeddings=True)  # so a narrower generator can share the embeddings
 
 ELECTRA = StateDictAdapter(
     model_type="electra",
@@ -47,7 +47,7 @@ ELECTRA = StateDictAdapter(
 
 
 class ElectraConfig(FactorizedConfig):
-    """Config of ELECTRA, whose embeddings are projected only if they are narrower."""
+    """Config of ELECTRA, which projects its embeddings only if they are narrower than the hidden size."""
 
     names: ClassVar[StateDictAdapter] = ELECTRA
     dropout_before_pooler: ClassVar[bool] = True

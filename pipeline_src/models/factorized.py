@@ -16,7 +16,7 @@ from pipeline_src.models.bert import Bert, BertConfig, Embeddings, Encoder
 
 @dataclass(frozen=True)
 class FactorizedConfig(BertConfig):
-    """Config with ``embedding_size``: 128 in ALBERT (section 3.1) and ELECTRA-small (appendix A)."""
+    """Config with ``embedding_size``, which is 128 in ALBERT (section 3.1) and ELECTRA-small (appendix A)."""
 
     embedding_size: int = 128
 
@@ -38,7 +38,7 @@ class FactorizedEmbeddings(Embeddings):
 
 
 class FactorizedEncoder(Encoder):
-    """Stack of blocks after the projection of the embeddings."""
+    """Projection of the embeddings to the hidden size, then a stack of blocks."""
 
     Projection: type[nn.Module] = nn.Linear
 
@@ -50,7 +50,7 @@ class FactorizedEncoder(Encoder):
         return super().forward(self.embeddings_project(hidden), layout, query_rows)
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        """Initialise neighbor heads, and let the projection pass the positions on to them."""
+        """Initialise neighbor heads, and make the projection pass the positions on to them."""
         if isinstance(self.embeddings_project, nn.Linear):
             weight = self.embeddings_project.weight
             weight += torch.eye(*weight.shape)

@@ -1,4 +1,4 @@
-"""Floating-point operations of training, by formula."""
+"""Formulas for the floating-point operations (FLOPs) of training."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class Workload(NamedTuple):
-    """Counts over any number of sequences that determine the FLOPs of training."""
+    """The counts, summed over sequences, that determine the FLOPs of training on them."""
 
     sequences: int = 0
     tokens: int = 0  # without padding
     sum_len_squared: int = 0
     predictions: int = 0
     num_outputs: int = 0  # query rows of the last block
-    attended_pairs: int = 0  # sum over sequences of query rows times length
+    attended_pairs: int = 0  # over the sequences, the sum of (query rows) x (tokens)
 
     def __add__(self, other: Workload) -> Workload:  # type: ignore[override]
         return Workload(*(left + right for left, right in zip(self, other, strict=True)))
@@ -26,22 +26,21 @@ class Workload(NamedTuple):
 
 
 def training_flops(sizes: BertConfig, work: Workload) -> int:
-    """Return the floating-point operations of the matrix products of training: forward, and twice that backward.
+    """Return the FLOPs of training's matrix products: the forward pass, and twice as many in the backward pass.
 
     With hidden size H, embedding size E, L layers, intermediate size F and vocabulary size V::
 
-        projection 6 E H                      per token, where E is not H
+        projection 6 E H                      per token, if E is not H
         encoder    6 (L - 1) (4 H^2 + 2 H F)  per token, which is 6 * 12 (L - 1) H^2 with F = 4 H
-        attention  12 (L - 1) H s             per token of a sequence of s, so 12 (L - 1) H * (sum of squared lengths)
+        attention  12 (L - 1) H s             per token of a sequence of length s: 12 (L - 1) H s^2 per sequence
         last block 6 * 2 H^2                  per token: keys and values
                    6 (2 H^2 + 2 H F) + 12 H s per query row: query, output, feed-forward and attention
         head       6 (H E + E V)              per predicted token
 
-    A multiply-add is two operations. Padding does not count, and the head counts predicted tokens only. Activation
-    checkpointing's recomputation does not count, so the ratio to the hardware's peak is model FLOPs utilisation
-    (Chowdhery et al. 2022, appendix B); as there, causal attention counts its masked half too. Not counted are
-    element-wise operations, embeddings, the optimizer, and the pooler with the pair head (6 (H^2 + 2 H) per sequence,
-    less than 1 % for sequences of 64 tokens and two layers).
+    A multiply-add is two operations. Padding does not count. Recomputation by activation checkpointing does not count,
+    so the ratio to the hardware's peak is model FLOPs utilisation (Chowdhery et al. 2022, appendix B); as there, the
+    masked half of causal attention counts. Not counted are element-wise operations, embeddings, the optimizer, and the
+    pooler with the pair head (6 (H^2 + 2 H) per sequence, less than 1 % for sequences of 64 tokens and two layers).
     """
     blocks = (sizes.num_hidden_layers - 1) * block_flops(sizes, work.tokens, work.sum_len_squared)
     last = block_flops(sizes, work.num_outputs, work.attended_pairs, key_tokens=work.tokens)
@@ -56,11 +55,11 @@ def block_flops(
     """Return the FLOPs of one block.
 
     Args:
-        queries: tokens whose output is computed.
-        pairs: pairs of such a token and a token visible to it.
+        queries: number of tokens whose output is computed.
+        pairs: number of (query, visible token) pairs.
         matrices: number of H x F matrices in the feed-forward layer.
-        products: dot products of width H per pair, over all heads: logit and value.
-        key_tokens: tokens that have a key and a value; None means ``queries``.
+        products: dot products of width H per pair, all heads together: one for the logit and one for the value.
+        key_tokens: number of tokens whose key and value are computed; None: as ``queries``.
     """
     hidden, keys = sizes.hidden_size, queries if key_tokens is None else key_tokens
     per_query = 2 * hidden**2 + matrices * hidden * sizes.intermediate_size

@@ -34,7 +34,7 @@ from pipeline_src.models.bert import (
 
 
 def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
-    """Return all tensors of a model folder by our names, memory-mapped if the format allows it."""
+    """Return our name -> tensor for all parameters in a model folder, memory-mapped if the format allows it."""
     stored, huggingface_class = _read_files(folder), _class_of(folder / "config.json")
     tensors = {
         names.from_hf_name(name, huggingface_class): tensor
@@ -52,7 +52,7 @@ def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file; raises OSError for errors of the operating system, such as a full disk."""
+    """Write a safetensors file; raises OSError if the operating system fails, such as for a full disk."""
     with system_errors(path):
         save_file(tensors, path, metadata)
 
@@ -65,7 +65,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:
-    """Return a stored tensor if it fits a parameter of ``shape``."""
+    """Return ``tensor`` if it holds floats of ``shape``; ``name`` and ``where`` are for the error."""
     has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
     if tensor is not None and tensor.shape == shape:
         if tensor.is_floating_point():
@@ -78,7 +78,7 @@ def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: objec
 
 
 def check_finite(name: str, tensor: Tensor, where: object) -> None:
-    """Check that all weights are finite."""
+    """Check that no weight is NaN or infinite; ``name`` and ``where`` are for the error."""
     if not bool(torch.isfinite(tensor).all()):
         raise PipelineError("weights that are NaN or infinite", name, where=where, hint="fetch or train it again")
 
@@ -126,11 +126,11 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    # torch before 1.6 wrote a format that cannot be mapped
+    # torch before 1.6 wrote a format that cannot be memory-mapped
     mapped = zipfile.is_zipfile(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # torch warns of pickles that it did not write
-            stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)  # runs no code of the file
+            stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)  # runs no code from the file
     except OSError:
         raise
     except Exception:  # damaged bytes can raise anything in torch's reader
@@ -158,11 +158,11 @@ FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 LISTED = "vocab.txt"  # WordPiece only
-MIN_VALUES = {  # minimum of a config's integers; 1 by default
+MIN_VALUES = {  # minima of a config's integers; 1 for any other integer
     **dict.fromkeys(("pad_token_id", "type_vocab_size", "conv_kernel_size"), 0),
     **dict.fromkeys(("max_relative_positions", "position_buckets"), -1),
 }
-MAX_VALUE, MAX_LAYERS = 1 << 24, 1_000  # maximum of a config's integers
+MAX_VALUE, MAX_LAYERS = 1 << 24, 1_000  # maxima of a config's integers and of its number of layers
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 TYPES: dict[str, Any] = {"bool": bool, "str": str, "float": (int, float), "float | None": (int, float, type(None))}
 CARD = "README.md"  # model card, as on Hugging Face's hub
@@ -181,7 +181,7 @@ def save_model(
     Args:
         folder: an existing, empty folder.
         model: the model or its ``state_dict``.
-        huggingface_class: the transformers class that loads it ("BertForPreTraining").
+        huggingface_class: the transformers class that loads the folder ("BertForPreTraining").
         vocabulary: folder to copy the tokenizer's files from.
         card: text of README.md.
     """
@@ -216,7 +216,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
 
 
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
-    """Read ``config.json``, whose ``model_type`` selects the architecture; ``dropout`` replaces both of its rates."""
+    """Read ``config.json``, whose ``model_type`` selects the architecture; ``dropout`` replaces both dropout rates."""
     raw = read_json(folder / "config.json")
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
@@ -242,7 +242,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
 
 
 def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: object) -> BertConfig:
-    """Build a config from ``values`` and validate it."""
+    """Build a config of class ``kind`` from ``values`` and validate it; errors name ``where``."""
     for name in (field.name for field in fields(kind) if field.type == "int"):
         low, high = MIN_VALUES.get(name, 1), MAX_LAYERS if name == "num_hidden_layers" else MAX_VALUE
         if name in values and not (type(values[name]) is int and low <= values[name] <= high):
@@ -274,7 +274,7 @@ def _not_bert(why: str, where: object) -> PipelineError:
 def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "") -> None:
     """Load weights from a model folder of any class; extra tensors in the folder are ignored.
 
-    Parameters of a ``Bert`` without heads are named ``bert....``; only those that start with ``only`` are loaded.
+    Only parameters whose names start with ``only`` are loaded. Names in a ``Bert`` without heads start with ``bert.``.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 
@@ -286,9 +286,9 @@ def filled(
     where: object,
     only: str | tuple[str, ...] = "",
 ) -> Model:
-    """Build a model with ``make(config)`` and fill it with ``tensors``; errors as in ``load_weights``.
+    """Build a model with ``make(config)`` and fill it with ``tensors``, as ``fill`` does.
 
-    Shapes are checked before any memory is allocated, since a wrong config could ask for any amount.
+    Shapes are checked before memory is allocated, since a wrong config could ask for any amount.
     """
     with uninitialised():
         for name, parameter in _stored_parameters(make(config), only):
@@ -299,7 +299,7 @@ def filled(
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
-    """Copy tensors, by our names, into a model or encoder; errors as in ``load_weights``."""
+    """Copy tensors, by our names, into a model or ``Bert``; errors name ``where``; ``only`` as in ``load_weights``."""
     with torch.no_grad():
         for name, parameter in _stored_parameters(model, only):
             parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))
@@ -307,7 +307,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: s
 
 
 def _stored_parameters(model: nn.Module, only: str | tuple[str, ...]) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield parameters with the names that a model with heads would give them."""
+    """Yield the parameters whose names, in a model with heads, start with ``only``, and these names."""
     for name, parameter in model.named_parameters(prefix="bert" if isinstance(model, Bert) else ""):
         if name.startswith(only):
             yield name, parameter

@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK_LOGITS = 6 << 20  # logits held at once on a CPU: 24 MB, which fit its cache
-ALIGNMENT = 64  # the vocabulary is padded to a multiple, as in NVIDIA's and Mosaic's BERTs
+ALIGNMENT = 64  # the vocabulary is padded to a multiple of this, as in NVIDIA's and Mosaic's BERTs
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy (nats, float32) of a linear layer and the number of correct predictions (int64).
 
-    On a CPU, logits are computed, turned into their gradient and discarded in chunks, as in Liger Kernel (Hsu et al.
-    2024): moving those of a batch (72 MB for 590 predictions of BERT's vocabulary) takes longer than computing them.
-    Under autocast the matmuls use its dtype and sums use float32.
+    On a CPU, logits are computed, turned into their gradient and discarded chunk by chunk, as in Liger Kernel (Hsu et
+    al. 2024): moving all logits of a batch through memory (72 MB for 590 predictions of BERT's vocabulary) takes longer
+    than computing them. Under autocast, the matmuls use autocast's dtype and the sums float32.
 
     Args:
         hidden: [P, H]; P may be 0.
@@ -34,11 +34,11 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
 def sampled_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``linear_cross_entropy`` and a token sampled from each row's distribution, int64 [P].
+    """Return the results of ``linear_cross_entropy``, and a token sampled from each row's distribution, int64 [P].
 
-    A token is sampled by inverting the cumulative distribution, with one random number ``uniform`` in [0, 1) per row,
-    float32 [P], instead of the Gumbel noise per logit of ELECTRA (Clark et al. 2020); the distribution is the same.
-    Samples have no gradient.
+    ``uniform``, float32 [P], has one random number in [0, 1) per row, at which the cumulative distribution is inverted.
+    ELECTRA (Clark et al. 2020) adds Gumbel noise to each logit instead; the samples' distribution is the same. Samples
+    have no gradient.
     """
     if hidden.device.type == "cpu":
         return _Chunked.apply(hidden, weight, bias, labels, uniform)
@@ -55,29 +55,29 @@ def sample_tokens(probs: Tensor, uniform: Tensor) -> Tensor:
 
 
 def aligned_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return logits [P, vocab_size], padded with minus infinity to a multiple of ``ALIGNMENT`` columns."""
+    """Return the logits [P, vocab_size], padded with minus infinity to a multiple of ``ALIGNMENT`` columns."""
     return F.linear(hidden, *aligned(weight, bias))
 
 
 def aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Pad weight [vocab_size, H] and bias [vocab_size] to a multiple of ``ALIGNMENT`` rows.
 
-    Aligned matmuls are several times faster in bfloat16 on a GPU, and 1.5 times faster in float32 on a CPU; the paper's
-    30,522 is a multiple of 2 only.
+    Aligned matmuls are several times faster in bfloat16 on a GPU, and 1.5 times faster in float32 on a CPU. BERT's
+    vocabulary size, 30,522, is a multiple of 2 only.
     """
     more = -len(weight) % ALIGNMENT
     return (F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-torch.inf)) if more else (weight, bias)
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy (nats, float32) and the number of correct predictions, logits [P, classes]."""
+    """Return the summed cross-entropy (nats, float32) of logits [P, classes] and the number of correct predictions."""
     with torch.no_grad():
         correct = (logits.argmax(dim=1) == labels).sum()
     return F.cross_entropy(logits.float(), labels, reduction="sum"), correct
 
 
 class _Chunked(torch.autograd.Function):
-    """Computes gradients in the forward pass; the backward pass scales them and may run once."""
+    """Cross-entropy, computed with its gradients in the forward pass; backward only scales them, and runs only once."""
 
     @staticmethod
     def forward(
@@ -105,7 +105,7 @@ class _Chunked(torch.autograd.Function):
             grad_bias += grad_logits.sum(0)
             grad_logits = grad_logits.to(dtype)
             matmul_into(grad_hidden[chunk], grad_logits, matrix)
-            # the first chunk overwrites, so no zeros need be written
+            # the first chunk overwrites grad_weight, so it need not start as zeros
             matmul_into(grad_weight, grad_logits.T, inner, plus=grad_weight if chunk.start else None)
         ctx.gradients = grad_hidden, grad_weight, grad_bias
         ctx.mark_non_differentiable(correct, sampled)
@@ -118,14 +118,14 @@ class _Chunked(torch.autograd.Function):
 
 
 def softmax_parts(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute exp(logits - max) in place; return it, its row sums [P, 1] and the row maxima of the logits [P, 1]."""
+    """Compute exp(logits - row maximum) in place; return it, its row sums [P, 1] and the row maxima [P, 1]."""
     best = logits.amax(1, keepdim=True)
     probs = logits.sub_(best).exp_()
     return probs, probs.sum(1, keepdim=True), best
 
 
 def chunks(length: int, vocab_size: int) -> list[slice]:
-    """Return near-equal slices of ``length`` rows, each with at most ``CHUNK_LOGITS`` logits."""
+    """Split ``length`` rows of logits into near-equal slices, each with at most ``CHUNK_LOGITS`` logits."""
     size = max(1, CHUNK_LOGITS // vocab_size)
     count = -(-length // size)
     return [slice(length * chunk // count, length * (chunk + 1) // count) for chunk in range(count)]
@@ -140,18 +140,18 @@ def matmul_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = 
 
 
 def matmul_dtype(weight: Tensor) -> torch.dtype:
-    """Return the matmul dtype for ``weight``: autocast's, or its own without autocast.
+    """Return the dtype for matmuls with ``weight``: autocast's, or the weight's own without autocast.
 
-    The chunked losses cast the weight once themselves: autocast ignores matmuls with ``out`` and would cast per chunk.
+    The chunked losses cast the weight once: autocast would cast it per chunk, and ignores matmuls with ``out``.
     """
     device = weight.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
 def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Sequence[Tensor]:
-    """Return ``number`` reusable buffers for the logits of a chunk, float32 [rows of the longest chunk, vocab_size].
+    """Return ``number`` reusable buffers for the logits of one chunk, float32 [rows of the longest slice, vocab_size].
 
-    Their rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
+    The buffers' rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
     """
     rows, vocab_size = max((chunk.stop - chunk.start for chunk in slices), default=0), len(weight)
     buffers = weight.new_empty(number, rows, vocab_size + -vocab_size % ALIGNMENT, dtype=torch.float32)
@@ -169,15 +169,15 @@ class LazyLogits(NamedTuple):
 def distillation_loss(student: LazyLogits, teacher: LazyLogits, temperature: float) -> Tensor:
     """Return the sum over rows of temperature^2 x KL(teacher || student) at ``temperature``; nats, float32.
 
-    The square keeps the gradients' scale independent of the temperature (Hinton et al. 2015, section 2). Logits are
-    computed in chunks. The teacher gets no gradient.
+    The factor temperature^2 keeps the gradients' scale independent of the temperature (Hinton et al. 2015, section 2).
+    Logits are computed in chunks. The teacher gets no gradient.
     """
     loss: Tensor = _Distilled.apply(*student, *teacher, temperature)
     return loss
 
 
 class _Distilled(torch.autograd.Function):
-    """Computes gradients in the forward pass; the backward pass scales them and may run once."""
+    """Distillation loss, computed with its gradients in the forward pass; backward scales them, and runs only once."""
 
     @staticmethod
     def forward(

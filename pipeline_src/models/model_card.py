@@ -20,7 +20,7 @@ POOLED = {"mean": "the mean", "max": "the maximum", "cls": "the first"}
 
 @dataclass(frozen=True)
 class Source:
-    """Training data, as described in the catalogue; ``language`` is an ISO 639 code, or '' if unknown."""
+    """A source of training data, as the catalogue describes it; ``language`` is an ISO 639 code, or '' if unknown."""
 
     name: str
     title: str
@@ -39,8 +39,8 @@ def read_sources(manifest: Mapping[str, Any]) -> tuple[Source, ...] | None:
 def read_mix(manifest: Mapping[str, Any], sources: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Return the share of each source in the training text.
 
-    ``manifest`` is ``data/tokens/manifest.json``; ``sources`` are those of ``data/examples/manifest.json``, if the
-    study sets shares.
+    ``manifest`` is the content of ``data/tokens/manifest.json``; ``sources``, if the study sets shares, the entry
+    ``sources`` of ``data/examples/manifest.json``.
     """
     if sources:
         return {name: mixed["share"] for name, mixed in sources.items()}
@@ -63,13 +63,13 @@ def pretrained_card(
     """Return the card of a pretrained encoder.
 
     Args:
-        parameters: their number.
-        learns: the objective ("masked words and next sentences").
+        parameters: number of parameters.
+        learns: what the objective teaches ("masked words and next sentences").
         sources, mix: results of ``read_sources`` and ``read_mix``.
-        training: training parameters by name, nested.
-        figures: losses and accuracies by text ("validation text").
-        cost: amounts by name ("tokens", "FLOP").
-        continued: whether it continues another model.
+        training: nested training parameters.
+        figures: text ("validation text") -> name of a loss or accuracy -> value.
+        cost: name ("tokens", "FLOP") -> amount.
+        continued: whether training started from another model's weights.
     """
     how = "a pretrained model trained further on" if continued else "trained from scratch on"
     return _card(
@@ -93,8 +93,8 @@ def finetuned_card(
 
     Args:
         task: the task's title ("CoLA").
-        source: the task's data, from its ``source.json``; None if it has none.
-        scores: on the sets by which the model was chosen.
+        source: the task's data, from its ``source.json``; None if there is no such file.
+        scores: the model's scores on the sets by which it was chosen.
     """
     figures: dict[str, dict[str, float]] = {}
     for eval_set, file, metric, value in scores:
@@ -113,7 +113,7 @@ def imported_card(config: BertConfig, parameters: int, huggingface_class: str) -
 
 
 def sentence_card(text: str, pooling: str, normalise: bool) -> str:
-    """Return the text of a model's README.md with the tags that sentence-transformers looks for, and how to load it."""
+    """Return ``text``, a model's README.md, with sentence-transformers' tags and with code that loads the model."""
     from huggingface_hub import ModelCard
 
     card = ModelCard(text)
@@ -139,7 +139,7 @@ def _card(
     **more: Any,
 ) -> str:
     """Fill the template; ``title`` follows the model's sizes, ``more`` are other variables of the template."""
-    # it takes most of a second to import, which only those who write a card should pay
+    # the import takes most of a second, which only callers that write a card should pay
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     title = f"{config.names.title}, {config.num_hidden_layers} layers, {config.hidden_size} wide{title}"
@@ -152,7 +152,7 @@ def _card(
     data = ModelCardData(
         license="other",
         license_name="not-stated",
-        language=languages if languages and all(languages) else None,  # those of a part would be taken for those of all
+        language=languages if languages and all(languages) else None,  # some sources' languages would pass for all
         library_name="transformers",
         pipeline_tag=pipeline,
         tags=[config.names.model_type, *tags],

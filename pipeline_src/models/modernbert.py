@@ -46,7 +46,7 @@ def rope_cache(positions: Tensor, size: int, theta: float) -> tuple[Tensor, Tens
 
 
 def rotate(vectors: Tensor, cache: tuple[Tensor, ...]) -> Tensor:
-    """Apply rotary positions to vectors [T, ..., size]; elements half a head apart form a pair."""
+    """Apply rotary positions (``rope_cache``) to vectors [T, ..., size]; elements half a head apart form a pair."""
     cosines, sines = (table.view(len(table), *(1,) * (vectors.ndim - 2), -1) for table in cache)
     first, second = vectors.float().chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(vectors.dtype)
@@ -55,11 +55,11 @@ def rotate(vectors: Tensor, cache: tuple[Tensor, ...]) -> Tensor:
 class RotaryAttention(nn.Module):
     """Self-attention with rotary positions and without biases, including its output projection.
 
-    The encoder puts the rope cache of ``theta`` into ``layout.cache``.
+    The encoder puts the result of ``rope_cache`` for ``theta`` into ``layout.cache``.
 
     Args:
         theta: base of the rotary frequencies.
-        reach: tokens visible on each side; None for all.
+        reach: number of tokens visible on each side; None: all.
     """
 
     def __init__(self, config: BertConfig, theta: float, reach: int | None) -> None:
@@ -147,7 +147,7 @@ MODERNBERT = StateDictAdapter(
 
 @dataclass(frozen=True)
 class ModernBertConfig(BertConfig):
-    """Config of ModernBERT: windows of ``local_attention`` tokens, and one rotary theta per kind of block."""
+    """Config of ModernBERT: windows of ``local_attention`` tokens, and a rotary theta for either kind of block."""
 
     names: ClassVar[StateDictAdapter] = MODERNBERT
     layer_norm_bias: ClassVar[bool] = False
@@ -199,7 +199,7 @@ class ModernBertConfig(BertConfig):
 
     @property
     def head_init_scale(self) -> float:
-        """Factor for initial weights of the head and of layers that write to the residual stream."""
+        """Factor for the initial weights of the MLM head and of layers that write to the residual stream."""
         return (2 * self.num_hidden_layers) ** -0.5
 
     def is_global(self, number: int) -> bool:
@@ -207,7 +207,7 @@ class ModernBertConfig(BertConfig):
         return number % self.global_attn_every_n_layers == 0
 
     def training_flops(self, work: Workload) -> int:
-        """Count three matrices per feed-forward layer, and only pairs within the window in local blocks."""
+        """Return the FLOPs; feed-forward layers have three matrices, and local blocks only pairs within the window."""
         all_pairs, local_pairs = work.sum_len_squared, self.local_pairs(work)
         visible = [all_pairs if self.is_global(number) else local_pairs for number in range(self.num_hidden_layers)]
         blocks = sum(block_flops(self, work.tokens, pairs, MATRICES) for pairs in visible[:-1])
@@ -221,7 +221,7 @@ class ModernBertConfig(BertConfig):
         return blocks + last + head_flops(self, work.predictions)
 
     def local_pairs(self, work: Workload) -> int:
-        """Return the pairs within the window; exact if all sequences, or none, are shorter than half a window."""
+        """Return the number of pairs within the window; exact if all or no sequences are shorter than half a window."""
         reach = self.local_attention // 2
         if work.tokens < reach * work.sequences:
             return work.sum_len_squared
@@ -250,7 +250,7 @@ class GatedFeedForward(nn.Module):
 
 
 class ModernBertBlock(TransformerBlock):
-    """Pre-LayerNorm block; the first one has no LayerNorm before attention, since the embeddings have one."""
+    """Pre-LayerNorm block; block 0 has no LayerNorm before attention, since the embeddings end with a LayerNorm."""
 
     def __init__(self, config: ModernBertConfig, number: int) -> None:
         super().__init__()
@@ -268,13 +268,13 @@ class ModernBertBlock(TransformerBlock):
         return hidden + self.mlp(self.mlp_LayerNorm(hidden))
 
     def custom_init(self) -> None:
-        """Scale the initial weights of layers that write to the residual stream by the depth."""
+        """Scale the initial weights of the layers that write to the residual stream, by a factor for the depth."""
         self.attn.Wo.weight.mul_(self.scale)
         self.mlp.Wo.weight.mul_(self.scale)
 
 
 class ModernBertEncoder(Encoder):
-    """Stack of blocks with a final LayerNorm."""
+    """Stack of blocks, and a final LayerNorm."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)
@@ -302,7 +302,7 @@ class ModernBertEncoder(Encoder):
 
 
 class PredictionHead(nn.Module):
-    """Dense layer, GELU and LayerNorm, which transformers has below every task's output layer."""
+    """Dense layer, GELU and LayerNorm, as transformers has before every task's output layer."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019): BERT without token types, whose positions start after the padding id.
+"""RoBERTa (Liu et al. 2019): BERT without token types, with positions that start after the padding id.
 
 Dynamic masking, packing, vocabulary and optimizer are not part of the encoder.
 """
@@ -71,10 +71,9 @@ class RobertaConfig(BertConfig):
 
 
 class RobertaEmbeddings(Embeddings):
-    """Embeddings with one token type, whose row is 0 in models made here, since fairseq has none."""
+    """Embeddings with one token type, whose row is 0 in models made here, since fairseq has no token types."""
 
     def custom_init(self) -> None:
-        """Zero the embeddings of padding and of the token type."""
         super().custom_init()
         self.token_type_embeddings.weight.zero_()
         for table in (self.word_embeddings, self.position_embeddings):

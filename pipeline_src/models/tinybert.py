@@ -17,7 +17,7 @@ TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # loss term -> weig
 
 
 def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
-    """Return the number of teacher layers per student layer."""
+    """Return the number of teacher layers per student layer, after checking that layers and heads match."""
     if teacher.num_hidden_layers % student.num_hidden_layers:
         raise PipelineError(
             "layers that do not match the teacher's",
@@ -36,16 +36,16 @@ def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
 
 
 def difference_counts(student: BertConfig, teacher: BertConfig, work: Workload) -> dict[str, int]:
-    """Return the number of elements that each loss term sums per layer."""
+    """Return loss term -> number of elements that it sums per layer."""
     return {"scores": student.num_attention_heads * work.sum_len_squared, "states": teacher.hidden_size * work.tokens}
 
 
 def layer_differences(
     student: Bert, fit: nn.Module, teacher: Bert, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch
 ) -> dict[str, Tensor]:
-    """Return the sum of squared differences over all layers for each term in ``TERMS``.
+    """Return term in ``TERMS`` -> sum of squared differences between student and teacher over all layers.
 
-    Padding is excluded; the original averages over it. The teacher gets no gradient. ``fit`` projects the student's
+    Padding is excluded; the original averages over it too. The teacher gets no gradient. ``fit`` projects the student's
     hidden states to the teacher's width.
     """
     stride = imitated_every(student.config, teacher.config)

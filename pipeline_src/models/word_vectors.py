@@ -1,7 +1,7 @@
 """Word vectors without context, averaged over a sequence (the CBoW baseline of GLUE).
 
-A baseline for the paper, frozen or fine-tuned, with or without a BiLSTM on top; without one, a pair is two means. The
-stage ``train_word_vectors`` writes its model folders.
+A baseline, frozen or fine-tuned, with or without a BiLSTM on top. Without the BiLSTM, the two texts of a pair are
+averaged separately. The stage ``train_word_vectors`` writes the model folders.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORD_VECTORS = StateDictAdapter(
     model_type="word-vectors",
     title="Word vectors",
     paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
-    classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # transformers has none
+    classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # unknown to transformers
     from_hf=((r"^word_vectors\.", "bert."),),
     to_hf=((r"^bert\.", "word_vectors."),),
 )
@@ -77,7 +77,7 @@ class Vectors(nn.Module):
 
 
 class Mean(nn.Module):
-    """Replace each sequence's first token, which the pooler reads, by the mean of the sequence."""
+    """Layer that replaces the vector of each sequence's first token, which the pooler reads, by the sequence's mean."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Mean(nn.Module):
 
 
 class MeanEncoder(Encoder):
-    """Encoder of one layer without parameters."""
+    """Encoder whose one layer, ``Mean``, has no parameters."""
 
     Block = Mean
 

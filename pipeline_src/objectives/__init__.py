@@ -1,1 +1,1 @@
-"""Ways of learning, one file each; ``pretrain.objective`` names the one that a study takes."""
+"""Pretraining objectives, one file each; the parameter ``pretrain.objective`` names the study's."""

@@ -1,4 +1,4 @@
-"""ELMo: predict the next token and the one before, each from its own side (Peters et al. 2018, section 3.1)."""
+"""ELMo (Peters et al. 2018, section 3.1): predict each token from the text before it, and from the text after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC = ObjectiveSpec(
 
 
 class LanguageModels(nn.Module):
-    """Two language models that share the embeddings, which are the decoder's weight too."""
+    """A forward and a backward language model; they share the embedding matrix, which is also the decoder's weight."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -41,21 +41,21 @@ class LanguageModels(nn.Module):
         self.cls["predictions"]["decoder"].weight = self.bert.embeddings.word_embeddings.weight
 
     def directions(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None) -> Sequence[Tensor]:
-        """Return the forward-direction and the backward-direction hidden states, [T, H / 2] each."""
+        """Return the hidden states of the forward and of the backward model, [T, H / 2] each."""
         layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
         return self.bert.encode(ids, segments, layout).chunk(2, dim=-1)
 
     def forward(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the logits of the next token at ``predicted`` [P, vocab_size], and of pairs, all 0, [B, 2]."""
+        """Return the next token's logits at ``predicted``, [P, vocab_size], and logits for pairs, all 0, [B, 2]."""
         forward = self.directions(ids, segments, cu_seqlens, max_seqlen)[0]
         logits = self.cls["predictions"]["decoder"](forward.index_select(0, predicted))
         return logits, logits.new_zeros(len(cu_seqlens) - 1, 2)
 
 
 class BiLMObjective(PretrainingObjective[TensorBatch]):
-    """The mean of both directions' losses; the curve's ``mlm`` is that of the next token."""
+    """Minimise the mean of both models' losses; ``mlm`` in the curve is the forward model's loss."""
 
     spec = SPEC
     learns = "the next word from those before it, and each from those after it"
@@ -71,7 +71,7 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, "backward": work.predictions}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses of both directions; a token is predicted at its neighbor."""
+        """Return both models' summed losses; each predicts a token from the hidden state at an adjacent position."""
         states = self.model.directions(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
         decoder, index = self.model.cls["predictions"]["decoder"], batch.predicted
         targets = {"mlm": (index, batch.labels), "backward": (index + 1, batch.ids.index_select(0, index))}
@@ -81,7 +81,7 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         }
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
-        """Return the metrics of the forward direction."""
+        """Return the metrics of the forward model."""
         return masked_lm_metrics(self.model, batch)
 
     def training_flops(self, work: Workload) -> int:

@@ -16,7 +16,7 @@ SPEC = ObjectiveSpec(
 
 
 class CLMObjective(MLMObjective):
-    """Predict every next token; a causal mask hides it."""
+    """Predict each token from the text before it; a causal mask hides the rest."""
 
     spec, use, learns_tokens = SPEC, "causal_lm", "the next word from those before it"
 

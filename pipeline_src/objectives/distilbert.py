@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): learn a larger model's logits and last hidden states, and masked tokens."""
+"""DistilBERT (Sanh et al. 2019): learn a teacher's logits and last hidden states, and the masked tokens."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act
 
 
 class DistilBertObjective(PretrainingObjective[TensorBatch]):
-    """``kl``: divergence from the teacher's token probabilities; ``mlm``; ``cosine``: of the last hidden states.
+    """Three losses: ``kl``, from the teacher's token probabilities; ``mlm``; and ``cosine``, of the last hidden states.
 
-    ``loss_on`` restricts the first alone, as the original's ``restrict_ce_to_mask``. Teacher and student see the same
+    ``loss_on`` restricts ``kl`` alone, as the original's ``restrict_ce_to_mask``. Teacher and student see the same
     masked text; the teacher has no dropout and no gradients.
     """
 
@@ -54,7 +54,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
                 parameter.requires_grad_(parameter is table)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher, whose sizes must be the student's as far as hidden states are compared or layers copied."""
+        """Set the teacher; sizes must equal the student's where hidden states are compared or layers copied."""
         super().set_teacher(teacher)
         config, copies = self.teacher.bert.config, self.objective_params.init == "teacher"
         for name in COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ():
@@ -77,7 +77,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             )  # fmt: skip
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise all weights; with ``init: teacher``, copy all parts that the teacher has."""
+        """Initialise all weights; with ``init: teacher``, then copy the teacher's where it has them."""
         super().init_weights(generator)
         if self.objective_params.init == "teacher":
             copy_layers(self.model, self.teacher)
@@ -87,8 +87,8 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         return {"kl": compared, "mlm": work.predictions, "cosine": work.tokens}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses; no logits are kept."""
-        # one each: a layout may cache what depends on the width of heads
+        """Return the summed losses, without keeping logits."""
+        # a layout for each model, since it may cache what depends on the width of heads
         teacher_layout, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
         query_rows, predicted = None, batch.predicted
         if not self.reads_all_tokens:
@@ -108,7 +108,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             logits = head.lazy_logits(states[0])
             with torch.no_grad():
                 teacher_logits = self.teacher.cls["predictions"].lazy_logits(states[1])
-            size = self.config.vocab_size  # the teacher's table may have more rows, of no token
+            size = self.config.vocab_size  # the teacher's matrix may have more rows, for no token
             teacher_logits = teacher_logits._replace(
                 weight=teacher_logits.weight[:size], bias=teacher_logits.bias[:size]
             )
@@ -119,11 +119,11 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
     @property
     def reads_all_tokens(self) -> bool:
-        """True if a loss reads the last layer at every token."""
+        """Whether a loss reads the last layer at every token."""
         return self.objective_params.loss_on == "all" or "cosine" in self.weights
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of the student's training, and of the teacher's forward pass, a third of its training."""
+        """Return the FLOPs of the student's training, plus the teacher's forward pass: a third of training it."""
         if self.reads_all_tokens:
             work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         if self.objective_params.loss_on == "all":
@@ -139,19 +139,19 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
 
 def encoder_names(model: BertForMaskedLM) -> set[str]:
-    """Return the names of an encoder's parameters, with ``*`` for the number of a layer."""
+    """Return the parameter names of a model's encoder, with ``*`` for the number of a layer."""
     return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
 
 
 def spread_layers(student: int, teacher: int) -> list[int]:
-    """Return the teacher layers that initialise a student's: 0, 2, 4, 7, 9 and 11 of 12 for 6, as in DistilBERT."""
+    """Return the teacher layer that initialises each student layer: 0, 2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT."""
     return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
 
 
 def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
-    """Copy the teacher's embeddings, head and evenly spaced layers, as far as the student has them.
+    """Copy to the student, for each part that it has, the teacher's embeddings, head and evenly spaced layers.
 
-    Position embeddings with another offset than the teacher's keep their initial values.
+    Position embeddings whose first position differs from the teacher's keep their initial values.
     """
     student_layers, teacher_layers = student.bert.config.num_hidden_layers, teacher.bert.config.num_hidden_layers
     layers = spread_layers(student_layers, teacher_layers)
@@ -165,7 +165,7 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
 
 
 def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
-    """Return the first rows of a teacher's tensor; of relative positions those in the middle."""
+    """Return as many rows of a teacher's tensor as ``target`` has: the first, or for relative positions the middle."""
     surplus = len(source) - len(target)
     if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(

@@ -1,7 +1,7 @@
-"""ELECTRA (Clark et al. 2020): a small generator fills masked tokens in, and the encoder detects the replaced ones.
+"""ELECTRA (Clark et al. 2020): a small generator fills masked tokens in, and the encoder detects replaced tokens.
 
-The discriminator is the model of the study; the generator is saved in its subfolder ``generator``. In the paper's
-ablations the model predicts the original tokens instead, or is trained on the masked positions alone (section 3.4).
+The discriminator is the study's model; the generator is saved in its subfolder ``generator``. In the paper's ablations
+(section 3.4), the study's model predicts the original tokens instead, or is trained on the masked positions alone.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ BINS, MAX_LOGIT = 4096, 16.0  # of the histogram of logits from which the area u
 
 
 class FilledText(NamedTuple):
-    """A batch with the generator's samples at the masked positions, and the N positions that a model predicts on.
+    """A batch with the generator's samples at the masked positions; the study's model predicts at N of its positions.
 
     Attributes:
         ids, segments, layout: of all T tokens.
-        query_rows: positions at which the last block is computed; None for all.
-        query_index: indices of the N positions among these, int64 [N]; None for all.
-        inputs, labels: input and original tokens at the N positions, int64 [N]; filler's label is ``IGNORE_INDEX``.
+        query_rows: positions at which the last block is computed; None: all.
+        query_index: indices of the N positions among the query rows, int64 [N]; None if N is T.
+        inputs, labels: input and original tokens at the N positions, int64 [N]; filler has the label ``IGNORE_INDEX``.
     """
 
     ids: Tensor
@@ -73,7 +73,7 @@ class FilledText(NamedTuple):
 
 
 class DiscriminatorHead(nn.Module):
-    """One logit per token, positive if it was replaced (ELECTRA, section 3.1)."""
+    """Head with one logit per token, positive if the token was replaced (ELECTRA, section 3.1)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -82,13 +82,13 @@ class DiscriminatorHead(nn.Module):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the logits [R] of hidden states [R, H] with the layout of their sequences."""
+        """Return the logits [R] for hidden states [R, H]; ``layout`` describes the R rows."""
         inner = F.gelu(self.dense(hidden), approximate=self.approximate)
         return self.dense_prediction(inner).squeeze(-1)
 
 
 class FirstTokenHead(DiscriminatorHead):
-    """Add the hidden state of a sequence's first token to each (microsoft/DeBERTa, LMMaskPredictionHead)."""
+    """Head that adds a sequence's first hidden state to each token's (microsoft/DeBERTa, LMMaskPredictionHead)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -100,14 +100,14 @@ class FirstTokenHead(DiscriminatorHead):
 
 
 class AddedTable(nn.Module):
-    """A discriminator's own embeddings, added to the generator's, which get no gradient from it.
+    """A discriminator's own embeddings, added to the generator's; the generator's get no gradient from this sum.
 
-    Gradient-disentangled embedding sharing (DeBERTa-v3, He et al. 2023, section 3.2). The sum of both is saved.
+    This is gradient-disentangled embedding sharing (DeBERTa-v3, He et al. 2023, section 3.2). The sum is saved.
     """
 
     def __init__(self, base: nn.Embedding) -> None:
         super().__init__()
-        self.base = (base,)  # a tuple, so that its parameters are not this module's too
+        self.base = (base,)  # a tuple, so that the generator's parameters are not this module's too
         self.weight = nn.Parameter(torch.empty_like(base.weight))
 
     def custom_init(self) -> None:
@@ -124,8 +124,9 @@ class Discriminator(nn.Module):
     """The encoder without a pooler, and the head for replaced token detection (RTD).
 
     Attributes:
-        use: key of the class that transformers loads it with, in ``models.adapter``.
-        learns: for the model card.
+        term: name of the loss term.
+        use: key in ``StateDictAdapter.classes`` of the class with which transformers loads the model.
+        learns: what the model card says that the model learned.
     """
 
     term: ClassVar[str] = "rtd"
@@ -153,14 +154,14 @@ class Discriminator(nn.Module):
         return loss, (((logits > 0) == replaced) & counted).sum()
 
     def training_flops(self, work: Workload, positions: int) -> int:
-        """Return the FLOPs of the encoder, and 6 (H^2 + H) for each of the N positions."""
+        """Return the FLOPs of the encoder, and 6 (H^2 + H) for each of the N ``positions``."""
         hidden = self.config.hidden_size
         return self.config.training_flops(work._replace(predictions=0)) + 6 * (hidden**2 + hidden) * positions
 
     def metrics(self, text: FilledText) -> dict[str, Metric]:
         """Return loss, accuracy and area under the ROC curve.
 
-        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the others.
+        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the original tokens.
         """
         logits, replaced = self.logits(text).float(), text.inputs != text.labels
         loss = float(F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum"))
@@ -178,19 +179,19 @@ class Discriminator(nn.Module):
 
 
 def fraction(part: float, total: float) -> float:
-    """Return ``part`` / ``total``; 0 if there is nothing."""
+    """Return ``part`` / ``total``, or 0 if ``total`` is 0."""
     return float(part / max(1.0, total))
 
 
 def area_under_curve(negatives: np.ndarray, positives: np.ndarray) -> float:
-    """Return the area under the ROC curve of two histograms over ascending logits, [bins] each; ties count half."""
+    """Return the area under the ROC curve, given two histograms of logits, [bins] each, ascending; ties count half."""
     below = np.cumsum(negatives) - negatives / 2
     pairs = negatives.sum() * positives.sum()
     return float(positives @ below / pairs) if pairs else 0.5
 
 
 class ReplaceMLM(BertForMaskedLM):
-    """Predict the original tokens with the MLM head, at positions with a generator's samples (section 3.4)."""
+    """Predicts the original tokens with the MLM head, at the positions with a generator's samples (section 3.4)."""
 
     term: ClassVar[str] = "words"
     use: ClassVar[str] = "masked_lm"
@@ -205,11 +206,11 @@ class ReplaceMLM(BertForMaskedLM):
         return self.cls["predictions"].loss(self.decoded(text), text.labels)
 
     def decoded(self, text: FilledText) -> Tensor:
-        """Return the inputs of the head at the N positions, [N, H]."""
+        """Return the MLM head's inputs at the N positions, [N, H]."""
         return text.select(self.bert.decode(text.ids, text.segments, text.layout, text.query_rows))
 
     def training_flops(self, work: Workload, positions: int) -> int:
-        """Return the FLOPs of masked language modelling with N predictions."""
+        """Return the FLOPs of masked language modelling with N (``positions``) predictions."""
         return self.config.training_flops(work._replace(predictions=positions))
 
     def metrics(self, text: FilledText) -> dict[str, Metric]:
@@ -220,10 +221,10 @@ class ReplaceMLM(BertForMaskedLM):
 
 
 class AllTokensMLM(ReplaceMLM):
-    """Predict every token, or copy it from the input (section 3.4).
+    """Predicts every token, or copies it from the input (section 3.4).
 
-    With the copy probability D, a sigmoid over a token's hidden state, the input token gets D, and every token of the
-    vocabulary 1 - D times its softmax.
+    The copy probability D is a sigmoid over a token's hidden state. A prediction is D for the input token, plus 1 - D
+    times the softmax over the vocabulary.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -236,7 +237,7 @@ class AllTokensMLM(ReplaceMLM):
         return copying_cross_entropy(self.cls["predictions"].lazy_logits(hidden), gates, text.inputs, text.labels)
 
     def training_flops(self, work: Workload, positions: int) -> int:
-        """Add 6 H a position for the gate."""
+        """Return the FLOPs of masked language modelling, and 6 H per position for the copy probability."""
         return super().training_flops(work, positions) + 6 * self.config.hidden_size * positions
 
 
@@ -245,11 +246,11 @@ def copying_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of -log(D [input = label] + (1 - D) softmax(label)), float32, and the number correct.
 
-    Logits are computed in chunks, and again in the backward pass, so that they are never held at once.
+    Logits are computed in chunks, and again in the backward pass, so that memory never holds all of them.
 
     Args:
-        gates: logits of D, [N].
-        inputs, labels: input and original tokens, int64 [N]; the label ``IGNORE_INDEX`` does not count.
+        gates: logits of the copy probability D, [N].
+        inputs, labels: input and original tokens, int64 [N]; positions with the label ``IGNORE_INDEX`` do not count.
     """
     loss, correct = lazy_logits.inner.new_zeros((), dtype=torch.float32), labels.new_zeros(())
     weight, bias = aligned(lazy_logits.weight, lazy_logits.bias)
@@ -287,7 +288,7 @@ MODELS: dict[tuple[str, str], type[Discriminator | ReplaceMLM]] = {  # by disc_t
 
 
 class ElectraObjective(PretrainingObjective[TensorBatch]):
-    """The generator's MLM loss, and ``disc_weight`` times the loss of the model that reads its samples.
+    """Minimise the generator's MLM loss, plus ``disc_weight`` times the loss of ``model``, which reads its samples.
 
     No gradient passes through the samples. A token that the generator predicts correctly counts as original.
 
@@ -322,13 +323,13 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
                 if table is not None:  # not every encoder has position embeddings
                     setattr(self.model.bert.embeddings, name, AddedTable(table))
         if params.embeddings != "shared" and params.disc_target == "rtd" and config.has_mask_decoder:
-            # DeBERTa's mask decoder alone reads positions, and a discriminator has none: this table is unused
+            # only DeBERTa's mask decoder reads positions, and a discriminator has no mask decoder
             self.model.bert.embeddings.position_embeddings.requires_grad_(False)
         self.weights = {"mlm": 1.0, self.model.term: params.disc_weight}
         self.learns = self.model.learns
 
     def load_models(self, folder: Path) -> None:
-        """Load the weights; disentangled embeddings are saved as their sum with the generator's."""
+        """Load the weights; subtract the generator's embeddings from disentangled ones, which are saved as sums."""
         super().load_models(folder)
         with torch.no_grad():
             for table in self.model.bert.embeddings.children():
@@ -340,14 +341,13 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, self.model.term: positions}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return both summed losses."""
         generator_term, text = self.fill(batch)
         return {"mlm": generator_term, self.model.term: LossTerm(*self.model.loss(text))}
 
     def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
-        """Return the generator's loss, and the text with its samples, which ``batch.sampling_noise`` decide."""
+        """Return the generator's loss, and the text with its samples, drawn by ``batch.sampling_noise``."""
         assert batch.sampling_noise is not None
-        # one each: a layout may cache what depends on the width of heads
+        # a layout for each model, since it may cache what depends on the width of heads
         generator_layout, layout = (
             PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2)
         )
@@ -371,7 +371,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
     def training_flops(self, work: Workload) -> int:
         """Return the FLOPs of both models; the generator's last block runs on the predicted positions alone.
 
-        So does the discriminator's with ``disc_loss_on: predicted``.
+        With ``disc_loss_on: predicted``, the model's last block does too.
         """
         positions, read = work.predictions, work
         if self.objective_params.disc_loss_on == "all":
@@ -381,8 +381,8 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
         """Return the generator's MLM metrics, the model's metrics, and ``replaced``.
 
-        ``replaced`` is the share of the predicted tokens that the generator predicts incorrectly. Near 0 the generator
-        is too good to learn from (ELECTRA, section 3.2), and always answering "original" is nearly always correct.
+        ``replaced`` is the share of the predicted tokens that the generator gets wrong. Near 0, the generator is too
+        good to learn from (ELECTRA, section 3.2): a model that always answers "original" is nearly always correct.
         """
         metrics = masked_lm_metrics(self.generator, batch)
         _, text = self.fill(batch.tensors)
@@ -402,7 +402,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
 
 
 def generator_config(config: BertConfig, params: ElectraParams) -> BertConfig:
-    """Return the generator's config: a fraction of the discriminator's sizes, and at most that of its heads."""
+    """Return the generator's config: fractions of the discriminator's sizes, with heads that divide the width."""
     hidden = max(1, round(params.generator_width * config.hidden_size))
     heads = max(1, round(params.generator_width * config.num_attention_heads))
     return replace(

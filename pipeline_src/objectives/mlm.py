@@ -1,4 +1,4 @@
-"""BERT: masked language modelling, and next sentences if examples are pairs (paper, section 3.1)."""
+"""BERT (paper, section 3.1): masked language modelling, and next sentence prediction if examples are pairs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPEC = ObjectiveSpec(
 
 
 class BertObjective(MLMObjective):
-    """Some tokens are masked or replaced, and predicted from both sides."""
+    """Mask or replace some tokens, and predict them from the text on both sides."""
 
     spec, use = SPEC, "pretraining"
     learns_tokens, learns_without_pairs = "masked words", ", without next sentences"

@@ -28,9 +28,10 @@ SPEC = ObjectiveSpec(
 
 
 class Student(nn.Module):
-    """The encoder without a pooler, and a projection of its hidden states to the teacher's width.
+    """The encoder without a pooler, and a projection of its hidden states to ``width``, the teacher's.
 
-    The embeddings and all layers share the projection. It is kept at equal widths too; transformers skips it.
+    The embeddings and all layers share the projection. A student of the teacher's width has it too. It is saved, but
+    transformers does not load it.
     """
 
     def __init__(self, config: BertConfig, width: int) -> None:
@@ -40,10 +41,10 @@ class Student(nn.Module):
 
 
 class TinyBertObjective(PretrainingObjective[TensorBatch]):
-    """``scores``: squared differences of the attention logits; ``states``: of the hidden states and embeddings.
+    """Two losses, summed over layers: mean squared differences between student and teacher.
 
-    Each is a mean over heads and pairs of tokens, or over tokens and the teacher's width, summed over layers. Pairs are
-    of real tokens, whereas the original averages over padding too.
+    ``scores`` compares the attention logits, as a mean over heads and pairs of tokens; ``states`` the hidden states and
+    embeddings, as a mean over tokens and the teacher's width. Padding does not count; in the original code it does.
     """
 
     spec, build_teacher, predictor = SPEC, partial(make_encoder, has_pooler=False), None
@@ -62,20 +63,19 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         self.model = Student(self.config, self.teacher.config.hidden_size)
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
-        """Return heads times pairs of tokens, and tokens times width."""
+        """Return heads x pairs of tokens for ``scores``, and tokens x width for ``states``."""
         return difference_counts(self.config, self.teacher.config, work)
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the squared differences summed over all layers."""
         layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         models = self.model.bert, self.model.fit_dense, self.teacher
         totals = layer_differences(*models, batch.ids, batch.segments, layout)
         return {name: LossTerm(total) for name, total in totals.items()}
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of the student with its projection, and of the teacher's forward pass, a third of training.
+        """Return the FLOPs of training the student with its projection, plus the teacher's forward pass.
 
-        Both compute every position. Recomputing the attention logits, which are not kept, is not counted.
+        Both models compute every position. Attention logits are computed a second time, which is not counted.
         """
         work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         student, teacher = self.config, self.teacher.config

@@ -1,1 +1,1 @@
-"""Pretraining: the data, the masks, a phase of training, and its validation."""
+"""Pretraining: its data and masks, a phase of training, and validation."""

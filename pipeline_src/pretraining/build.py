@@ -1,4 +1,4 @@
-"""The objective of a phase: its architecture, teacher and initial weights."""
+"""Build a phase's objective: its architecture, its teacher and its initial weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_objective(
         config = load_config(START_MODEL)
         config = replace(
             config,
-            vocab_size=max(config.vocab_size, vocab_size),  # with added entries
+            vocab_size=max(config.vocab_size, vocab_size),  # entries may have been added
             hidden_dropout_prob=model.hidden_dropout_prob,
             attention_probs_dropout_prob=model.attention_probs_dropout_prob,
         )
@@ -62,7 +62,7 @@ def empty_objective(
     objective_params: Section,
     teacher: nn.Module | None = None,
 ) -> PretrainingObjective[Any]:
-    """Return an objective on the CPU with uninitialised weights."""
+    """Return an objective of class ``kind`` on the CPU, with uninitialised weights."""
     with uninitialised():
         objective = kind(config, pairs, objective_params)
         if teacher is not None:
@@ -73,7 +73,7 @@ def empty_objective(
 
 
 def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path | None) -> None:
-    """Initialise the weights, or read those of a saved model."""
+    """Read the weights from the folder ``start``; if it is None, initialise them."""
     if start is not None:
         objective.load_models(start)
         return
@@ -83,7 +83,7 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
 
 
 def fill_from_start_model(module: nn.Module) -> None:
-    """Copy the start model's weights, where it has any; added entries start with the mean of their subwords."""
+    """Copy the start model's weights, where it has any; each added entry gets the mean of its subwords' weights."""
     config = load_config(START_MODEL)
     tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size
     extended = read_json(VOCABULARY / EXTENDED, dict) if (VOCABULARY / EXTENDED).exists() else {}

@@ -1,8 +1,8 @@
 """Microbatches of a fixed capacity: filled up with empty work, so that no shape on a GPU depends on a batch.
 
 A GPU then allocates the same memory in every step, compiles each part of the model once, and can replay a captured
-step. Filler tokens are [PAD], in sequences after the real ones, and filler predictions have cross_entropy's ignored
-label, so losses, correct counts and gradients are those of the real sequences.
+step. Filler tokens are [PAD], in sequences after the real sequences. Filler predictions have the label that
+cross_entropy ignores, so losses, correct counts and gradients are those of the real sequences alone.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.masking import Collator
 
 IGNORE_INDEX = -100  # of torch.nn.functional.cross_entropy
-ALIGNMENT = 64  # the number of tokens is a multiple, for a GPU's matmuls
+ALIGNMENT = 64  # the number of tokens is a multiple of this, for a GPU's matmuls
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The sizes that every microbatch of a phase is padded to.
+    """The sizes to which every microbatch of a phase is padded.
 
-    Filler sequences are never empty, since the first token of each is read, and never longer than ``length``.
+    Filler sequences are never empty, since the model reads the first token of each, and never longer than ``length``.
 
     Attributes:
         real_sequences: maximum number of real sequences, B.
-        length: maximum tokens of a sequence, L; at least 2.
-        predictions_per_sequence: maximum.
+        length: maximum number of tokens in a sequence, L; at least 2.
+        predictions_per_sequence: maximum number of predictions in a sequence.
     """
 
     real_sequences: int
@@ -40,7 +40,7 @@ class Capacity:
 
     @classmethod
     def of(cls, batch_size: int, length: int, max_tokens: int, collator: Collator, pad_id: int) -> Capacity:
-        """Split a process's part of a batch evenly into as few microbatches as ``max_tokens`` allows."""
+        """Build the capacity for ``batch_size`` sequences, split evenly into microbatches of up to ``max_tokens``."""
         sequences = min(batch_size, max(1, max_tokens // length))
         sequences = -(-batch_size // -(-batch_size // sequences))
         return cls(sequences, length, int(collator.num_predictions(np.array([length]))[0]), pad_id)
@@ -48,7 +48,7 @@ class Capacity:
     @property
     def filler_sequences(self) -> int:
         """Number of filler sequences after B real ones; each missing real sequence adds one."""
-        # the smallest number of which F * L >= B * L + F + ALIGNMENT - 1 >= tokens, so that F sequences hold them all
+        # the smallest F with F * L >= B * L + F + ALIGNMENT - 1 >= tokens: F sequences could hold all tokens
         return -(-(self.real_sequences * self.length + ALIGNMENT - 1) // (self.length - 1))
 
     @property
@@ -77,8 +77,8 @@ class Capacity:
     def pad(self, batch: TensorBatch) -> TensorBatch:
         """Fill a microbatch up to this capacity; ``workload`` and ``examples`` stay those of the real sequences.
 
-        Filler tokens and outputs are spread evenly over the filler sequences. If there are fewer tokens than outputs
-        (all real sequences are full), tokens have several outputs.
+        Filler tokens and outputs are spread evenly over the filler sequences. If filler has fewer tokens than outputs
+        (all real sequences are full), its tokens have several outputs.
         """
         self._check(batch)
         tokens, outputs, predictions = len(batch.ids), len(batch.output_positions), len(batch.labels)
@@ -90,7 +90,7 @@ class Capacity:
         starts = tokens + token_ends - lengths
         rank = torch.arange(self.outputs - outputs) - (output_ends - read).index_select(0, sequence)
         offset = rank * lengths.index_select(0, sequence) // read.index_select(0, sequence)
-        filler_outputs = starts.index_select(0, sequence) + offset  # the first token of each sequence is among them
+        filler_outputs = starts.index_select(0, sequence) + offset  # includes the first token of each sequence
         predicting = _even_ends(self.outputs - outputs, self.predictions - predictions) - 1
         fillings = {
             "ids": torch.full((self.tokens - tokens,), self.pad_id),
@@ -109,7 +109,7 @@ class Capacity:
         return replace(batch, **padded, max_seqlen=self.length, max_outputs=self.max_outputs)  # type: ignore[arg-type]
 
     def _check(self, batch: TensorBatch) -> None:
-        # outputs need no limit: one that is no prediction is the first of its sequence
+        # outputs need no limit: an output is a prediction or the first token of a sequence
         limits = {
             "sequences": (len(batch.pair_label), self.real_sequences),
             "tokens in a sequence": (batch.max_seqlen, self.length),
@@ -126,7 +126,7 @@ class Capacity:
 
 
 def _even_ends(items: int, parts: int) -> Tensor:
-    """Return the ends of near-equal consecutive parts of ``items`` items, int64 [parts]."""
+    """Divide ``items`` items into near-equal consecutive parts; return the parts' ends, int64 [parts]."""
     return torch.arange(1, parts + 1) * items // max(1, parts)
 
 

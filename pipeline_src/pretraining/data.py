@@ -1,4 +1,4 @@
-"""Batches of pretraining examples: from a sample index and its token store to flat unpadded tensors."""
+"""Batches of pretraining examples, made from a sample index and its token store: flat, unpadded tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline_src.training.batches import split_balanced
 
 LOOKAHEAD_BATCHES = 64  # batches whose examples are looked up together, for speed
 NUM_SHOWN = 5  # examples in the report
-PAIR_LABELS = {  # meaning of a pair's label 0 and 1, by examples.pair_objective
+PAIR_LABELS = {  # examples.pair_objective -> meanings of the labels 0 and 1 of a pair
     "nsp": ("B follows A", "B is a random text"),
     "sop": ("A and B in order", "A and B swapped, or B a random text"),
 }
@@ -38,13 +38,13 @@ class PretrainingBatch:
     Attributes:
         ids: input ids, int64 [tokens].
         segments: token type ids (0 up to the first [SEP], 1 after it), int64 [tokens].
-        cu_seqlens: start of each sequence, and the number of tokens, int64 [sequences + 1].
-        predicted: positions at which a token is predicted, int64 [predictions].
-        labels: the tokens to predict there, int64 [predictions].
+        cu_seqlens: start of each sequence, then the number of tokens, int64 [sequences + 1].
+        predicted: positions at which the model predicts a token, int64 [predictions].
+        labels: the tokens to predict at these positions, int64 [predictions].
         pair_label: 1 if segment B is random or both are swapped (google-research/bert and albert), int64 [sequences].
         examples: number of each sequence's example in its sample index, int64 [sequences].
-        sampling_noise: uniform random numbers by which objectives sample tokens, keyed by seed, epoch, example and
-            position, float32 [predictions]; None if nothing is sampled.
+        sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, keyed by seed, epoch,
+            example and position, float32 [predictions]; None if the objective does not sample.
     """
 
     ids: np.ndarray
@@ -63,12 +63,12 @@ class PretrainingBatch:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A microbatch as tensors; the others are those of ``PretrainingBatch``.
+    """A microbatch as tensors; attributes without a description are as in ``PretrainingBatch``.
 
     Attributes:
-        output_positions: positions whose last hidden state an MLM reads: the predicted tokens and the first token
-            of each sequence, ascending, int64 [R].
-        output_offsets: index of each sequence's first output, and R, int64 [sequences + 1].
+        output_positions: positions whose last hidden state an MLM reads (outputs): the predicted tokens and the first
+            token of each sequence, ascending, int64 [R].
+        output_offsets: index of each sequence's first output, then R, int64 [sequences + 1].
         predicted_outputs: indices of the predicted positions among the outputs, int64 [predictions].
         max_seqlen, max_outputs: largest number of tokens, and of outputs, in a sequence.
     """
@@ -121,11 +121,11 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class DataShard:
-    """The part of every batch that a process gets, in microbatches.
+    """Which part of every batch a process gets, and how the part is split into microbatches.
 
     Attributes:
-        tokens: maximum tokens of a microbatch; a longer sequence is one by itself. None makes one microbatch.
-        sequences: maximum sequences of a microbatch, for near-equal numbers; None splits by tokens.
+        tokens: maximum number of tokens in a microbatch of several sequences; None: one microbatch.
+        sequences: if given, microbatches have near-equal numbers of sequences, at most this, whatever ``tokens``.
     """
 
     tokens: int | None = None
@@ -134,7 +134,7 @@ class DataShard:
     sequences: int | None = None
 
     def split(self, lengths: np.ndarray) -> list[slice]:
-        """Split this process's sequences of these lengths in order into microbatches."""
+        """Split this process's sequences, given their ``lengths``, in order into microbatches."""
         if self.sequences is None:
             return split_balanced(lengths, self.tokens)
         count, parts = len(lengths), -(-len(lengths) // self.sequences)
@@ -145,13 +145,13 @@ class PretrainingExamples:
     """The examples of one phase and split.
 
     Args:
-        sample_index: ``data/examples/<phase>/<split>.npy``.
-        pairs: ``examples.pair_objective`` of params.yaml.
-        vocab_size: upper bound of the ids, checked as they are read; None checks nothing.
+        sample_index: the file ``data/examples/<phase>/<split>.npy``.
+        pairs: the parameter ``examples.pair_objective``.
+        vocab_size: ids are checked to be below this when they are read; None: no check.
 
     Attributes:
-        sources: names of the sources of text, after ``assign_sources``.
-        source_of: index of the source of each example's first segment, int64 [examples].
+        sources: names of the sources of text; empty before ``assign_sources``.
+        source_of: for each example, the index in ``sources`` of its first segment's source, int64 [examples].
     """
 
     def __init__(
@@ -176,27 +176,27 @@ class PretrainingExamples:
         return len(self.sample_index)
 
     def assign_sources(self, documents: Mapping[str, int]) -> None:
-        """Assign the source of each example, given the number of documents of each source in the store's order."""
+        """Assign a source to each example; ``documents``: source -> number of documents, in the store's order."""
         self.sources = tuple(name for name, count in documents.items() if count)
         ends = self.store.sentences[self.store.documents[np.cumsum([documents[name] for name in self.sources])]]
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
 
     def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the tokens, including special ones, of the examples with these numbers (of all), int64."""
+        """Return how many tokens, special tokens included, each example numbered in ``examples`` has, int64."""
         index = self.sample_index[examples]
         return index["a_length"].astype(np.int64) + index["b_length"] + self._num_special
 
     def order(self, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers of the examples at ``positions`` in the epoch's order, keyed by seed and epoch, int64."""
+        """Return the numbers of the examples at ``positions`` of the order that ``seed`` and ``epoch`` key, int64."""
         return permuted(derive_seed(seed, "order", epoch), positions, len(self.sample_index))
 
     def batches(
         self, size: int, seed: int, first_step: int, steps: int, shard: DataShard
     ) -> Iterator[list[PretrainingBatch]]:
-        """Yield the batches of steps ``first_step`` .. ``first_step + steps - 1`` as lists of microbatches.
+        """Yield this process's microbatches for each of the steps ``first_step`` .. ``first_step + steps - 1``.
 
-        A batch may have the end of one epoch and the start of the next. The process of rank r takes every
-        ``shard.processes``-th example of a batch from the r-th on.
+        A batch has ``size`` examples, perhaps the end of one epoch and the start of the next. The process of rank r
+        takes every ``shard.processes``-th example of a batch, from the r-th on.
         """
         for first in range(first_step, first_step + steps, LOOKAHEAD_BATCHES):
             last = min(first + LOOKAHEAD_BATCHES, first_step + steps)
@@ -209,9 +209,9 @@ class PretrainingExamples:
                 yield [self.batch(examples[part], passes[part]) for part in microbatches]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
-        """Assemble and corrupt [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples with these numbers.
+        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples with these numbers, and mask tokens.
 
-        ``epochs`` decide the masks if masking is dynamic.
+        ``epochs`` is the epoch of each example; with dynamic masking, its masks depend on it.
         """
         index = self.sample_index[examples]
         texts = ("a", "b") if self.has_pairs else ("a",)
@@ -248,7 +248,7 @@ class PretrainingExamples:
 def open_examples(
     phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, objective: str
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split."""
+    """Open the examples of one phase and split, masked for ``objective``."""
     collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
@@ -262,10 +262,10 @@ class ReadablePiece:
 
     Attributes:
         text: the model's input, without the prefix of a continuation subword.
-        inner: it continues the word before it.
-        was: the subword to predict; None if nothing is predicted.
-        fate: the input in place of the subword to predict: ``mask``, ``random`` (another subword) or ``keep`` (the
-            same); ``next`` if it is predicted from those before it; None if nothing is predicted.
+        inner: whether the subword continues the word before it.
+        was: the original subword if the model predicts it, else None.
+        fate: what replaces a predicted subword in the input: ``mask``, ``random`` (another) or ``keep`` (itself);
+            ``next`` if the model predicts it from the text before; None if the model does not predict it.
     """
 
     text: str
@@ -295,10 +295,10 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
 
 
 def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: int) -> list[dict[str, Any]]:
-    """Return a few examples, chosen by the seed, as training sees them, for the report.
+    """Return a few examples, chosen by the seed, for the report, as training sees them.
 
-    Each has ``example`` (its number), ``pair`` (the meaning of its label; None without pairs) and ``segments``, lists
-    of ``ReadablePiece`` as dictionaries.
+    An example has ``example`` (its number), ``pair`` (what its label means; None if examples are not pairs) and
+    ``segments``, lists of ``ReadablePiece`` as dictionaries.
     """
     numbers = permuted(derive_seed(seed, "shown"), np.arange(min(NUM_SHOWN, len(examples))), len(examples))
     result = []
@@ -311,5 +311,5 @@ def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: in
 
 
 def pair_label(examples: PretrainingExamples, batch: PretrainingBatch) -> str | None:
-    """Return the meaning of the label of a batch's first example; None without pairs."""
+    """Return what the label of a batch's first example means; None if examples are not pairs."""
     return PAIR_LABELS[examples.pairs][int(batch.pair_label[0])] if examples.has_pairs else None

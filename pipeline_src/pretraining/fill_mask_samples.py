@@ -1,4 +1,4 @@
-"""Masked words of the validation set, and what a model predicts for them as it learns."""
+"""A few masked words of the validation set, and what a model predicts for them as it learns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.objective import PretrainingObjective
 
 NUM_SAMPLES, TOP_K = 3, 3
-MAX_EXAMPLES = 512  # that are searched
+MAX_EXAMPLES = 512  # of the validation set, searched for words
 NUM_COMMON = 300  # tokens that are too frequent to be content words
 MIN_LETTERS = 4  # of a content word
-JOINERS = frozenset("'’-‐‑")  # a token next to one is part of a word: I've, well-known
+JOINERS = frozenset("'’-‐‑")  # a token next to one of these is part of a longer word: I've, well-known
 CONTEXT = 10  # tokens of text shown on either side
 PROBABILITY_DIGITS = 4
 
 
 class MaskedWord(NamedTuple):
-    """A [MASK] at a ``position`` of a batch of one example, the text around it, and the masked word with its id."""
+    """A [MASK], at ``position`` in a batch of one example; ``answer`` is the masked word, and ``label`` its id."""
 
     batch: PretrainingBatch
     position: int
@@ -35,11 +35,11 @@ class MaskedWord(NamedTuple):
 
 
 class FillMaskSamples:
-    """A frequent, a middling and a rare masked word of a phase's validation examples, which a person can judge.
+    """A frequent, a middling and a rare masked word of a phase's validation examples, on which people judge a model.
 
-    Of the content words (four letters or more, not among the ``num_common`` most frequent tokens) in order of
-    frequency, they are the middle ones of each third, each of a different example. A word is a single token of letters
-    that [MASK] hides, without another predicted token in the text around it. A causal objective has no samples.
+    The samples are the middle words of each third of the content words by frequency, from different examples. Content
+    words have four letters or more, and are not among the ``num_common`` most frequent tokens. A word is a token of
+    letters that [MASK] hides, without another predicted token in the text around it. A causal objective has no samples.
     """
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = NUM_COMMON) -> None:
@@ -58,7 +58,7 @@ class FillMaskSamples:
                     words.append(MaskedWord(batch, position, label, text, answer))
         common = {token for token, _ in counts.most_common(num_common)}
         content = [word for word in words if word.label not in common and len(word.answer) >= MIN_LETTERS] or words
-        content.sort(key=lambda word: -counts[word.label])  # equals stay in the order of the examples
+        content.sort(key=lambda word: -counts[word.label])  # equally frequent words stay in the order of the examples
         self._samples: list[MaskedWord] = []
         for number in range(NUM_SAMPLES):
             first, end = number * len(content) // NUM_SAMPLES, (number + 1) * len(content) // NUM_SAMPLES
@@ -66,12 +66,12 @@ class FillMaskSamples:
             candidates = [*content[middle:end], *content[first:middle]]
             self._samples += [word for word in candidates if id(word.batch) not in used][:1]
 
-    @torch.no_grad()  # not inference_mode: weights gathered in it could not be trained afterwards
+    @torch.no_grad()  # in inference_mode, FSDP would gather weights that cannot be trained afterwards
     def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
         """Predict the words after ``step`` steps. All processes must call this.
 
-        Each result has ``step``, ``text`` with a [MASK], ``answer``, the masked word, and ``candidates``: for each
-        [MASK] pairs of a token and its probability in descending order.
+        A result has ``step``, ``text`` with a [MASK], ``answer`` (the masked word), and ``candidates``: a list for the
+        [MASK] of (token, probability) pairs, most probable first.
         """
         training, device = objective.training, distributed.device
         objective.eval()
@@ -94,7 +94,7 @@ class FillMaskSamples:
         return answers
 
     def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:
-        """Return the text around [MASK] at a predicted position; None if a person could not judge it."""
+        """Return the text around a predicted position, with [MASK]; None if a person could not judge a prediction."""
         tokens = [str(self.tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
         if tokens[position] != self.kind.mask or not self._is_word(tokens, position, label):
             return None

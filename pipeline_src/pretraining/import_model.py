@@ -1,6 +1,6 @@
-"""Tool ``import``: make a model folder of this project from a Hugging Face folder or one of Google's checkpoints.
+"""Tool ``import``: make a model folder of this project from a Hugging Face folder or from a Google checkpoint.
 
-Google's (google-research/bert) are ``bert_config.json`` and ``bert_model.ckpt.*``, read by TensorFlow.
+A Google checkpoint (google-research/bert) is ``bert_config.json`` and ``bert_model.ckpt.*``; TensorFlow reads it.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from pipeline_src.tokenizer.wordpiece import save_tokenizer
 
 CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
 TRANSPOSED = re.compile(r"/kernel$")  # tf.layers.dense holds [in, out], torch [out, in]
-MODEL = re.compile(r"^(bert|cls)/")  # not the step nor, in fine-tuned models, `output_weights`
+MODEL = re.compile(r"^(bert|cls)/")  # leaves out the step and, in fine-tuned models, `output_weights`
 OPTIMISER = re.compile(r"/(adam|lamb)_[mv]$|/Adam(_1)?$")
 ACTIVATIONS = {"gelu": "gelu_tanh"}  # Google's gelu is the tanh form (modeling.py)
 
 
 def is_checkpoint(source: Path) -> bool:
-    """Return whether ``source`` is the prefix of a checkpoint or a folder with Google's config."""
+    """Return whether ``source`` is a Google checkpoint's folder or its prefix (``.../model.ckpt-1000``)."""
     return (source / CONFIG).exists() or Path(f"{source}.index").exists()
 
 
 def load_google(source: Path) -> tuple[BertConfig, dict[str, Tensor]]:
-    """Return config and tensors, with this project's names; of a folder or a prefix (``.../model.ckpt-1000``)."""
+    """Return a Google checkpoint's config and tensors, under this project's names."""
     prefix = find_prefix(source)
     config = google_config(read_json(prefix.parent / CONFIG), prefix.parent / CONFIG)
     return config, translate(read_variables(prefix), prefix)
 
 
 def find_prefix(source: Path) -> Path:
-    """Return the path of a checkpoint without ``.index`` and ``.data-...``."""
+    """Return a Google checkpoint's prefix: the path of its files without ``.index`` and ``.data-...``."""
     if not source.is_dir():
         return source
     prefixes = [path.with_suffix("") for path in sorted(source.glob("*.index"))]
@@ -72,7 +72,7 @@ def find_prefix(source: Path) -> Path:
 
 
 def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConfig:
-    """Return the config of ``bert_config.json``."""
+    """Build the config from the content of ``bert_config.json``; errors name ``where``."""
     activation = raw.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
         hint = "give a checkpoint with gelu"
@@ -82,7 +82,7 @@ def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConf
 
 
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:
-    """Return the model's variables of a checkpoint, with TensorFlow's names."""
+    """Return TensorFlow's name -> value for the model's variables in a checkpoint."""
     try:
         import tensorflow
     except ImportError:
@@ -99,12 +99,12 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
 
 
 def model_names(variables: Iterable[str]) -> list[str]:
-    """Return the names that belong to the encoder and the pretraining heads."""
+    """Return the names of the variables that belong to the encoder or the pretraining heads."""
     return sorted(name for name in variables if MODEL.search(name) and not OPTIMISER.search(name))
 
 
 def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, Tensor]:
-    """Return variables with Google's names as tensors with this project's; kernels are transposed."""
+    """Rename variables from Google's names to this project's, and convert them to tensors; transpose kernels."""
     if not variables:
         raise PipelineError(
             "no variable of google-research/bert", "bert/... expected", where=where,
@@ -116,8 +116,8 @@ def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, T
     }
 
 
-PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # beyond the encoder
-USES = {  # has the MLM head, the NSP head -> use of the model (``models.adapter``)
+PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # of a model, besides its encoder
+USES = {  # (has the MLM head, has the NSP head) -> use of the model (``models.adapter``)
     (True, True): "pretraining",
     (True, False): "masked_lm",
     (False, True): "next_sentence",
@@ -153,16 +153,16 @@ class Imported:
 
     config: BertConfig
     parts: list[str]  # keys of PARTS
-    entries: int  # of its vocabulary
-    tokenizer: str  # its kind, or a WordPiece's case
+    entries: int  # size of its vocabulary
+    tokenizer: str  # its kind; for a WordPiece tokenizer, its case
 
 
 def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
     """Write a model folder of this project into ``output``, an empty folder.
 
     Args:
-        source: a Hugging Face folder, Google's folder, or the prefix of one of its checkpoints.
-        lowercase: whether a WordPiece tokenizer lower-cases text; None detects it.
+        source: a Hugging Face folder, or a Google checkpoint's folder or prefix.
+        lowercase: whether a WordPiece tokenizer lower-cases text; None: as ``find_case`` finds.
     """
     if is_checkpoint(source):
         config, tensors = load_google(source)
@@ -204,7 +204,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
 def select_tensors(
     tensors: Mapping[str, Tensor], config: BertConfig, where: object
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of a ``BertForPretraining`` as float32, and its parts beyond the encoder."""
+    """Return, as float32, the tensors that a ``BertForPretraining`` has, and the keys of ``PARTS`` among them."""
     with uninitialised():  # names and shapes without memory
         shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
     parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
@@ -247,7 +247,7 @@ def read_vocabulary(folder: Path) -> list[str]:
 
 
 def find_case(folder: Path, vocabulary: list[str]) -> bool:
-    """Return whether text is lower-cased: by ``tokenizer_config.json``, else guessed from the vocabulary and logged."""
+    """Return whether text is lower-cased: from ``tokenizer_config.json``, or else guessed from the vocabulary."""
     path = folder / "tokenizer_config.json"
     config = read_json(path) if path.exists() else {}
     if not isinstance(config, dict):

@@ -1,6 +1,6 @@
-"""Is my loss normal? Compare a training with measured ones, and name the likely cause of a high loss.
+"""Is my loss normal? Compare a training with measured runs, and name the likely cause of a high loss.
 
-``reference_runs.tsv`` holds gaps, nats below the unigram baseline at [MASK]; ``docs/lab/normal-loss.md`` explains them.
+``reference_runs.tsv`` holds gaps: nats by which the loss at [MASK] is below a unigram's (``docs/lab/normal-loss.md``).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ REFERENCE_RUNS = Path(__file__).with_name("reference_runs.tsv")
 RECIPE = ["architecture", "optimizer", "position_init"]  # runs of the same recipe are preferred
 MAX_RATIOS = {"num_hidden_layers": 3.0, "hidden_size": 1.7, "vocab_size": 3.0, "mask_prob": 2.5}  # of comparable runs
 BAND = 0.3  # nats around the comparable runs: seeds differ by 0.1, texts by more
-STAGES = {  # of learning, by the smallest gap
+STAGES = {  # smallest gap -> stage of learning
     0.5: "beyond the plateau of counting words",
     0.1: "leaving the plateau of counting words",
     -0.3: "on the plateau of counting words",
     -math.inf: "it does not know yet how frequent words are",
 }
-MAX_SENTENCES, MIN_SENTENCE_TOKENS = 200_000, 8  # sentences compared, and the length of one that counts
-MAX_REPEATED, MAX_UNKNOWN = 0.2, 0.02  # shares of sentences and tokens; the sample has 0.0008 and 0
-VISIBLE_LOSS_RATIO, MAX_EPOCHS = 0.6, 5.0  # of training to validation loss; later, text may be learnt by heart
-MIN_STEPS, NUM_ROWS = 50, 3  # before a loss is judged; of the curve, whose mean is compared
-MIN_PROGRESS = 0.25  # of the way from the first loss to that of word counts, for any useful learning rate
+MAX_SENTENCES, MIN_SENTENCE_TOKENS = 200_000, 8  # sentences compared, and the least length to be compared
+MAX_REPEATED, MAX_UNKNOWN = 0.2, 0.02  # shares of sentences and of tokens; the sample corpus has 0.0008 and 0
+VISIBLE_LOSS_RATIO, MAX_EPOCHS = 0.6, 5.0  # training / validation loss; epochs after which text may be known by heart
+MIN_STEPS, NUM_ROWS = 50, 3  # steps before a loss is judged; rows of the curve whose mean is compared
+MIN_PROGRESS = 0.25  # share of the way from the first loss to the unigram loss; any useful learning rate goes further
 
 
 class CorpusFacts(NamedTuple):
-    """Number of tokens, share of [UNK], and share of long sentences that are equal to an earlier one."""
+    """A corpus's number of tokens, share of [UNK], and share of long sentences that repeat an earlier sentence."""
 
     tokens: int
     unknown: float
@@ -47,7 +47,7 @@ class CorpusFacts(NamedTuple):
 
     @classmethod
     def of(cls, store: TokenStore, counts: np.ndarray, unknown_id: int | None) -> CorpusFacts:
-        """Read a corpus, given the frequency of each id; of a large one, evenly spaced sentences are compared."""
+        """Read a corpus; ``counts``: each id's frequency. In a large corpus, evenly spaced sentences are compared."""
         step = 1 + len(store.sentences) // MAX_SENTENCES
         starts, ends = store.sentences[:-1:step], store.sentences[1::step]
         long = ends - starts >= MIN_SENTENCE_TOKENS
@@ -57,10 +57,10 @@ class CorpusFacts(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A training up to an evaluation."""
+    """A training, from its start to an evaluation."""
 
-    settings: Mapping[str, Any]  # columns of the reference runs
-    tokens: float  # positions read: steps x sequences of a batch x the length of a full one
+    settings: Mapping[str, Any]  # column of the reference runs -> this run's value
+    tokens: float  # positions read: steps x sequences in a batch x length of a full sequence
     metrics: Mapping[str, float]  # of the validation set, with ``gap``
     step: int = 0
     warmup_steps: int = 0
@@ -70,9 +70,9 @@ class Run(NamedTuple):
 
 
 class LossMonitor(Callback):
-    """Log after each validation how the loss compares with measured runs; ``status`` is the last comparison."""
+    """Logs after each validation how the loss compares with measured runs; ``status`` is the last comparison."""
 
-    status: dict[str, str | None] | None = None  # None without a loss at [MASK], and on other processes
+    status: dict[str, str | None] | None = None  # None without a loss at [MASK], and except on the main process
 
     def __init__(self, phase: Phase, settings: Mapping[str, Any], validation: ValidationSet) -> None:
         super().__init__([phase.pretrain.eval_steps], before=phase.last)
@@ -96,7 +96,7 @@ class LossMonitor(Callback):
 
 
 def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
-    """Return ``status`` (behind, normal, ahead; None without comparable runs), ``cause`` and both as a ``sentence``."""
+    """Return ``status`` (behind, normal, ahead; None: no run is comparable), ``cause``, and both in a ``sentence``."""
     gap, status, (cause, reason) = run.metrics["gap"], None, find_cause(run)
     stage = next(text for smallest, text in STAGES.items() if gap >= smallest)
     sentence = f"{gap:.2f} nats below the unigram baseline after {run.tokens / 1e6:.2f} M tokens: {stage}, "
@@ -115,7 +115,7 @@ def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
 
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
-    """Return the gaps of comparable runs after as many tokens, of those with the same recipe if there are any."""
+    """Return the gaps, after ``tokens`` tokens, of comparable runs with the same recipe, or else with any recipe."""
     comparable = runs["fault"].isna() & (runs["objective"] == settings["objective"])
     for name, limit in MAX_RATIOS.items():
         comparable &= (runs[name] / settings[name]).between(1 / limit, limit)
@@ -124,7 +124,7 @@ def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame
         gaps = []
         for _, run in candidates.sort_values("tokens_m").groupby("curve"):
             measured = 1e6 * run["tokens_m"].to_numpy()
-            # later, the last gap is used: too small, so that no training is wrongly called behind
+            # beyond a run's end, its last gap is used; it is too small, so no training is wrongly called behind
             if 0.9 * measured[0] <= tokens <= 1.5 * measured[-1]:
                 gaps.append(float(np.interp(math.log(tokens), np.log(measured), run["gap"])))
         if gaps:
@@ -133,7 +133,7 @@ def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame
 
 
 def find_cause(run: Run) -> tuple[str | None, str]:
-    """Return the first likely cause of a small gap, and what shows it."""
+    """Return the first likely cause of a small gap, or None, and the evidence for it."""
     corpus, gap, validation_loss = run.corpus, run.metrics["gap"], run.metrics.get("mlm_loss", math.nan)
     if corpus and corpus.unknown >= MAX_UNKNOWN:
         return "[UNK] in the text", f"{100 * corpus.unknown:.0f} % of the training tokens are [UNK]"

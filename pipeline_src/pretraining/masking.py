@@ -1,7 +1,7 @@
 """Choose the tokens to predict, and what the model sees in their place (paper, section 3.1).
 
-Masks are a function of seed, example number and position, so they are the same on any machine, in any batch and for
-any number of workers, and need no disk.
+Masks are a function of seed, example number and position. So they are the same on any machine, in any batch and for any
+number of workers, and need not be stored.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LOOKAHEAD_TURNS = 20  # turns of the shuffle whose random numbers are made toget
 
 
 class Collator:
-    """Chooses, as a batch is loaded, the tokens to predict and the model's input; by default no tokens, and all text.
+    """Chooses, when a batch is loaded, the tokens to predict and the model's input; this base class predicts no token.
 
     Attributes:
-        label_shift: distance from a position to the token that is predicted there: 0 for the same, 1 for the next.
-        dynamic: every epoch gets new masks.
+        label_shift: 0 if the model predicts at a position the token at that position, 1 if the token after it.
+        dynamic: whether every epoch gets new masks.
     """
 
     label_shift: ClassVar[int] = 0
@@ -43,20 +43,20 @@ class Collator:
         return False
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the maximum number of predicted tokens in examples of these lengths, int64."""
+        """Return, for each of ``lengths``, the maximum number of predicted tokens in an example, int64."""
         return np.zeros_like(lengths)
 
     def apply(
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Corrupt a batch of sequences laid end to end.
+        """Mask a batch of sequences laid end to end.
 
         Args:
             ids: token ids, int64 [tokens].
             lengths: tokens of each sequence, int64 [sequences].
-            examples: number of each sequence's example, int64 [sequences], which keys the random numbers; dynamic
-                masking passes other numbers in every epoch.
-            continues: which tokens continue the word before them, bool [tokens]; None if their ids say so.
+            examples: number of each sequence's example, int64 [sequences], which keys the random numbers; for dynamic
+                masking, other numbers in every epoch.
+            continues: which tokens continue the word before them, bool [tokens]; None if the ids tell.
 
         Returns:
             Input ids, int64 [tokens], and the positions to predict at in ascending order, int64 [predictions].
@@ -64,18 +64,18 @@ class Collator:
         return ids, np.zeros(0, np.int64)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return where a word is predicted from its context alone, bool [predictions]; both int64 [predictions]."""
+        """Return which tokens are predicted from their context alone, bool; all arrays are [predictions]."""
         return np.zeros(len(labels), bool)
 
 
 @dataclass(frozen=True)
 class MLMCollator(Collator):
-    """Mask, replace or keep some tokens, which are then predicted.
+    """Chooses some tokens to predict; in the input, masks, replaces or keeps each.
 
     Attributes:
         mask_prob: share of all tokens, special tokens included, that are predicted (0.15 in the paper).
         special: ids that are never predicted: padding, and special tokens unless they may be masked, bool [vocab_size].
-        continuation: ids of subwords that continue a word, bool [vocab_size].
+        continuation: which ids are subwords that continue a word, bool [vocab_size].
     """
 
     mask_prob: float
@@ -97,7 +97,7 @@ class MLMCollator(Collator):
         return self.masking.dynamic
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the number of predicted tokens, at least one (google-research/bert), int64."""
+        """Return, for each of ``lengths``, the number of predicted tokens: at least 1 (google-research/bert), int64."""
         number = np.maximum(1, np.rint(self.mask_prob * lengths)).astype(np.int64)
         cap = self.masking.max_predictions
         return number if cap is None else np.minimum(number, cap)
@@ -116,7 +116,7 @@ class MLMCollator(Collator):
         replacement = uniform(derive_seed(self.seed, "fate"), examples[sequence], predicted - starts[sequence])
         mask_ratio, random_ratio = self.masking.mask_ratio, self.masking.random_ratio
         random = (replacement >= mask_ratio) & (replacement < mask_ratio + random_ratio)
-        # within the interval for a random token, the number is itself uniform
+        # a number in the interval for a random token is uniform there, and so chooses the token
         token = (replacement[random] - mask_ratio) / random_ratio
         input_ids = ids.copy()
         input_ids[predicted[replacement < mask_ratio]] = self.mask_id
@@ -129,9 +129,9 @@ class MLMCollator(Collator):
 
 @dataclass(frozen=True)
 class CLMCollator(Collator):
-    """Predict every token but the first from those before it (paper, section 5.1, table 5); nothing is masked."""
+    """Predicts every token but the first from the text before it (paper, section 5.1, table 5); masks nothing."""
 
-    end_id: int  # of the special token after a text ([SEP])
+    end_id: int  # id of the special token after a text ([SEP])
     label_shift: ClassVar[int] = 1
 
     @classmethod
@@ -149,14 +149,14 @@ class CLMCollator(Collator):
         return ids, np.flatnonzero(predicted)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return labels != self.end_id  # special tokens are absent from the text's counts
+        return labels != self.end_id  # the unigram counts do not include special tokens
 
 
-COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}  # by an objective's SPEC.collator
+COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}  # keys are values of SPEC.collator
 
 
 def collator_class(objective: str) -> type[Collator]:
-    """Return an objective's collator, without importing the objective."""
+    """Return the collator class of an objective, without importing the objective."""
     return COLLATORS[objective_spec(objective).collator]
 
 
@@ -166,9 +166,9 @@ class Maskable:
 
     Attributes:
         continues: which tokens continue the word before them, bool [tokens].
-        positions: of the maskable tokens, ascending, int64 [maskable].
-        first: index of each sequence's first maskable token, and their number, int64 [sequences + 1].
-        max_seqlen: tokens of the longest sequence.
+        positions: positions of the maskable tokens, ascending, int64 [maskable].
+        first: index in ``positions`` of each sequence's first maskable token, then their total, int64 [sequences + 1].
+        max_seqlen: number of tokens in the longest sequence.
     """
 
     continues: np.ndarray
@@ -177,9 +177,9 @@ class Maskable:
     max_seqlen: int
 
     def words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the index of each word's first maskable token, and of each sequence's first word.
+        """Return the start of each word, as an index in ``positions``, and the index of each sequence's first word.
 
-        Both have a final entry, the total. A subword whose word began in another sequence starts a word.
+        The last entry of both is the total. A subword whose word began in another sequence starts a word.
         """
         starts_word = ~self.continues[self.positions]
         starts_word[self.first[self.first < len(self.positions)]] = True
@@ -187,18 +187,18 @@ class Maskable:
         return word_starts, np.searchsorted(word_starts, self.first)
 
     def mask(self, indices: np.ndarray) -> np.ndarray:
-        """Return the mask of the maskable tokens with these indices (or of a mask of them), bool [tokens]."""
+        """Return the mask, bool [tokens], of the tokens at ``positions[indices]``; ``indices`` may be a mask too."""
         mask = np.zeros(len(self.continues), bool)
         mask[self.positions[indices]] = True
         return mask
 
 
 def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
-    """Return the mask, bool [tokens], of single tokens in random order (google-research/bert).
+    """Return the mask, bool [tokens], of single tokens chosen at random (google-research/bert).
 
     Args:
-        number: number of tokens to mask in each sequence, int64 [sequences]; other functions of UNITS overwrite it.
-        examples: key the random numbers, as ``key`` does, int64 [sequences].
+        number: number of tokens to mask in each sequence, int64 [sequences]; other functions of ``UNITS`` overwrite it.
+        examples: number of each sequence's example, int64 [sequences]; with ``key``, the key of the random numbers.
     """
     turns = shuffle(maskable.first, examples, key)
     selected = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
@@ -207,7 +207,7 @@ def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
 
 
 def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
-    """Mask whole words in random order, skipping a word that would be one token too many (google-research/bert)."""
+    """Mask whole words in random order; skip a word that has more tokens than remain to mask (google-research/bert)."""
     word_starts, first_word = maskable.words()
     sizes = np.pad(np.diff(word_starts), (0, maskable.max_seqlen))
     words, chosen = np.diff(first_word), np.zeros(len(sizes), bool)
@@ -224,8 +224,8 @@ def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray
 def ngram_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
     """Mask runs of one to three whole words; n words have probability proportional to 1 / n (google-research/albert).
 
-    Runs start at words in random order. A run that is too long is shortened word by word; one that overlaps an earlier
-    one is skipped.
+    Runs start at words in random order. A run that is too long is shortened word by word. A run that overlaps another
+    is skipped.
     """
     word_starts, first_word = maskable.words()
     before = np.pad(word_starts, (0, maskable.max_seqlen + MAX_NGRAM), mode="edge")  # tokens before each word
@@ -253,15 +253,15 @@ UNITS = {"token": token_mask, "whole_word": whole_word_mask, "ngram": ngram_mask
 
 
 def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.ndarray]:
-    """Shuffle the items of each row of a ragged array, as far as the caller iterates (Fisher and Yates).
+    """Shuffle the items of each row of a ragged array, only as far as the caller iterates (Fisher and Yates).
 
     Args:
-        first: index of each row's first item, and the number of all items, int64 [rows + 1].
-        examples: key the random numbers of each row, as ``key`` does, int64 [rows].
+        first: index of each row's first item, then the number of all items, int64 [rows + 1].
+        examples: number of each row's example, int64 [rows]; with ``key``, the key of the random numbers.
 
     Yields:
-        The next item of every row, int64 [rows]; meaningless for a row without further items, where it may exceed the
-        last item by the length of the longest row.
+        The index of every row's next item, int64 [rows]. For a row without further items it is meaningless, and may
+        exceed the last index by the length of the longest row.
     """
     items = np.diff(first)
     width = int(items.max(initial=0))

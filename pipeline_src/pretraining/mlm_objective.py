@@ -1,4 +1,4 @@
-"""Predict tokens at some positions, and the label of each pair: the base of masked and causal language modelling."""
+"""Base of masked and causal language modelling: predict tokens at some positions, and the label of each pair."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metri
 from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
 from pipeline_src.training.trainer import LossTerm
 
-PAIR_TASKS = {  # by examples.pair_objective, for the model card
+PAIR_TASKS = {  # examples.pair_objective -> text for the model card
     "nsp": " and next sentences",
     "sop": " and the order of sentences",
 }
 
 
 class MLMObjective(PretrainingObjective[TensorBatch]):
-    """One encoder with both pretraining heads; the loss is the sum of their means (paper, appendix A.2).
+    """An encoder with both pretraining heads; the loss is the sum of the heads' mean losses (paper, appendix A.2).
 
-    Without pairs there is no second term, and its parameters are not trained.
+    If examples are not pairs, only the first head has a loss, and the second head and the pooler are not trained.
 
     Attributes:
-        use: key of the class that transformers loads the model with, in ``models.adapter``.
+        use: key in ``StateDictAdapter.classes`` of the class with which transformers loads the model.
         learns_tokens, learns_without_pairs: parts of the model card's text.
     """
 
@@ -47,7 +47,7 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, "nsp": work.sequences}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses of tokens and of pairs; token logits are not kept."""
+        """Return the summed losses of tokens and of pairs, without keeping token logits."""
         queries, predicted = None, batch.predicted
         if not self.config.is_decoder:  # a decoder predicts nearly every token
             queries = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
@@ -64,7 +64,7 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
         return masked_lm_metrics(self.model, batch)
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of training; a decoder computes the last block at every position."""
+        """Return the FLOPs of training; for a causal model, the last block is computed at every position."""
         if self.config.is_decoder:
             work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         return super().training_flops(work)

@@ -1,4 +1,4 @@
-"""Outputs of a pretraining phase: model folders with their cards, the curve, and the results."""
+"""Write the outputs of a pretraining phase: model folders with cards, the curve, and the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CARD_COSTS = ("steps", "sequences", "tokens", "flops")
 
 
 class KeptModels(Callback):
-    """Saves the models of ``pretrain.keep_checkpoint_steps`` with the checkpoints, until the end of the phase."""
+    """Saves the model after each of ``pretrain.keep_checkpoint_steps``, among the checkpoints until the phase ends."""
 
     def __init__(self, phase: Phase, checkpointer: Checkpointer) -> None:
         self.steps = [step for step in phase.pretrain.keep_checkpoint_steps if phase.first < step <= phase.last]
@@ -47,7 +47,7 @@ class KeptModels(Callback):
         trainer.distributed.wait_for_all()
 
     def copy_to(self, folder: Path) -> dict[int, Path]:
-        """Copy the models into a phase's folder; return their folders by step."""
+        """Copy the models into a phase's folder; return step -> folder."""
         sources = {step: self.checkpointer.kept_model(step) for step in self.steps}
         return {step: Path(shutil.copytree(source, folder / STEPS / str(step))) for step, source in sources.items()}
 
@@ -58,7 +58,7 @@ def save_models(
     """Write the models that the objective saves, with tokenizer, card and training state. All processes must call this.
 
     Returns:
-        Bytes and sha256 of the saved files, by step and path, also of ``kept_models``; empty on other processes.
+        Step -> path -> bytes and sha256 of the saved files, ``kept_models`` included; {} except on the main process.
     """
     objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
     models = objective.saved_models()
@@ -80,7 +80,7 @@ def save_models(
 
 
 def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameters: int, huggingface_class: str) -> str:
-    """Return the card of a model with this number of ``parameters``; empty if the trainer counts no compute."""
+    """Return the card of a model with ``parameters`` parameters; empty if the trainer has no compute tracker."""
     if trainer.compute_tracker is None:
         return ""
     objective, costs = trainer.objective, trainer.compute_tracker.deterministic()
@@ -105,7 +105,7 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
 
 
 def last_losses(trainer: Trainer[Any]) -> dict[str, float]:
-    """Return the losses and accuracies in the curve's last row; empty before its first."""
+    """Return the losses and accuracies in the curve's last row; {} if the curve is empty."""
     last = trainer.state.curve[-1] if trainer.state.curve else {}
     return {name: last[name] for name in trainer.objective.columns() if name in last}
 
@@ -121,7 +121,7 @@ def write_outputs(
 ) -> None:
     """Write models, curve, results and cost of a finished phase. All processes must call this.
 
-    ``trainer.metrics`` are those of the final model.
+    ``trainer.metrics`` must be the final model's.
     """
     assert trainer.compute_tracker is not None
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept_models)
@@ -164,7 +164,7 @@ def write_outputs(
 
 
 def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-    """Return the validation loss of each source at each step at which it was measured."""
+    """Return source -> its validation losses, with their steps; ``names`` are the sources' metrics."""
     return {
         name.removeprefix("mlm_loss_"): [
             {"step": point["step"], "mlm_loss": point[f"validation_{name}"]}
@@ -178,7 +178,7 @@ def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) ->
 def write_curve(
     path: Path, curve: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
 ) -> None:
-    """Write the curve as a table. A column without values, such as that of a term with weight 0, stays empty."""
+    """Write the curve as a table. A column without values, such as for a term with weight 0, stays empty."""
     validation = [f"validation_{name}" for name in (*objective.spec.validation_columns, *by_source)]
     columns = ["step", *objective.columns(), "grad_norm", "learning_rate", *validation]
     with atomic_file(path) as file:

@@ -24,7 +24,7 @@ FIRST_PHASE = PRETRAINED / "phase1"
 
 @dataclass(frozen=True)
 class Phase:
-    """The parameters of one phase, values and sections of params.yaml; steps are counted over both phases."""
+    """The parameters of one phase, from params.yaml and machine.yaml; steps are counted over both phases."""
 
     name: str
     seed: int
@@ -52,12 +52,12 @@ class Phase:
 
     @property
     def total(self) -> int:
-        """Steps of both phases, the length of the learning rate schedule."""
+        """Number of steps of both phases, over which the learning rate schedule runs."""
         return self.pretrain.steps.phase1 + self.pretrain.steps.phase2
 
     @property
     def start(self) -> Path | None:
-        """Folder of the model that the phase continues; None for initial weights."""
+        """Folder of the model that the phase continues; None: the phase starts from initial weights."""
         return FIRST_PHASE if self.name == "phase2" else None
 
     @property
@@ -83,35 +83,35 @@ class Phase:
 
     @property
     def length(self) -> int:
-        """Tokens of a full sequence."""
+        """Number of tokens in a full sequence."""
         return int(self.examples_manifest[self.name]["length"])
 
     def positions(self, step: int) -> int:
-        """Return the tokens of one full sequence a step, summed over the first ``step`` steps of both phases."""
+        """Return the length of a full sequence, summed over the first ``step`` steps of both phases."""
         in_phase1 = min(step, self.pretrain.steps.phase1)
         phase1, phase2 = (self.examples_manifest[name]["length"] for name in PHASES)
         return int(in_phase1 * phase1 + (step - in_phase1) * phase2)
 
     def machine_settings(self, device_type: str) -> dict[str, object]:
-        """Return the settings of machine.yaml on a kind of device, which are recorded."""
+        """Return the settings of machine.yaml, on a kind of device, to record with the results."""
         tokens = self.machine.pretrain.max_tokens(device_type)
         return self.machine.settings("pretrain") | {"microbatch_tokens": tokens}
 
     def key(self, purpose: str) -> int:
-        """Return the key of the random numbers for ``purpose`` in this phase."""
+        """Return this phase's key of the random numbers for ``purpose``."""
         return derive_seed(self.seed, purpose, PHASE_KEYS[self.name])
 
 
 class StepRange(NamedTuple):
     """A part of a phase: the steps from ``first`` to ``last``, counted over both phases."""
 
-    start: Path | None  # folder of the model to start from, with its training state; None for initial weights
+    start: Path | None  # folder of the model to start from, with its training state; None: initial weights
     first: int
     last: int
 
 
 def run_settings(phase: Phase, config: BertConfig) -> dict[str, Any]:
-    """Return the settings by which a training is compared with the reference runs."""
+    """Return column of the reference runs -> this training's value, by which ``loss_monitor`` compares them."""
     return {
         "architecture": phase.model.architecture,
         "objective": phase.pretrain.objective,

@@ -1,7 +1,7 @@
 """Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
 
-``PhaseTraining`` is a phase from its inputs to its outputs; the functions that it calls follow. The objective
-(``objectives/``) decides what is learned: masked words and next sentences in the paper.
+``PhaseTraining`` runs a phase; the functions that it calls follow. The objective (``objectives/``) decides what is
+learned: masked words and next sentences in the paper.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.throughput import ComputeTracker
 from pipeline_src.training.trainer import CurveLogger, Trainer, make_trainer
 
-CODE = "pipeline_src.pretraining.pretrain"  # the module whose code decides the result
-DATA = {  # small files that hold, or are, the checksums of the training data
+CODE = "pipeline_src.pretraining.pretrain"  # the module whose code, with all that it imports, decides the result
+DATA = {  # small files that identify the training data, since they hold its checksums
     "tokens": TOKENS / "manifest.json",
     "examples": EXAMPLES / "manifest.json",
     "vocabulary": VOCABULARY / "tokenizer.json",
 }
 TRACKED = LOGS / "dvclive"
-FORWARD_METHODS = ("validation_metrics", "token_logits")  # of an objective, before which FSDP must gather its weights
+FORWARD_METHODS = ("validation_metrics", "token_logits")  # of an objective; FSDP must gather its weights before
 
 
 def run(
@@ -65,8 +65,8 @@ def run(
 ) -> None:
     """Train one phase: read tokens, examples and the phase before; write the model, its metrics and its curve.
 
-    Training continues from the newest checkpoint with the same parameters, data and code. A phase of 0 steps copies
-    its initial model.
+    Training continues from the newest checkpoint with the same parameters, data and code. A phase of 0 steps writes its
+    initial model.
 
     Raises:
         Interrupted: a signal requested a stop; the training state is saved.
@@ -79,7 +79,7 @@ def run(
 
 
 class PhaseTraining:
-    """A phase from its inputs to its outputs, on all processes."""
+    """Runs one phase of training on all processes, from reading its inputs to writing its outputs."""
 
     def __init__(self, phase: Phase, distributed: Distributed, stop_request: StopRequest) -> None:
         params, last = phase.pretrain, phase.last
@@ -106,7 +106,7 @@ class PhaseTraining:
         self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
         self.monitor = LossMonitor(phase, run_settings(phase, objective.config), validation)
         self.kept_models = KeptModels(phase, self.checkpointer)
-        # in this order: those after the validator read its metrics, and the monitor the row that the logger adds
+        # in this order: the later ones read the validator's metrics, and the monitor reads the logger's row
         trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept_models, self.checkpointer]
 
     def run(self) -> None:
@@ -152,11 +152,11 @@ def make_phase_trainer(
     step_range: StepRange | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Trainer[TensorBatch]:
-    """Return a trainer of a phase: from its newest checkpoint, a saved model or initial weights.
+    """Return a trainer of a phase that starts from the newest checkpoint, a saved model or initial weights.
 
     Args:
-        step_range: steps to take; None takes all of the phase.
-        checkpointer: has the checkpoints; None never continues from one, and counts no compute.
+        step_range: steps to take; None: all steps of the phase.
+        checkpointer: finds checkpoints; None: the trainer starts from no checkpoint, and counts no compute.
     """
     start, first, last = step_range or StepRange(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:
@@ -200,7 +200,7 @@ def make_phase_trainer(
 
 
 def checkpoint_identity(phase: Phase) -> dict[str, Any]:
-    """Return the parameters, data and code of a phase; two trainings with equal ones end in the same bytes."""
+    """Return a phase's parameters, data and code; trainings that are equal in these end in the same bytes."""
     files = DATA | ({"first phase": FIRST_PHASE / TRAINING_STATE / "state.json"} if phase.name == "phase2" else {})
     if objective_spec(phase.pretrain.objective).needs_teacher:
         files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
@@ -223,7 +223,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
 
 
 def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
-    """Compile the model and capture its steps on a GPU, by machine.yaml or if that saves time."""
+    """On a GPU, compile the model and capture its steps, if machine.yaml says so or (``auto``) if that saves time."""
     assert trainer.compute_tracker is not None
     machine, processes = phase.machine.pretrain, trainer.distributed.world_size
     peak = trainer.compute_tracker.peak.flops
@@ -242,7 +242,7 @@ def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
 
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any]) -> float:
-    """Return the FLOPs of a step on full sequences."""
+    """Return the FLOPs of a step in which all sequences are full, over all processes."""
     sequences, length = phase.pretrain.train_batch_size, phase.length
     tokens = sequences * length
     predictions = tokens if objective.spec.causal else round(phase.mask_prob * tokens)
@@ -260,7 +260,7 @@ def phase_batches(
     distributed: Distributed,
     capacity: Capacity | None,
 ) -> Iterator[list[TensorBatch]]:
-    """Yield this process's microbatches of the steps from ``first`` to ``last``, padded to a ``capacity``."""
+    """Yield this process's microbatches of the steps from ``first`` to ``last``, padded to ``capacity`` unless None."""
     tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
     sequences = None if capacity is None else capacity.real_sequences
     shard = DataShard(tokens, distributed.rank, distributed.world_size, sequences)
@@ -273,7 +273,7 @@ def phase_batches(
 def phase_capacity(
     phase: Phase, examples: PretrainingExamples, tokenizer: Tokenizer, attention: str, distributed: Distributed
 ) -> Capacity | None:
-    """Return the sizes that microbatches are padded to with an implementation of attention; None for no padding."""
+    """Return the sizes to which microbatches are padded, given the ``attention`` back end; None: no padding."""
     setting, spec = phase.machine.pretrain.fixed_capacity, objective_spec(phase.pretrain.objective)
     if setting is False:
         return None
@@ -287,7 +287,7 @@ def phase_capacity(
             "microbatches cannot have a fixed capacity here", f"needs {reason}",
             where="machine.yaml, pretrain.fixed_capacity", hint="set fixed_capacity: auto",
         )  # fmt: skip
-    # a rectangle of sequences and length, which other back ends compute on, would double with the filler sequences
+    # other back ends compute on padded [sequences, length] rectangles, which filler sequences would double
     is_unpadded = attention == "flash_varlen" and not architecture_spec(phase.model.architecture).pads_sequences
     if reason or (setting == "auto" and not is_unpadded):
         return None

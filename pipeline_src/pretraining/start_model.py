@@ -1,7 +1,7 @@
-"""Stage ``start_model``: fetch and import the model that pretraining goes on from.
+"""Stage ``start_model``: fetch and import the model from which pretraining continues.
 
-``data/start_model`` is the model in this project's layout, with a ``manifest.json`` that lists its parts; in a study
-that starts from random weights it holds the manifest alone.
+``data/start_model`` is the model in this project's layout, with a ``manifest.json`` that lists its parts. In a study
+that starts from random weights, it holds only the manifest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParam
 def import_start_model(
     pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams, output: Path
 ) -> list[str]:
-    """Write the model folder; return its parts beyond the encoder."""
+    """Write the model folder; return the keys of ``PARTS`` that the model has."""
     with TemporaryDirectory(dir=output) as fetched:
         imported = import_model(fetch_entry(Path(pretrain.init_from), Path(fetched)), output)
     config = imported.config
@@ -50,7 +50,7 @@ def import_start_model(
 
 
 def fetch_entry(source: Path, folder: Path) -> Path:
-    """Return ``source``, or the folder that its files are fetched into if it is an entry of the catalogue."""
+    """Return ``source``; if it is an entry of the catalogue, fetch its files into ``folder``, and return that."""
     if source.suffix != ".yaml":
         return source
     entry = resolve(source.stem, load_source(MODELS, source.stem))
@@ -59,7 +59,7 @@ def fetch_entry(source: Path, folder: Path) -> Path:
 
 
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
-    """Check that the study can continue from a model."""
+    """Check that the study can continue from a model with ``config``; errors name ``where``."""
     check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
     limit, length = config.longest_input, examples.max_seq_length.phase2
     if config.is_decoder:

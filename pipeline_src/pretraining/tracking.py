@@ -1,7 +1,7 @@
 """Write curves while training runs, in DVCLive's layout, and for TensorBoard if requested.
 
-Not by `dvclive` (3.49): a run that continues from a checkpoint must drop the rows that a killed run wrote after it,
-but `Live(resume=True)` appends them again.
+`dvclive` (3.49) is not used. A run that continues from a checkpoint must drop the rows that a killed run wrote after
+that checkpoint, but `Live(resume=True)` appends them again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ TENSORBOARD = "PIPELINE_TENSORBOARD"  # 1 writes TensorBoard's files too, if `te
 
 
 class Tracker:
-    """Numbers by step in ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws.
+    """Writes (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws.
 
     Args:
         folder: such as ``logs/dvclive/phase1``; TensorBoard's is then ``logs/tensorboard/phase1``.
-        first_step: steps so far; existing later or incomplete rows, of a killed run or another one, are dropped.
+        first_step: steps taken so far; rows of later steps, and incomplete rows, are dropped from existing files.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
@@ -34,7 +34,6 @@ class Tracker:
         self._tensorboard = _tensorboard(folder.parent.parent / "tensorboard" / folder.name, first_step)
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        """Add ``values`` after ``step`` steps."""
         for name, value in values.items():
             with open(self._metrics / f"{name}.tsv", "a", encoding="utf-8", newline="\n") as file:
                 if not file.tell():
@@ -47,7 +46,7 @@ class Tracker:
 
 
 def _drop_rows_after(path: Path, step: int) -> None:
-    """Keep the complete rows of ``path`` up to ``step``; delete it if there are none."""
+    """Keep the complete rows of ``path`` up to ``step``; delete the file if it has no such row."""
     header, *rows = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]
     rows = [row for row in rows if (match := re.fullmatch(r"(\d+)\t[^\t]*", row)) and int(match[1]) <= step]
     if not rows:

@@ -1,4 +1,4 @@
-"""Stage ``train_word_vectors``: Word2Vec over the study's tokens, as a model folder that fine-tuning takes."""
+"""Stage ``train_word_vectors``: learn Word2Vec vectors of the study's tokens; write a model folder for fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SKIP_GRAM = {"cbow": 0, "skip_gram": 1}  # gensim's `sg`
-MAX_INPUT_TOKENS = 8192  # the maximum of params.yaml, since no positions are learnt
+MAX_INPUT_TOKENS = 8192  # the largest value in params.yaml, since no positions are learnt
 
 
 def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
@@ -34,7 +34,7 @@ def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
 
 
 class Sentences:
-    """Sentences of a store as lists of words, the ids in decimal; can be iterated several times."""
+    """The sentences of a store, as lists of ids in decimal; can be iterated several times."""
 
     def __init__(self, store: TokenStore, vocab_size: int) -> None:
         self._store, self._words = store, [str(number) for number in range(vocab_size)]
@@ -46,7 +46,7 @@ class Sentences:
 
 
 def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams, seed: int) -> np.ndarray:
-    """Return the vectors, float32 [vocab_size, width]; those of tokens that are not in the text are 0."""
+    """Return the tokens' vectors, float32 [vocab_size, width]; a token that does not occur has zeros."""
     model = Word2Vec(
         Sentences(store, vocab_size),
         vector_size=params.width,
@@ -65,7 +65,7 @@ def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams,
 
 
 def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
-    """Write a model folder of the architecture ``word_vectors`` into an empty folder; the tokenizer's files too."""
+    """Write a model of the architecture ``word_vectors``, with ``vocabulary``'s tokenizer, into an empty folder."""
     vocab_size, width = vectors.shape
     config = {
         "model_type": "word-vectors",

@@ -1,4 +1,4 @@
-"""Callback that measures the model on held-out text, and the metrics of masked and causal language modelling."""
+"""Metrics of masked and causal language modelling, and the callback that measures the model on held-out text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.objective import Metric, PretrainingObjective
 from pipeline_src.training.trainer import Callback, Trainer
 
-MASK_PROB = 0.15  # the paper's rate for every study, so that they compare
+MASK_PROB = 0.15  # the paper's rate, for every study, so that studies compare
 SEED = 0
-MAX_NATS = 700.0  # largest loss whose perplexity is finite; that of a diverged model may be larger
-MAX_BATCH_TOKENS, MAX_BATCH_PREDICTIONS = 16_384, 4_096  # each prediction takes logits over the vocabulary
+MAX_NATS = 700.0  # the perplexity of a larger loss, such as a diverged model's, may be infinite
+MAX_BATCH_TOKENS, MAX_BATCH_PREDICTIONS = 16_384, 4_096  # a prediction needs memory for logits over the vocabulary
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ValidationBatch:
     """Validation examples, masked at the paper's 15 % so that studies with different rates compare.
 
     Attributes:
-        unseen: whether a token is predicted from its context alone: the model sees [MASK], or is causal, bool [P].
+        unseen: whether the model predicts a token from its context alone: it sees [MASK], or is causal, bool [P].
         unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P].
         sources: index of each prediction's source in ``source_names``, int64 [P].
     """
@@ -54,8 +54,8 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
 
     Returns:
         ``mlm_loss`` (nats), ``mlm_perplexity`` and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` and
-        ``unigram_loss`` over the unseen ones; with pairs ``nsp_loss``, ``nsp_accuracy`` and ``nsp_majority``, the share
-        of the larger class; with sources ``mlm_loss_<source>``; and the numbers of ``examples`` and ``predictions``.
+        ``unigram_loss`` over the unseen tokens; for pairs ``nsp_loss``, ``nsp_accuracy`` and the larger class's share,
+        ``nsp_majority``; ``mlm_loss_<source>`` for each source; and the numbers of ``examples`` and ``predictions``.
     """
     tensors, unseen = batch.tensors, batch.unseen
     tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
@@ -67,7 +67,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         "examples": Metric(tensors.workload.sequences, 0, _total),
         "predictions": Metric(len(losses), 0, _total),
     }
-    if unseen.any():  # of a few predicted tokens, all may be visible
+    if unseen.any():  # if only a few tokens are predicted, all may be visible
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
         metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
     if batch.has_pairs and pairs is not None:
@@ -83,9 +83,9 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cross-entropy of each row of logits [N, classes], float64 [N], and whether its argmax is correct."""
+    """Return, for each row of logits [N, classes], the cross-entropy, float64, and whether the argmax is the label."""
     losses = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
-    if logits.dtype == torch.float32:  # half the time of argmax
+    if logits.dtype == torch.float32:  # takes half the time of argmax
         correct = logits.gather(1, labels[:, None]).squeeze(1) >= logits.amax(dim=1)
     else:  # in bfloat16 many logits are equal
         correct = logits.argmax(dim=1) == labels
@@ -107,9 +107,9 @@ def _total(total: float, count: float) -> int:
 def shared_batches(
     examples: PretrainingExamples, distributed: Distributed, max_predictions: int = MAX_BATCH_PREDICTIONS
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
-    """Yield this process's batches, each with a flag that it counts.
+    """Yield this process's batches, each with a bool: whether the batch counts.
 
-    All processes have the same number of batches; the repeated ones at the end do not count.
+    All processes get the same number of batches; batches that are repeated for this do not count.
     """
     max_seqlen = examples.lengths().max(keepdims=True)
     per_example = int(examples.collator.num_predictions(max_seqlen)[0])
@@ -121,7 +121,7 @@ def shared_batches(
 
 
 def source_documents(split: str) -> dict[str, int]:
-    """Return the number of documents of each source, all parts of Wikipedia together, in the order of their tokens."""
+    """Return source -> number of documents, in the order of the token store; the parts of Wikipedia are one source."""
     documents: dict[str, int] = {}
     for label, counts in read_json(TOKENS / "manifest.json", {"parts": {split: dict}})["parts"][split].items():
         source = label.partition("-")[0]
@@ -134,7 +134,7 @@ class ValidationSet:
 
     Args:
         store: the training text, whose tokens are counted at the first measurement.
-        by_source: measure the text of each source too; as an attribute, the names of these metrics.
+        by_source: whether to measure each source's text too. The attribute ``by_source`` names the resulting metrics.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class ValidationSet:
 
     @cached_property
     def train_counts(self) -> np.ndarray:
-        """Frequency of each id in the training text, int64 [vocab_size]; counted by the main process."""
+        """Frequency of each id in the training text, int64 [vocab_size]; the main process counts."""
         counts = self.store.counts(self.tokenizer.get_vocab_size()) if self.distributed.is_main else None
         return self.distributed.gather(counts)[0]
 
@@ -164,13 +164,12 @@ class ValidationSet:
         return FillMaskSamples(self.examples, self.tokenizer)
 
     def measure(self, objective: PretrainingObjective[Any]) -> dict[str, float]:
-        """Return the objective's metrics on all examples."""
         unigram_losses = None if objective.predictor is None else unigram_cross_entropy(self.train_counts)
         return measure_examples(objective, self.examples, unigram_losses, self.distributed)
 
 
 def unigram_cross_entropy(counts: np.ndarray) -> np.ndarray:
-    """Return the cross-entropy of each token under add-one counts, float64 [vocab_size]; counts int64 [vocab_size]."""
+    """Return the cross-entropy of each token under add-one ``counts``; both are [vocab_size], in float64 and int64."""
     losses: np.ndarray = -np.log((counts + 1) / (counts.sum() + len(counts)))
     return losses
 
@@ -187,7 +186,7 @@ def measure_examples(
     The number of processes changes no metric. ``gap`` is ``unigram_loss`` minus ``mask_loss``.
 
     Args:
-        unigram_losses: of ``unigram_cross_entropy``; None if no tokens are predicted.
+        unigram_losses: result of ``unigram_cross_entropy``; None if the objective predicts no tokens.
     """
     training, sums = objective.training, dict[str, Metric]()
     objective.eval()
@@ -200,7 +199,7 @@ def measure_examples(
             sources = examples.source_of[example]
         tensors = to_device(TensorBatch.of(batch), distributed.device)
         prepared = ValidationBatch(tensors, examples.has_pairs, unseen, losses, sources, examples.sources)
-        # not inference_mode: weights gathered in it could not be trained afterwards
+        # in inference_mode, FSDP would gather weights that cannot be trained afterwards
         with torch.no_grad(), distributed.autocast():
             measured = objective.validation_metrics(prepared)
         if is_counted:
@@ -224,9 +223,9 @@ def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
 
 
 class Validator(Callback):
-    """Measures the validation set, except after the last step, for the curve and the choice of the best checkpoint.
+    """Measures the validation set, for the curve and the choice of the best checkpoint; not after the last step.
 
-    ``columns`` and the metrics of each source are in the curve as ``validation_<metric>``.
+    The metrics in ``columns``, and those of each source, are in the curve as ``validation_<metric>``.
     """
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:
@@ -246,5 +245,5 @@ class Validator(Callback):
         trainer.state.samples += samples.fill(objective, trainer.state.step, trainer.distributed)
 
     def row(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the columns of the curve."""
+        """Return the curve's columns for ``metrics``."""
         return {f"validation_{name}": metrics[name] for name in self.columns if name in metrics}

@@ -1,1 +1,1 @@
-"""Train tokenizers, load them, and encode text: WordPiece, byte-level BPE, unigram."""
+"""Train tokenizers (WordPiece, byte-level BPE, unigram), load them, and encode text."""

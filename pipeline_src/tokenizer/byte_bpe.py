@@ -1,7 +1,7 @@
 """RoBERTa's byte-level BPE vocabulary (Radford et al. 2019; Liu et al. 2019).
 
-Every byte is a piece, so no text is unknown. A space is prepended to a text, so that a word has the same ids at its
-start as inside it. `tokenizers` learns the same merges in every process, whatever its threads.
+Every byte is a piece, so no text is unknown. A space is prepended to a text, so that a word has the same ids at the
+text's start as inside it. `tokenizers` learns the same merges in every process, with any number of threads.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ DEBERTA = replace(KIND, pad=DEBERTA_TOKENS["pad"], unk=DEBERTA_TOKENS["unk"], ma
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    """Return NFC, or with ``lowercase`` the removal of accents and case."""
+    """Return NFC normalisation or, with ``lowercase``, the removal of accents and case."""
     return Sequence([NFD(), StripAccents(), Lowercase()]) if lowercase else NFC()
 
 
 def pre_tokenizer() -> PreTokenizer:
-    """Return GPT-2's split into words, each with the space before it; a text begins with one."""
+    """Return GPT-2's split into words, each with the space before it; the first word gets a space too."""
     begins_with_space = Metaspace(replacement=" ", prepend_scheme="first", split=False)
     return PreTokenizers([begins_with_space, ByteLevel(add_prefix_space=False)])
 
@@ -76,14 +76,14 @@ def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowerc
 def save_tokenizer(folder: Path, vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> None:
     """Write the files of a tokenizer."""
     names = {"pad_token": PAD, "unk_token": UNK, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    # no token_type_ids: RoBERTa has none
+    # RoBERTa has no token_type_ids
     save_fast_tokenizer(folder, build_tokenizer(vocabulary, merges, lowercase), names, ["input_ids", "attention_mask"])
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
     """Learn a vocabulary of up to ``params.vocab_size`` entries and write the tokenizer's files; return its size.
 
-    RoBERTa's order: four special tokens, the 256 bytes, the pieces in the order they were learnt, and <mask>.
+    The order is RoBERTa's: four special tokens, 256 bytes, the pieces in the order in which they are learnt, <mask>.
     """
     model = Tokenizer(BPE())
     model.normalizer, model.pre_tokenizer = normalizer(params.lowercase), pre_tokenizer()

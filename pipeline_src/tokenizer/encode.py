@@ -1,4 +1,4 @@
-"""Text to ids. Where the kind of vocabulary allows it, each distinct chunk of text is encoded only once."""
+"""Encode text to ids. If the kind of vocabulary allows it, each distinct chunk of text is encoded only once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WordSplitter:
     """BertNormalizer and BertPreTokenizer in one, three times as fast on printable ASCII.
 
     Neither looks beyond a space: characters are cleaned, decomposed and lower-cased one by one, and a space ends every
-    run of combining marks. So a text's words are those of its chunks between spaces.
+    run of combining marks. So the chunks between spaces can be split into words one by one.
     """
 
     def __init__(self, lowercase: bool) -> None:
@@ -38,17 +38,17 @@ class WordSplitter:
 
 
 UINT32 = np.dtype(np.uint32)
-CACHED_CHUNKS = 1 << 19  # about 100 MB when full; then the cache is cleared
-MAX_CACHED_LENGTH = 100  # characters; longer chunks hardly ever occur again
+CACHED_CHUNKS = 1 << 19  # about 100 MB; a full cache is cleared
+MAX_CACHED_LENGTH = 100  # characters; longer chunks hardly ever recur
 
 
 class Encoder:
-    """Encodes text to `tokenizers`' ids; WordPieces at several times its speed.
+    """Encodes text to the same ids as `tokenizers`; with a WordPiece vocabulary, several times as fast.
 
-    BERT's tokenizer never looks beyond a space, so chunks are cached.
+    BERT's tokenizer never looks beyond a space, so the ids of each chunk between spaces are cached.
 
     Args:
-        id_type: dtype of the ids in bytes, unsigned, in this machine's byte order.
+        id_type: unsigned dtype of the ids that are returned, in this machine's byte order.
     """
 
     def __init__(self, tokenizer: Tokenizer, id_type: np.dtype[Any] = UINT32) -> None:
@@ -57,7 +57,7 @@ class Encoder:
         self._tokenizer = tokenizer
 
     def token_ends(self, text: str) -> list[int]:
-        """Return the index behind the last character of each token."""
+        """Return, for each token, the index of the character after its last."""
         return [end for _, end in self._tokenizer.encode(text, add_special_tokens=False).offsets]
 
     def encode(self, text: str) -> list[int]:
@@ -65,7 +65,7 @@ class Encoder:
         return array(self.id_type.char, self.encode_bytes(text)).tolist()
 
     def encode_bytes(self, text: str) -> bytes:
-        """Return the ids as bytes of ``id_type``, the fastest form."""
+        """Return the ids of ``text`` as bytes of ``id_type``, the fastest form."""
         if self._chunks is None:
             return array(self.id_type.char, self._tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))
@@ -78,7 +78,7 @@ class Encoder:
 
 
 class _Chunks(dict[str, bytes]):
-    """Cache of ids by chunk of text."""
+    """Cache: chunk of text -> its ids as bytes."""
 
     def __init__(self, tokenizer: Tokenizer, typecode: str) -> None:
         super().__init__()

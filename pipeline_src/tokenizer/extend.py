@@ -1,4 +1,4 @@
-"""Add a field's words to the WordPiece vocabulary of a pretrained model (``vocabulary.num_added_tokens``)."""
+"""Add the words of a subject to the WordPiece vocabulary of a pretrained model (``vocabulary.num_added_tokens``)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MIN_COUNT = 2  # rarer pairs are not merged
 
 
 def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> int:
-    """Write a WordPiece vocabulary with up to ``number`` new entries; return its size.
+    """Write ``tokenizer``'s vocabulary with up to ``number`` new entries, learnt from ``words``; return its size.
 
-    Merging continues where the old vocabulary stopped: from the words that it splits, in its subwords. New entries
-    take the ids of [unused0] to [unusedN] first.
+    Merging continues where the old vocabulary stopped: it starts from the subwords of the words that the vocabulary
+    splits. New entries first take the ids of [unused0] to [unusedN].
     """
     if kind_of(tokenizer) is not wordpiece.KIND:
         raise PipelineError(
@@ -51,7 +51,7 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
 
 
 def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
-    """Spell the words that a vocabulary splits into several subwords; those with an unknown one are left out."""
+    """Spell, in subwords, the words that the vocabulary splits; leave out words that contain [UNK]."""
     unknown, forms = tokenizer.token_to_id(wordpiece.UNK), sorted(tokenizer.get_vocab())
     numbers = {tokenizer.token_to_id(piece): number for number, piece in enumerate(forms, 1)}
     pieces, lengths, counts = [], [], []
@@ -66,7 +66,7 @@ def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
 
 
 def split_entry(vocabulary: Mapping[str, int], entry: str) -> list[int]:
-    """Return the subword ids of an entry in a vocabulary without it, by WordPiece's longest match first."""
+    """Return the ids of the subwords into which WordPiece splits ``entry``, which ``vocabulary`` does not contain."""
     ids: list[int] = []
     prefix = wordpiece.INNER if entry.startswith(wordpiece.INNER) else ""
     start = len(prefix)

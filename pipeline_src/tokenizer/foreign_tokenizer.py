@@ -1,8 +1,8 @@
 """Load the tokenizer of a Hugging Face folder, byte-level BPE or unigram, with the ids that transformers 5 gives.
 
-For some classes transformers loads ``tokenizer.json`` unchanged. For the others it builds the tokenizer from the
-vocabulary and the parts in ``models/<name>/tokenization_<name>.py``, and ignores the rest of ``tokenizer.json``; so
-does this module. DeBERTa-v2's ignores the character map of the sentencepiece model.
+For some classes, transformers loads ``tokenizer.json`` unchanged. For other classes, it takes only the vocabulary from
+the folder, and builds the rest of the tokenizer in ``models/<name>/tokenization_<name>.py``. So does this module.
+DeBERTa-v2's class ignores the character map of the sentencepiece model.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pipeline_src.tokenizer.load import RARE, kind_of, tokenizer_errors
 from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer, template_processing
 from pipeline_src.tokenizer.unigram import ALBERT_TOKENS
 
-# Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for it asks for the newest
-# protobuf, which other libraries of this project do not take yet.
+# Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for this format needs the newest
+# protobuf, which other libraries of this project do not accept yet.
 PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of the model
-KIND_OF_PIECE, KIND_OF_MODEL, CHARSMAP = 3, 3, 2  # fields of these
+KIND_OF_PIECE, KIND_OF_MODEL, CHARSMAP = 3, 3, 2  # fields of a piece, of the trainer, of the normalizer
 UNIGRAM = 1
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
@@ -44,9 +44,9 @@ class SentencepieceModel:
     """A unigram model.
 
     Attributes:
-        pieces: subwords with their scores, in the order of their ids.
-        charsmap: the compiled map of characters; empty if there is none.
-        added: subwords that are matched before all others: control symbols and user-defined ones.
+        pieces: (subword, score) pairs in the order of their ids.
+        charsmap: the compiled map of characters; empty if the model has no map.
+        added: subwords that are matched before all others: control symbols and user-defined symbols.
         unk: id of the unknown token.
     """
 
@@ -81,12 +81,12 @@ def read_sentencepiece(path: Path) -> SentencepieceModel:
 
 
 def _fields(message: bytes, number: int) -> list[Any]:
-    """Return the values of one field of a protobuf message, in order; raises DecodeError if it is not one."""
+    """Return the values of field ``number`` in order; raises DecodeError if ``message`` is no protobuf message."""
     return [field.data for field in UnknownFieldSet(Empty.FromString(message)) if field.field_number == number]
 
 
-ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # the order in which transformers adds what is missing
-SPELT_AS = {"bos": "cls", "eos": "sep"}  # roles with the same token by default
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # the order in which transformers adds missing tokens
+SPELT_AS = {"bos": "cls", "eos": "sep"}  # role -> role whose token is its default
 SENTENCEPIECE = ("spiece.model", "spm.model")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 Roles = dict[str, str]
@@ -94,11 +94,11 @@ Roles = dict[str, str]
 
 @dataclass(frozen=True)
 class Source:
-    """Tokenizer files of a folder.
+    """Contents of the tokenizer files in a folder.
 
     Attributes:
-        settings: ``tokenizer_config.json``, merged with ``special_tokens_map.json`` if transformers reads it too.
-        saved: ``tokenizer.json``; empty if there is none.
+        settings: ``tokenizer_config.json``, merged with ``special_tokens_map.json`` if transformers reads that too.
+        saved: ``tokenizer.json``; empty if the file does not exist.
     """
 
     folder: Path
@@ -106,7 +106,7 @@ class Source:
     saved: dict[str, Any]
 
     def spelt(self, role: str, default: str) -> str:
-        """Return the special token of a role, such as ``mask``."""
+        """Return the special token for a role, such as ``mask``."""
         token = self.settings.get(f"{role}_token") or default
         return str(token["content"] if isinstance(token, dict) else token)
 
@@ -116,7 +116,7 @@ class Source:
 
     @property
     def added(self) -> dict[int, AddedToken]:
-        """Tokens added to the vocabulary, by id."""
+        """Id -> token, for the tokens added to the vocabulary."""
         if listed := self.settings.get("added_tokens_decoder"):
             return {int(number): AddedToken(**flags) for number, flags in listed.items()}
         return {
@@ -202,7 +202,7 @@ def _prefix_space(source: Source, default: bool) -> bool:
 
 
 def _pieces(source: Source) -> tuple[list[tuple[str, float]], bytes, SentencepieceModel | None]:
-    """Return subwords with scores, the compiled map of characters, and the sentencepiece model if there is one."""
+    """Return (subword, score) pairs, the compiled map of characters, and the sentencepiece model if it was read."""
     if source.saved:
         steps = source.saved.get("normalizer") or {}
         charsmaps = [step.get("precompiled_charsmap") for step in steps.get("normalizers", [steps])]
@@ -214,7 +214,7 @@ def _pieces(source: Source) -> tuple[list[tuple[str, float]], bytes, Sentencepie
 
 
 def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: SentencepieceModel | None = None) -> None:
-    """Add the tokens that are not in the vocabulary, in transformers' order."""
+    """Add the special and added tokens that the vocabulary lacks, in transformers' order."""
     added = source.added
     flags = {token.content: token for token in added.values()}
     tokens = [added[number] for number in sorted(added)]
@@ -230,14 +230,14 @@ def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: Senten
     tokenizer.add_tokens(tokens)
 
 
-DEFAULT_CLASSES = {  # transformers' class by model_type; it uses the tokenizer.json of others unchanged
+DEFAULT_CLASSES = {  # model_type -> transformers' class; for other types, it uses tokenizer.json unchanged
     **dict.fromkeys(("bert", "electra", "distilbert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
     "deberta": "DebertaTokenizer",
     "albert": "AlbertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
-BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # with their default special tokens
+BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # class -> builder, default tokens
     "RobertaTokenizer": (_roberta, ROBERTA_TOKENS),
     "DebertaTokenizer": (_deberta, DEBERTA_TOKENS),
     "AlbertTokenizer": (_albert, ALBERT_TOKENS),
@@ -248,7 +248,7 @@ HINT = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or AL
 
 
 def read_foreign(folder: Path, model_type: str) -> Tokenizer | None:
-    """Return the tokenizer of a folder; None if its vocabulary is WordPiece, or if there is none."""
+    """Return a folder's tokenizer; None if its vocabulary is WordPiece, or if the folder has no tokenizer."""
     with tokenizer_errors(folder, "fetch the model again"):
         return _read(_source(folder), model_type)
 

@@ -1,4 +1,4 @@
-"""Load the tokenizer of a vocabulary or model folder, of any kind."""
+"""Load the tokenizer, of any kind, from a vocabulary folder or a model folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {  # model in `tokenizers` -> its kinds of 
     "BPE": (byte_bpe.KIND, byte_bpe.DEBERTA),
     "Unigram": (unigram.KIND, unigram.DEBERTA),
 }
-RARE = "𓀀"  # of no vocabulary: fails to be encoded if the model's unknown token is missing
+RARE = "𓀀"  # in no vocabulary, so encoding it fails if the model's unknown token is missing
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
@@ -38,7 +38,7 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
 
 @contextmanager
 def tokenizer_errors(where: object, hint: str) -> Iterator[None]:
-    """Convert errors of ``tokenizers`` on a damaged file, of class Exception or panics, to PipelineError."""
+    """Convert the errors that ``tokenizers`` raises for a damaged file (exceptions, Rust panics) to PipelineError."""
     try:
         yield
     except PipelineError:
@@ -59,10 +59,10 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
         vocabulary, kind = tokenizer.get_vocab(with_added_tokens=False), kind_of(tokenizer)
         for token in (kind.pad, kind.unk, kind.mask):
-            if token not in (vocabulary if vocab_txt.exists() else tokenizer.get_vocab()):  # some are added tokens
+            if token not in (vocabulary if vocab_txt.exists() else tokenizer.get_vocab()):  # or an added token
                 raise PipelineError("the vocabulary lacks a special token", token, where=path, hint="train it again")
         tokenizer.encode_special_tokens = True  # not saved in tokenizer.json
-        tokenizer.no_truncation()  # set in some published files; texts would be cut silently
+        tokenizer.no_truncation()  # some published files set it, which would cut texts silently
         tokenizer.no_padding()
         read_templates(tokenizer)  # raises if special tokens are missing
         tokenizer.encode(RARE)
@@ -76,7 +76,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
 
 def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, where: object) -> None:
-    """Check that a model has an embedding for each id."""
+    """Check that a model with ``vocab_size`` embeddings has one for each id of ``tokenizer``."""
     entry, largest = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     if largest >= vocab_size:
         raise PipelineError(

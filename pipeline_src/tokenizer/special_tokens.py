@@ -1,7 +1,7 @@
 """Special tokens: their spelling in each kind of vocabulary, and the templates [CLS] A [SEP] and [CLS] A [SEP] B [SEP].
 
-A tokenizer's post-processor defines the templates (the paper, section 3), such as RoBERTa's ``<s> A </s></s> B </s>``.
-They are read once and applied to arrays here.
+A tokenizer's post-processor defines its templates (the paper, section 3), such as RoBERTa's ``<s> A </s></s> B </s>``.
+This module reads the templates once, and applies them to arrays.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Template:
     """The special tokens around one text, or around two.
 
     Attributes:
-        special_ids: ids before the first text, between two texts, and after the last text.
-        token_type_ids: of each run of special tokens and each text in turn: (0, 0, 0, 1, 1) for [CLS] A [SEP] B [SEP].
+        special_ids: ids before the first text, between the texts, and after the last text.
+        token_type_ids: the type of each run of special tokens and each text, in order: (0, 0, 0, 1, 1) for
+            [CLS] A [SEP] B [SEP].
     """
 
     special_ids: tuple[tuple[int, ...], ...]
@@ -38,7 +39,7 @@ class Template:
         return sum(map(len, self.special_ids))
 
     def apply(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the ids and token_type_ids of one sequence of these texts."""
+        """Put one or two texts into one sequence; return its ids and token_type_ids."""
         runs: list[Sequence[int]] = [self.special_ids[0]]
         for text, special in zip(texts, self.special_ids[1:], strict=True):
             runs += [text, special]
@@ -49,8 +50,8 @@ class Template:
         """Return the ids and token_type_ids of many sequences end to end, int64 [tokens].
 
         Args:
-            texts: ids of all texts in order, [tokens of text].
-            lengths: tokens of each text, int64 [sequences, texts of a sequence].
+            texts: ids of all texts end to end.
+            lengths: number of tokens of each text, int64 [sequences, texts per sequence].
         """
         is_text = self.is_text(lengths)
         ids = np.empty(len(is_text), np.int64)
@@ -59,12 +60,12 @@ class Template:
         return ids, np.repeat(np.tile(self.token_type_ids, len(lengths)), self._runs(lengths))
 
     def is_text(self, lengths: np.ndarray) -> np.ndarray:
-        """Return which tokens of these sequences are no special tokens, bool [tokens]."""
+        """Return which tokens are text, not special, bool [tokens]; ``lengths`` as in ``apply_batch``."""
         is_text_run = np.arange(len(self.token_type_ids)) % 2 == 1
         return np.repeat(np.tile(is_text_run, len(lengths)), self._runs(lengths))
 
     def _runs(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the tokens of each run of special tokens and each text in turn, int64 [runs]."""
+        """Return the number of tokens of each run of special tokens and each text, in order, int64 [runs]."""
         runs = np.empty((len(lengths), len(self.token_type_ids)), np.int64)
         runs[:, 0::2] = [len(special) for special in self.special_ids]
         runs[:, 1::2] = lengths
@@ -80,13 +81,13 @@ class Templates:
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The distinct ids of special tokens of both templates, ascending."""
+        """The distinct ids of the special tokens in both templates, ascending."""
         runs = (*self.single.special_ids, *self.pair.special_ids)
         return tuple(sorted({number for run in runs for number in run}))
 
 
 def read_templates(tokenizer: Tokenizer) -> Templates:
-    """Return the templates by which a tokenizer's post-processor adds special tokens."""
+    """Return the templates with which a tokenizer's post-processor adds special tokens."""
     text = next((piece for piece in tokenizer.get_vocab() if tokenizer.encode(piece, add_special_tokens=False).ids), "")
     single, pair = tokenizer.encode(text), tokenizer.encode(text, text)
     return Templates(_read_template(tokenizer, single, 1), _read_template(tokenizer, pair, 2))
@@ -117,7 +118,7 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
 def template_processing(
     tokenizer: Tokenizer, cls: str, sep: str, pair: str = "{cls} $A {sep} $B:1 {sep}:1"
 ) -> TemplateProcessing:
-    """Return the post-processor of BERT's templates."""
+    """Return a post-processor for ``cls`` A ``sep``, and for ``pair`` if there are two texts, by default as in BERT."""
     special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
     return TemplateProcessing(f"{cls} $A {sep}", pair.format(cls=cls, sep=sep), special)
 
@@ -134,9 +135,9 @@ class Kind:
 
     Attributes:
         pad, unk, mask: special tokens that are in no template.
-        continues_word: whether a piece belongs to the word before it.
+        continues_word: returns whether a piece belongs to the word of the piece before it.
         spelt: returns a piece without its prefix.
-        by_chunk: a text's ids are those of its chunks between spaces.
+        by_chunk: whether a text's ids are those of its chunks between spaces, one after the other.
     """
 
     pad: str
@@ -147,14 +148,13 @@ class Kind:
     by_chunk: bool = False
 
     def id_of(self, tokenizer: Tokenizer, token: str) -> int:
-        """Return the id of a special token."""
         number = tokenizer.token_to_id(token)
         if number is None:
             raise PipelineError("the vocabulary lacks a special token", token, hint=HINT)
         return number
 
     def is_continuation(self, tokenizer: Tokenizer) -> np.ndarray:
-        """Return for each id whether it continues a word, bool [vocab_size]."""
+        """Return, for each id, whether it continues a word, bool [vocab_size]."""
         continues = np.zeros(tokenizer.get_vocab_size(), bool)
         continues[[number for piece, number in tokenizer.get_vocab().items() if self.continues_word(piece)]] = True
         return continues
@@ -164,10 +164,10 @@ def save_fast_tokenizer(folder: Path, tokenizer: Tokenizer, special: Mapping[str
     """Write ``tokenizer.json`` and ``tokenizer_config.json``.
 
     Args:
-        special: ``cls_token`` and the like -> spelling.
+        special: key of the config, such as ``cls_token`` -> spelling.
         inputs: transformers' ``model_input_names``.
     """
-    # the class that uses tokenizer.json unchanged; those of single families rebuild parts of it
+    # PreTrainedTokenizerFast uses tokenizer.json unchanged; the classes of families rebuild parts of it
     with atomic_file(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str(pretty=True))
     config = {

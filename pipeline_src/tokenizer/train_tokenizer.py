@@ -29,14 +29,14 @@ from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import MAX_WORD_LENGTH
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
-MAX_WORDS_IN_MEMORY = 4_000_000  # some 200 bytes each; more go to disk
+MAX_WORDS_IN_MEMORY = 4_000_000  # some 200 bytes each; further words go to disk
 TOO_LONG = "longer_than_longest_word"
 
-Count = Callable[..., Counter[str]]  # counts the words of texts, and the drops in its argument `dropped`
+Count = Callable[..., Counter[str]]  # counts the words of texts; adds drops to its argument `dropped`
 
 
 def word_counter(params: VocabularyParams) -> Count:
-    """Return the function that counts the words that a vocabulary is learnt from and measured on."""
+    """Return the function that counts the words for learning and measuring a vocabulary of kind ``params.kind``."""
     lowercase, max_length = params.lowercase, params.max_word_length
     if params.kind == "wordpiece":
         return partial(count_words, lowercase=lowercase, max_length=max_length)
@@ -95,11 +95,11 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> Non
 
 
 def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
-    """Return the fraction of words that the tokenizer encodes without [UNK], and its pieces per word.
+    """Return the fraction of words that the tokenizer in ``folder`` encodes without [UNK], and its pieces per word.
 
     Args:
-        too_long: number of words beyond ``max_word_length``, which are not in ``words``: each is one [UNK] in
-            WordPiece; for the other kinds they are not measured.
+        too_long: number of words longer than ``max_word_length``, which ``words`` lacks. In WordPiece, each counts as
+            one [UNK]; in the other kinds, they do not count.
     """
     tokenizer = load_tokenizer(folder)
     kind = kind_of(tokenizer)
@@ -114,7 +114,7 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
         known += count * (unknown not in ids)
     return {
         "words": total,
-        "distinct_words": distinct,  # of those that are not too long
+        "distinct_words": distinct,  # without words that are too long
         "coverage": round(known / total, 6),
         "pieces_per_word": round(written / total, 4),
         "dropped": {TOO_LONG: too_long},
@@ -124,7 +124,7 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
 def count_words(
     paragraphs: Iterable[str], lowercase: bool, max_length: int = MAX_WORD_LENGTH, dropped: Counter[str] | None = None
 ) -> Counter[str]:
-    """Count the words of BERT's tokenizer, those of more than ``max_length`` characters only in ``dropped``."""
+    """Count the words into which BERT splits text; longer words than ``max_length`` characters count in ``dropped``."""
     chunks = Counter(chain.from_iterable(paragraph.split(" ") for paragraph in paragraphs))
     return _count_parts(chunks, WordSplitter(lowercase).split, max_length, dropped)
 
@@ -132,7 +132,7 @@ def count_words(
 def count_chunks(
     paragraphs: Iterable[str], normalizer: Normalizer, max_length: int, dropped: Counter[str] | None = None
 ) -> Counter[str]:
-    """Count the chunks between spaces of normalised text, those of more than ``max_length`` only in ``dropped``."""
+    """Count the chunks between spaces of normalised text; longer chunks than ``max_length`` count in ``dropped``."""
     chunks = Counter(chain.from_iterable(paragraph.split() for paragraph in paragraphs))
     return _count_parts(chunks, lambda chunk: normalizer.normalize_str(chunk).split(), max_length, dropped)
 
@@ -140,7 +140,7 @@ def count_chunks(
 def _count_parts(
     chunks: Counter[str], split: Callable[[str], list[str]], max_length: int, dropped: Counter[str] | None
 ) -> Counter[str]:
-    """Count the parts of chunks; normalising and splitting only distinct chunks is fast."""
+    """Count the parts of chunks; this is fast since only distinct chunks are normalised and split."""
     parts: Counter[str] = Counter()
     for chunk, count in chunks.items():
         for part in split(chunk):
@@ -152,7 +152,7 @@ def _count_parts(
 
 
 class WordCounts:
-    """Sums of counts; many words go to disk, in sorted runs in ``folder``, which the caller deletes."""
+    """Sums counts of words. If there are many words, it writes sorted files to ``folder``, which the caller deletes."""
 
     def __init__(self, folder: Path, max_in_memory: int = MAX_WORDS_IN_MEMORY) -> None:
         self._folder, self._max_in_memory = folder, max_in_memory
@@ -172,7 +172,7 @@ class WordCounts:
         return bool(self._counts or self._runs)
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """Yield every word once with its count, in the order of code points."""
+        """Yield every word once, with its count, in the order of code points."""
         if not self._runs:
             yield from sorted(self._counts.items())
             return
@@ -191,7 +191,7 @@ def _read_run(path: Path) -> Iterator[tuple[str, int]]:
 def count_shards(
     slices: list[ShardSlice], words: WordCounts, count: Count, seed: int, validation: float
 ) -> Counter[str]:
-    """Add the words of all training documents to ``words``; return the number of drops by reason."""
+    """Add the words of all training documents to ``words``; return reason -> number of dropped words."""
     dropped: Counter[str] = Counter()
     count_slice = partial(_count_slice, count=count, seed=seed, validation=validation)
     with Progress("counting words", sum(part.bytes for part in slices), "B") as progress:
@@ -208,7 +208,7 @@ def _count_slice(part: ShardSlice, count: Count, seed: int, validation: float) -
 
 
 def training_texts(part: ShardSlice, seed: int, validation: float) -> Iterator[str]:
-    """Return the texts of a slice's training documents, each in one line."""
+    """Return the texts of a slice's training documents, with spaces for line breaks."""
     return (
         document.text.replace("\n", " ")
         for document in read_slice(part)

@@ -1,6 +1,6 @@
-"""ALBERT's unigram vocabulary: pieces with probabilities; a text is cut where their product is highest (Kudo 2018).
+"""ALBERT's unigram vocabulary (Kudo 2018): pieces have probabilities; a text is cut so that their product is highest.
 
-sentencepiece learns it from counts of words: `tokenizers` uses such vocabularies, but learns others in every process.
+sentencepiece learns the vocabulary, from counts of words; `tokenizers` would learn another vocabulary in every process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_token
 if TYPE_CHECKING:
     import sentencepiece
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4 in ALBERT's
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4 in ALBERT
 ALBERT_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
-NEVER = -10_000.0  # a score below that of any spelling by letters
+NEVER = -10_000.0  # below the score of any spelling in letters
 COVERAGE = 0.99995  # share of the text's characters that have a piece (google-research/albert, README.md)
-THREADS = 4  # how sums are split among them decides their last bits, so it is the same on every machine
+THREADS = 4  # a fixed number, since the split of sums among threads decides their last bits
 SPACE = "▁"  # opens a word
 KIND = Kind(
     pad=PAD,
@@ -41,10 +41,10 @@ DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")  # as DeBERTa v3's vocabulary 
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    """Return ALBERT's normalisation: compatible characters become one, and any white space one space.
+    """Return ALBERT's normalisation: compatible characters become one character, and a run of white space one space.
 
-    A run of spaces is one, or `tokenizers` would write pieces that sentencepiece never learnt. A space before a text
-    stays, since that may follow a mask.
+    With longer runs, `tokenizers` would make pieces that sentencepiece never learnt. A space before a text stays, since
+    the text may follow a mask.
     """
     letters = [NFKD(), StripAccents(), Lowercase()] if lowercase else [NFKC()]
     return Sequence([*letters, Replace(Regex(r"[\s\x00]+"), " "), Strip(left=False)])
@@ -53,7 +53,7 @@ def normalizer(lowercase: bool) -> Normalizer:
 def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokenizer:
     """Return ALBERT's tokenizer; a piece's id is its position in ``pieces``, which begin with SPECIAL_TOKENS.
 
-    Special tokens get a score below any spelling: `tokenizers` would read one written in the text as its piece.
+    Special tokens get a score below any spelling; else `tokenizers` would give their ids to "[SEP]" written in a text.
     """
     pieces = [(piece, NEVER if piece in SPECIAL_TOKENS else score) for piece, score in pieces]
     tokenizer = Tokenizer(Unigram(pieces, unk_id=SPECIAL_TOKENS.index(UNK), byte_fallback=False))
@@ -83,13 +83,13 @@ def learn(folder: Path, words: Counted, texts: Iterable[str], params: Vocabulary
 
 
 def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
-    """Return every piece with its log probability, by id."""
+    """Return every piece with its log probability, in the order of ids."""
     return [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
 
 
 def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
-    """Return sentencepiece's model of counts of normalised words."""
-    import sentencepiece  # takes 40 ms, for this stage alone
+    """Return the model that sentencepiece learns from the counts of normalised words."""
+    import sentencepiece  # takes 40 ms, and only this stage needs it
 
     model = io.BytesIO()
     try:
@@ -104,9 +104,9 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             normalization_rule_name="identity",  # `tokenizers` has normalised the words
             pad_id=0, pad_piece=PAD, unk_id=1, unk_piece=UNK, bos_id=-1, eos_id=-1,
             control_symbols=[CLS, SEP, MASK],
-            required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),  # to spell them by
+            required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),  # to spell these
             num_threads=THREADS,
-            max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer ones would be skipped
+            max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer lines would be skipped
             minloglevel=2,
         )  # fmt: skip
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""BERT's WordPiece tokenizer of a vocabulary, and its files for `tokenizers` and `transformers`."""
+"""Make BERT's WordPiece tokenizer from a vocabulary, and its files for `tokenizers` and `transformers`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_WORD_LENGTH = 100  # characters; longer words become [UNK], as in transforme
 
 
 def reserved_tokens(unused: int) -> list[str]:
-    """Return the special tokens and ``unused`` reserved entries in the order of the released vocabularies."""
+    """Return the special tokens and ``unused`` reserved entries, in the order of Google's released vocabularies."""
     reserved = [f"[unused{number}]" for number in range(unused)]
     return [PAD, *reserved[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *reserved[UNUSED_FIRST:]]
 
@@ -30,7 +30,7 @@ def reserved_tokens(unused: int) -> list[str]:
 def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int = MAX_WORD_LENGTH) -> Tokenizer:
     """Return BERT's tokenizer; a piece's id is its position in ``vocabulary``.
 
-    A special or reserved token written in the text ("[SEP]") is split as any other text and never gets its id.
+    A special or reserved token that is written in a text ("[SEP]") is split like other text, and never gets its id.
     """
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:
@@ -51,15 +51,15 @@ def save_tokenizer(
 ) -> None:
     """Write ``vocab.txt`` (google-research/bert), ``tokenizer.json`` (`tokenizers`) and ``tokenizer_config.json``.
 
-    `transformers` gives the same ids, but reads a written "[SEP]" as the control token, as people expect of "[MASK]"
-    in a prompt; with ``split_special_tokens=True`` it does not.
+    `transformers` gives the same ids, but reads "[SEP]" in a text as the special token, as people expect of "[MASK]" in
+    a prompt. With ``split_special_tokens=True``, it splits "[SEP]" too.
     """
     with atomic_file(folder / "vocab.txt") as file:
         file.write("".join(f"{piece}\n" for piece in vocabulary))
     with atomic_file(folder / "tokenizer.json") as file:
         file.write(build_tokenizer(vocabulary, lowercase, max_word_length).to_str(pretty=True))
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS, strict=True))
-    # BertTokenizer has a fixed max_word_length
+    # BertTokenizer has a fixed maximum length of words
     kind = "BertTokenizer" if max_word_length == MAX_WORD_LENGTH else "PreTrainedTokenizerFast"
     write_json(
         folder / "tokenizer_config.json",

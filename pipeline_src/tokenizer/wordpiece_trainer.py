@@ -1,8 +1,8 @@
-"""Learn a WordPiece vocabulary from word counts: the most frequent pair of pieces becomes a piece, repeatedly.
+"""Learn a WordPiece vocabulary from word counts: repeatedly, the most frequent pair of pieces becomes a piece.
 
-The merges of `tokenizers`' WordPieceTrainer, in a fixed order: among equally frequent pairs, the one whose left piece
-has the lower id is merged first, then the one whose right piece has. The letters of all words lie end to end in one
-array, and a merge is a few operations on arrays of positions: about 40 bytes of memory per letter of the distinct
+The merges are those of `tokenizers`' WordPieceTrainer, in a fixed order: among equally frequent pairs, the pair with
+the lowest id of the left piece, then of the right piece, is merged first. The letters of all words lie end to end in
+one array, and a merge is a few operations on arrays of positions. Memory is about 40 bytes per letter of the distinct
 words, whatever the size of the text.
 """
 
@@ -24,19 +24,19 @@ from pipeline_src.tokenizer.wordpiece import reserved_tokens
 WORDS_PER_BLOCK = 1 << 17  # words per array
 CODES = 0x110000  # Unicode code points
 END = 0  # the piece after each word
-BASE = 1 << 20  # the pair (left, right) is the number left * BASE + right; pieces are fewer
-INSIDE = -1  # in `Merger.pieces`: neither the first nor the last letter of its piece
+BASE = 1 << 20  # the pair (left, right) is the number left * BASE + right; there are fewer than BASE pieces
+INSIDE = -1  # in `Merger.pieces`, for letters between the first and the last letter of a piece
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """The words to learn from, as characters end to end.
+    """The words to learn from, as letters end to end.
 
     Attributes:
-        forms: the first pieces: the alphabet by code point, then the ``##`` forms of characters inside words.
-        characters: how many of the forms are characters.
-        pieces: number of each letter's form, from 1, with END after each word, int32 [letters].
-        word: index of the word of each letter, int32 [letters].
+        forms: the initial pieces: the alphabet by code point, then the ``##`` forms of characters inside words.
+        characters: number of ``forms`` without ``##``.
+        pieces: for each letter, the number of its form, from 1; END after each word; int32 [letters].
+        word: for each letter, the index of its word, int32 [letters].
         counts: number of occurrences of each word, int64 [words].
     """
 
@@ -48,10 +48,10 @@ class Spelling:
 
 
 def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Spelling:
-    """Choose an alphabet from all words, then spell those that are frequent enough and have no other characters.
+    """Choose an alphabet, and spell the words that have no other characters and occur at least ``min_count`` times.
 
     Args:
-        alphabet: number of characters: the most frequent ones, of equally frequent ones the lower code points.
+        alphabet: number of characters to choose: the most frequent in all words; at ties, lower code points.
     """
     frequency = np.zeros(CODES)  # whole numbers, exact up to 2 ** 53
     continues = np.zeros(CODES, bool)
@@ -90,7 +90,7 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
 
 
 def _word_of_letter(text: np.ndarray) -> np.ndarray:
-    """Return the index of the word of each letter and of the END after it, int32 [letters]."""
+    """Return, for each letter and each END after a word, the index of the word, int32 [letters]."""
     is_end = text == END
     return np.cumsum(is_end, dtype=np.int32) - is_end
 
@@ -101,12 +101,12 @@ def learn_vocabulary(words: Counted, size: int, alphabet: int, min_count: int, u
     Args:
         words: counts of normalised words.
         size: maximum number of entries, special tokens and characters included.
-        alphabet: maximum number of single characters, the most frequent ones; words with others are not learnt from.
-        min_count: rarer words and pairs are not learnt from.
-        unused: entries reserved for later use.
+        alphabet: maximum number of single characters. The most frequent are chosen; words with others are ignored.
+        min_count: rarer words and pairs are ignored.
+        unused: number of entries to reserve for later use.
 
     Returns:
-        Special and reserved tokens, characters, their ``##`` forms, then merged pieces in the order they were learnt.
+        Special and reserved tokens, characters, their ``##`` forms, then merged pieces in the order of learning.
     """
     spelling = spell(words.items(), alphabet, min_count)
     reserved = reserved_tokens(unused)
@@ -133,11 +133,11 @@ class Merger:
     Pieces are numbered in the order of the vocabulary, from 1 for the first character.
 
     Attributes:
-        texts: the spelling of each piece by number; ``##`` marks one that continues a word.
-        pieces: the number of a piece at its first and at its last letter, INSIDE between them, END after each word,
-            int32 [letters].
-        positions: for each piece, where it starts, ascending, int32; stale positions may be among them.
-        pair_counts: exact count of each pair of neighbours.
+        texts: number of a piece -> its spelling; ``##`` marks a piece that continues a word.
+        pieces: int32 [letters]: at the first and the last letter of a piece, its number; INSIDE between these letters;
+            END after each word.
+        positions: for each piece, the indices of letters at which it starts, ascending, int32; some may be outdated.
+        pair_counts: pair of neighbouring pieces -> its exact count.
     """
 
     def __init__(self, spelling: Spelling) -> None:
@@ -145,7 +145,7 @@ class Merger:
         self.pieces, self._word, self._word_counts = spelling.pieces, spelling.word, spelling.counts
         self._numbers = {text: number for number, text in enumerate(self.texts)}
         self._lengths = [0] + [1] * len(spelling.forms)
-        narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))  # few bits are sorted in linear time
+        narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))  # narrow types are sorted in linear time
         order = np.argsort(narrow, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(self.pieces, minlength=len(self.texts)))
         self.positions = [part.copy() for part in np.split(order, ends[:-1])]
@@ -163,20 +163,20 @@ class Merger:
         return totals
 
     def learn(self, min_count: int) -> Iterator[str]:
-        """Merge pair after pair and yield each new piece, until no pair occurs ``min_count`` times."""
+        """Merge pair after pair, until no pair occurs ``min_count`` times, and yield each new piece."""
         counts = self.pair_counts
         heap = [(-count, pair) for pair, count in counts.items() if count >= min_count]
         heapq.heapify(heap)
         while heap:
             count, pair = heapq.heappop(heap)
             now = counts.get(pair, 0)
-            if now != -count:  # other merges used some; push it again with its present count
+            if now != -count:  # other merges changed the count; push the pair again
                 if now >= min_count:
                     heapq.heappush(heap, (-now, pair))
                 continue
             left, right = divmod(pair, BASE)
             text = self.texts[left] + self.texts[right].removeprefix("##")
-            number = self._numbers.setdefault(text, len(self.texts))  # two splits can give the same piece
+            number = self._numbers.setdefault(text, len(self.texts))  # two pairs can give the same piece
             new = number == len(self.texts)
             if new:
                 self.texts.append(text)
@@ -189,13 +189,13 @@ class Merger:
                 yield text
 
     def _merge(self, left: int, right: int, merged: int) -> set[int]:
-        """Write ``merged`` wherever ``right`` follows ``left``; return the pairs that are now more frequent."""
+        """Write ``merged`` wherever ``right`` follows ``left``; return the pairs that have become more frequent."""
         pieces, counts = self.pieces, self.pair_counts
         positions = self._find(left, right)
         size, first_size = self._lengths[merged], self._lengths[left]
         weights = self._word_counts[self._word[positions]]
         after = pieces[positions + size].astype(np.int64)
-        alone = after != END  # False also where the next occurrence follows at once: that pair is counted there
+        alone = after != END  # also False if the next occurrence follows at once, which counts that pair
         alone[:-1] &= positions[1:] != positions[:-1] + size
 
         before = pieces[positions - 1].astype(np.int64)
@@ -222,7 +222,7 @@ class Merger:
         return set(more)
 
     def _find(self, left: int, right: int) -> np.ndarray:
-        """Return the starts of ``left`` followed by ``right``, ascending, without overlaps."""
+        """Return where ``left`` followed by ``right`` starts, ascending, without overlaps."""
         pieces, size = self.pieces, self._lengths[left]
         rarer = min(left, right, key=lambda piece: len(self.positions[piece]))
         positions = self.positions[rarer]
@@ -231,7 +231,7 @@ class Merger:
             starts = positions[pieces[positions + size] == right]
         else:
             starts = positions[pieces[positions - 1] == left] - size
-        if left == right:  # in a run of them, every second one starts a pair
+        if left == right:  # in a run of this piece, every second occurrence starts a pair
             index = np.arange(len(starts))
             starts_run = np.diff(starts, prepend=-size - 1) != size
             starts = starts[(index - np.maximum.accumulate(np.where(starts_run, index, 0))) % 2 == 0]

@@ -1,1 +1,1 @@
-"""One loop for pretraining and fine-tuning."""
+"""The training loop that pretraining and fine-tuning share."""

@@ -1,4 +1,4 @@
-"""Batches: split into microbatches, prepared by a thread, and copied to the device while it computes."""
+"""Split batches into microbatches, prepare them in a thread, and copy them to the device while it computes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 
 T = TypeVar("T")
 B = TypeVar("B")
-POLL_SECONDS = 0.1  # seconds between a waiting thread's checks that the other one still runs
+POLL_SECONDS = 0.1  # how often a waiting thread checks that the other thread still runs
 
 
 def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
-    """Split sequences, given their lengths, in order into microbatches of at most ``max_tokens``.
+    """Split consecutive sequences, given their lengths, into microbatches of at most ``max_tokens`` tokens.
 
-    A longer sequence is a microbatch by itself.
+    A longer sequence is a microbatch of its own.
     """
     ends = np.cumsum(lengths)
     splits: list[slice] = []
@@ -34,7 +34,7 @@ def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
 
 
 def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
-    """Split into as many microbatches as ``split_greedy``, the largest of them as small as possible.
+    """Split like ``split_greedy``, into the same number of microbatches, but make the largest as small as possible.
 
     A small microbatch costs a GPU nearly as much time as a full one. Nothing is split if ``max_tokens`` is None.
     """
@@ -43,7 +43,7 @@ def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
     splits = split_greedy(lengths, max_tokens)
     if len(splits) == 1:
         return splits
-    low, high = 1, max_tokens  # the smallest limit that needs no more splits is in between
+    low, high = 1, max_tokens  # the smallest limit that needs no more splits lies in this range
     while low < high:
         middle = (low + high) // 2
         if len(split_greedy(lengths, middle)) <= len(splits):
@@ -56,9 +56,9 @@ def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
 def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
     """Yield ``items`` in order; a thread prepares up to ``depth`` of them in advance.
 
-    Exceptions of ``items`` are raised here. The thread ends when the generator is closed, at most one item later.
+    Exceptions from ``items`` are raised here. When the generator is closed, the thread ends after at most one item.
     """
-    # a DataLoader's worker process takes 4 to 15 ms to hand over a microbatch of 32 to 256 sequences, this 0.2 to 0.7
+    # a DataLoader's worker takes 4 to 15 ms to hand over a microbatch of 32 to 256 sequences, a thread 0.2 to 0.7 ms
     waiting: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
     done = threading.Event()
 
@@ -100,8 +100,8 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
 def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[Sequence[B]]:
     """Yield ``batches``, whose microbatches are dataclasses of tensors, with their tensors on ``device``.
 
-    A thread prepares them. For a GPU it also copies them, from page-locked memory and on a separate stream: on the
-    stream that computes, a copy would wait for every kernel queued before it, and the kernels after it for the copy
+    A thread prepares the batches. For a GPU, the thread also copies them, from page-locked memory and on a separate
+    stream: on the computing stream, a copy would wait for all kernels queued before it, and later kernels for the copy
     (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
     """
     if device.type != "cuda":
@@ -122,7 +122,7 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
         computing.wait_event(copied)
         for microbatch in batch:
             for tensor in batch_tensors(microbatch).values():
-                tensor.record_stream(computing)  # its memory is reused only when this stream is done with it
+                tensor.record_stream(computing)  # the tensor's memory is reused only when this stream is done with it
         yield batch
 
 
@@ -138,6 +138,6 @@ def to_device(batch: B, device: torch.device) -> B:
 
 
 def batch_tensors(batch: Any) -> dict[str, Tensor]:
-    """Return the tensors among the fields of a dataclass, by name."""
+    """Return field name -> tensor for the fields of a dataclass that are tensors."""
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}

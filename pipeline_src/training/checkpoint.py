@@ -1,9 +1,9 @@
-"""Checkpoints, from which a killed training continues to the bit, and the state that a second phase starts from.
+"""Checkpoints, from which a killed training continues bit for bit, and the state with which the second phase starts.
 
 ``checkpoints/<phase>/<hash of the identity>/step-<N>/`` holds weights and moments, and ``state.json`` with the identity
-of the training, the loop's state, a checksum of the tensors and one of itself. A folder gets its name only when it is
-complete; later damage is found by the checksums. The position in the data and the random numbers of dropout are
-functions of seed and step, so they are not stored.
+of the training, the loop's state, a checksum of the tensors and a checksum of ``state.json`` itself. A folder gets its
+name only when it is complete; the checksums reveal later damage. The position in the data and the random numbers of
+dropout are functions of seed and step, so they are not stored.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
 EXPERIMENTS = ".dvc/tmp/exps"  # where `dvc exp run --temp` and the queue's workers run
 WEIGHTS = "model.safetensors"
 STATE, OPTIMIZER_TENSORS, TENSORS = "state.json", "optimizer.safetensors", "tensors.safetensors"
-WEIGHT = "weight"  # prefix of weights in a checkpoint's tensors
+WEIGHT = "weight"  # prefix of the names of weights in a checkpoint
 KINDS = (WEIGHT, *MOMENTS)
 NAME = re.compile(r"step-[0-9]{8,}")
 STEPS = "steps"  # folder, in a saved model, of the models of ``keep_checkpoint_steps``
 STATE_CHECKSUM = "checksum_of_the_rest"  # of state.json itself
-IN_USE = ".in-use"  # in the folder of a training's checkpoints; locked while it runs
+IN_USE = ".in-use"  # file in the folder of a training's checkpoints; locked while the training runs
 NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
-Parameters = Mapping[str, nn.Parameter]  # by the names they are stored under
+Parameters = Mapping[str, nn.Parameter]  # stored name -> parameter
 
 
 def checkpoint_root(folder: Path) -> Path:
     """Return where a study in ``folder`` keeps its checkpoints.
 
-    DVC deletes the folder of an experiment that was stopped; its checkpoints are kept in the main checkout, so that the
-    same command continues from them.
+    DVC deletes the folder of a stopped experiment. So the experiment's checkpoints are kept in the main checkout, where
+    the same command finds them.
     """
     main_checkout, separator, _ = str(folder).partition(f"/{EXPERIMENTS}/")
     return Path(main_checkout, CHECKPOINTS) if separator else CHECKPOINTS
@@ -68,7 +68,7 @@ ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
 
 
 def check_settings() -> None:
-    """Check the environment's settings of checkpoints before any work."""
+    """Check, before any work, the environment variables that set where and when checkpoints are saved."""
     minutes()
     reason = None
     try:
@@ -85,17 +85,17 @@ def check_settings() -> None:
 
 
 def minutes() -> float:
-    """Return the minutes between two checkpoints."""
+    """Return the number of minutes between two checkpoints."""
     return number_of("minutes", MINUTES, 10)
 
 
 def stored_tensors(
     parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], keep: bool = True
 ) -> dict[str, Tensor]:
-    """Return weights or moments of every parameter, named ``<kind>.<parameter>``.
+    """Return ``<kind>.<parameter>`` -> tensor for every parameter and each of ``kinds``: ``WEIGHT`` or moments.
 
-    Moments of a parameter that has not been trained yet are zero. DTensors are gathered to the host one at a time: all
-    processes must call this, with ``keep`` on the one that writes.
+    Moments of a parameter that has not been trained yet are zero. DTensors are gathered to the host one at a time, so
+    all processes must call this. Only the process with ``keep`` gets the result; others get {}.
     """
     tensors = {}
     for name, parameter in parameters.items():
@@ -108,7 +108,7 @@ def stored_tensors(
 
 
 def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Return a module's ``state_dict``; DTensors are gathered as by ``stored_tensors``."""
+    """Return a module's ``state_dict``; DTensors are gathered, and ``keep`` has effect, as in ``stored_tensors``."""
     tensors = {}
     for name, tensor in module.state_dict().items():
         gathered = full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
@@ -120,7 +120,7 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
 def restore_tensors(
     path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
 ) -> None:
-    """Load the tensors of ``stored_tensors`` and set the optimizer's number of steps."""
+    """Load from ``path`` the tensors that ``stored_tensors`` returned, and set the optimizer's steps to ``step``."""
     try:
         with safe_open(path, "pt") as stored, torch.no_grad():
             names = set(stored.keys())
@@ -140,7 +140,7 @@ def restore_tensors(
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
     """Write the moments, from ``stored_tensors``, and the number of steps to ``folder``, for the next phase.
 
-    ``state.json`` also has checksums of the moments and of the model's weights, and so identifies the state.
+    ``state.json`` also has checksums of the moments and of the model's weights, which identify the state.
     """
     folder.mkdir()
     write_tensors(folder / OPTIMIZER_TENSORS, moments)
@@ -154,7 +154,7 @@ def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return bytes and sha256 of each file of a saved model, by path, without its card and the models kept in it."""
+    """Return path -> bytes and sha256 for the files of a saved model, except its card and the models in ``STEPS``."""
     named = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
         name: {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -164,7 +164,7 @@ def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> int:
-    """Fill the optimizer from ``folder`` and return the number of steps taken."""
+    """Fill the optimizer with what ``save_state`` wrote to ``folder``, and return the number of steps taken."""
     hint = "run the phase before again, or `dvc pull` its output"
     try:
         state = read_json(folder / STATE)
@@ -195,7 +195,7 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions, with ``settings`` of machine.yaml, that only affect rounding."""
+    """Return the conditions that affect only rounding: torch, processes, device, and ``settings`` of machine.yaml."""
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     # builds for CUDA have the same kernels for a CPU
@@ -212,7 +212,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 class Overdue:
-    """A request to save: this process saved its last checkpoint longer than ``$PIPELINE_CHECKPOINT_MINUTES`` ago."""
+    """A request to save, made once this process's last checkpoint is ``$PIPELINE_CHECKPOINT_MINUTES`` old."""
 
     def __init__(self) -> None:
         self.is_agreed = False
@@ -226,14 +226,14 @@ class Overdue:
 class Checkpointer(Callback):
     """Saves checkpoints of one training, and continues from the newest.
 
-    It saves when it is overdue or a stop is requested, after every ``every`` steps, and after the last step.
+    It saves when ``Overdue`` or a stop is requested, after every ``every`` steps, and after the last step.
 
     Args:
         phase: ``ROOT/<phase>`` holds the checkpoints of all identities.
-        identity: parameters, data and code that determine the result; JSON values, nested by key.
-        machine: see ``environment``; a difference is logged, and ``mixed`` is then set.
-        best_by: validation metric, a loss, whose lowest value marks the best checkpoint, which is not removed.
-        keep_best: ``finish`` moves the best checkpoint to ``ROOT/<phase>/best``.
+        identity: nested JSON values: the parameters, data and code that determine the result.
+        machine: result of ``environment``; if a checkpoint's differs, this is logged and sets the attribute ``mixed``.
+        best_by: validation loss whose lowest value marks the best checkpoint, which is not removed.
+        keep_best: whether ``finish`` moves the best checkpoint to ``ROOT/<phase>/best``.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Checkpointer(Callback):
         return super().due(step) or any(request.is_agreed for request in self.requests)
 
     def after_step(self, trainer: Trainer[Any]) -> None:
-        """Write a checkpoint, and remove those that are neither among the newest nor the best."""
+        """Write a checkpoint; remove all but the ``NUM_KEPT`` newest checkpoints and the best."""
         CHECKS.before_saving()
         state, step = trainer.state, trainer.state.step
         loss = trainer.metrics.get(self.best_by or "", math.nan)
@@ -295,7 +295,7 @@ class Checkpointer(Callback):
     def find(self) -> bool:
         """Find the newest intact checkpoint of this identity and return whether there is one.
 
-        A damaged one is skipped with a warning. Checkpoints of other identities are logged with their differences.
+        A damaged checkpoint is skipped with a warning. If none is found, checkpoints of other identities are logged.
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
@@ -316,7 +316,7 @@ class Checkpointer(Callback):
         if content["machine"] != self.machine:
             changed = difference(content["machine"], self.machine)
             log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
-        best = content["best"]  # damaged checkpoints were skipped, and may have replaced an earlier best one
+        best = content["best"]  # gone if a checkpoint that is now damaged had replaced it as the best
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
         if trainer.compute_tracker is not None:
@@ -339,7 +339,7 @@ class Checkpointer(Callback):
         return step
 
     def finish(self) -> None:
-        """Remove this training's checkpoints once its outputs are written, except for the best one if it is kept."""
+        """Remove this training's checkpoints, after moving away the best if ``keep_best``."""
         CHECKS.before_finishing()
         if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
             shutil.rmtree(self.phase / "best", ignore_errors=True)
@@ -357,7 +357,7 @@ class Checkpointer(Callback):
         return None
 
     def _agree(self) -> None:
-        """Fail on all processes if they would continue from different checkpoints or train different things."""
+        """Fail on all processes if their checkpoints or identities differ."""
         step, content = self._resume_from or (0, {})
         values = self.distributed.gather((self.folder.name, step, content.get("checksum")))
         for rank, value in enumerate(values):
@@ -370,7 +370,7 @@ class Checkpointer(Callback):
                 )  # fmt: skip
 
     def kept_model(self, step: int) -> Path:
-        """Return where the model of a step of ``keep_checkpoint_steps`` is kept until the end of its phase."""
+        """Return the folder that keeps the model of a step in ``keep_checkpoint_steps`` until the end of the phase."""
         return self.folder / "kept" / str(step)
 
     def _path(self, step: int) -> Path:
@@ -420,12 +420,12 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 def _json_checksum(content: Any) -> int:
-    """CRC-32C of JSON values, whatever the layout of their file."""
+    """Return the CRC-32C of JSON values, which does not depend on their layout in a file."""
     return int(google_crc32c.value(json.dumps(content, sort_keys=True).encode()))
 
 
 def _steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, ascending; copies under other names do not count."""
+    """Return the steps of the checkpoints in a folder, ascending; copies under other names do not count."""
     return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*") if NAME.fullmatch(path.name))
 
 

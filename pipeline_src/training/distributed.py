@@ -1,9 +1,8 @@
 """The processes that train one model together, started by torchrun or srun, and how they share its parameters.
 
 Sharding is torch's FSDP2: each process keeps a part of every parameter, a ``DTensor``. ``shard_grad_op`` gathers the
-full weights once a step, so that only gradients and moments are sharded; ``full_shard`` gathers those of one block at a
-time, forward and backward, for models that do not fit one device. Checkpoints and models on disk always hold full
-tensors.
+full weights once a step, so that only gradients and moments are sharded. ``full_shard`` gathers the weights of a block
+at a time, forward and backward, for models that do not fit one device. Files always hold full tensors.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from pipeline_src.config.machine import Device, Precision
 from pipeline_src.models.attention import AMPERE
 from pipeline_src.training.throughput import cpu_slowdown
 
-if TYPE_CHECKING:  # FSDP takes nearly as long to load as the rest of torch: imported where something is sharded
+if TYPE_CHECKING:  # FSDP, slow to load, is imported where something is sharded
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
 # values of machine.yaml's pretrain.sharding
 NO_SHARD, SHARD_GRAD_OP, FULL_SHARD = "none", "shard_grad_op", "full_shard"
 
-HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; does not affect the result, so no parameter
+HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; no parameter, since it does not affect the result
 DEFAULT_HUNG_SECONDS = 300  # the first steps differ by minutes if torch.compile finds its cache on one machine alone
 START_TIMEOUT = timedelta(minutes=10)  # for all processes to start
 SLOW_TIMEOUT = timedelta(minutes=30)  # for the main process to read or write large files
-MAIN_TIMEOUT, OTHERS_TIMEOUT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to name who hangs
-MAX_EXIT_SECONDS = 30.0  # seconds after an error until a process that cannot end by itself is ended
+MAIN_TIMEOUT, OTHERS_TIMEOUT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to find what hangs
+MAX_EXIT_SECONDS = 30.0  # seconds after an error, after which a process that hangs is ended
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable
 _CLAIMED: list[IO[str]] = []  # locks on GPUs, held until the process ends
 _DESTROYED_GROUPS: list[object] = []  # process groups that were left
@@ -54,7 +53,7 @@ _DESTROYED_GROUPS: list[object] = []  # process groups that were left
 
 @dataclass(frozen=True)
 class Distributed:
-    """One process among those that train together; a single process is a world of one."""
+    """This process, of the ``world_size`` processes that train together; ``world_size`` may be 1."""
 
     rank: int
     world_size: int
@@ -67,11 +66,11 @@ class Distributed:
         return self.rank == 0
 
     def autocast(self) -> torch.autocast:
-        """Context for a forward pass whose matrix products are computed in ``precision``."""
+        """Return a context manager under which a forward pass computes matrix products in ``precision``."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16)
 
     def all_reduce(self, numbers: Sequence[float]) -> list[float]:
-        """Sum each number over all processes. The numbers are on the host, so no GPU is waited for."""
+        """Sum each number over all processes. The numbers are on the host, so this does not wait for a GPU."""
         if self.world_size == 1:
             return list(numbers)
         tensor = torch.tensor(numbers, dtype=torch.float64)
@@ -93,7 +92,7 @@ class Distributed:
         return int(tensor)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return every process's value by rank; anything that pickles. Waits for those that still read or write."""
+        """Return every process's ``value``, in order of rank; waits even for processes that read or write for long."""
         if self.world_size == 1:
             return [value]
         values = [None] * self.world_size
@@ -105,7 +104,7 @@ class Distributed:
             self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """Wrap the module so that gradients are averaged over all processes; a sharded module is returned as it is."""
+        """Wrap the module to average gradients over all processes; a sharded module, which does so, is returned."""
         if self.world_size == 1 or is_sharded(module):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
@@ -113,7 +112,7 @@ class Distributed:
 
 
 def single_process(precision: Precision = "auto", device_setting: Device = "auto") -> Distributed:
-    """Return a world of one process, on a GPU if there is one."""
+    """Return a world of this process alone, on a GPU if there is one."""
     device = torch.device("cpu" if device_setting == "auto" else device_setting)
     if device.type == "mps" and not torch.backends.mps.is_available():
         hint = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
@@ -126,7 +125,7 @@ def single_process(precision: Precision = "auto", device_setting: Device = "auto
 
 @contextmanager
 def init_distributed(precision: Precision = "auto", device_setting: Device = "auto") -> Iterator[Distributed]:
-    """Join the processes that torchrun or ``srun`` has started, and leave them at the end."""
+    """Context manager that joins the processes started by torchrun or ``srun``, and leaves them at the end."""
     rank, world_size, local_rank = process_rank()
     if world_size == 1:
         yield single_process(precision, device_setting)
@@ -159,7 +158,7 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
         _leave()
         raise
     except BaseException as error:
-        # Nothing is waited for: the others may be in the middle of a collective.
+        # This does not wait: other processes may be in the middle of a collective.
         _DESTROYED_GROUPS.append(dist.group.WORLD)
         faulthandler.dump_traceback_later(MAX_EXIT_SECONDS, exit=True)
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
@@ -175,10 +174,10 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
 
 
 def _lost(message: str, roll_call: dist.ProcessGroup) -> str:
-    """Torch's account of a failed collective; after a timeout, of which processes no longer answer."""
+    """Return torch's message on a failed collective; after a timeout, its message on which processes do not answer."""
     if "Timed out" in message:
         try:
-            # the others wait for their group's time
+            # the other processes wait for OTHERS_TIMEOUT
             dist.monitored_barrier(roll_call, MAIN_TIMEOUT, wait_all_ranks=True)
         except RuntimeError as error:
             message = str(error)
@@ -198,15 +197,15 @@ def _shared_store(rank: int, world_size: int) -> dist.Store:
             "free there; see the logs of the others, in case one did not start",
         ) from error  # fmt: skip
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        # torchrun's own store outlives a restart, and with it the addresses of processes that have ended. Several
-        # machines count restarts differently: there workflow/torchrun.py has a new store made for each.
+        # torchrun's own store outlives a restart, and keeps addresses of processes that have ended: each restart gets a
+        # prefix. On several machines, which count restarts differently, workflow/torchrun.py makes new stores.
         return dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     return store
 
 
 def _leave() -> None:
-    # The group itself is kept until the process ends: its destructor joins gloo's threads while it holds Python's
-    # lock, for which one of them may wait, and then the process never ends.
+    # The group is kept until the process ends: its destructor joins gloo's threads while it holds Python's lock. If one
+    # of these threads waits for the lock, the process never ends.
     _DESTROYED_GROUPS.append(dist.group.WORLD)
     dist.destroy_process_group()
 
@@ -287,9 +286,9 @@ def choose_precision(
 
 
 def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Context for a backward pass, of which only the ``last`` one of a step averages gradients over the processes.
+    """Return a context manager for a backward pass; a step's ``last`` pass averages gradients over the processes.
 
-    A module sharded by ``full_shard`` sums them in every pass, so that no process ever holds all gradients.
+    A module sharded by ``full_shard`` does so in every pass, so that no process ever holds all gradients.
     """
     if is_sharded(module):
         module.set_is_last_backward(last)
@@ -302,19 +301,19 @@ def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]
 def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[str, ...] = ()) -> None:
     """Shard an objective's parameters over all processes, each block of the model separately.
 
-    Everything kept, gathered and summed is float32; as without sharding, autocast chooses the dtypes of products.
+    Weights, gradients and moments are float32; as without sharding, autocast chooses the dtypes of matrix products.
 
     Args:
-        objective: on the CPU with its initial weights, which every process holds in full; changed in place: each block
-            moves to the device as it is sharded.
-        device: of this process.
+        objective: on the CPU with its initial weights, which every process holds in full. It is changed in place: each
+            block moves to the device as it is sharded.
+        device: this process's device.
         how: SHARD_GRAD_OP or FULL_SHARD.
-        methods: other methods than ``forward`` that compute with the objective's parameters.
+        methods: methods, other than ``forward``, that compute with the objective's parameters.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-    # keys and values are views, which torch warns of; no operation in place follows
+    # torch warns because keys and values are views; no in-place operation follows
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for part in list(objective.modules()):
@@ -339,7 +338,7 @@ def is_sharded(module: nn.Module) -> TypeGuard[FSDPModule]:
 
 
 def reshard(module: nn.Module) -> None:
-    """Free the weights that a pass without a backward one has gathered."""
+    """Free the weights gathered by a forward pass that no backward pass followed."""
     if not is_sharded(module):
         return
     from torch.distributed.fsdp import FSDPModule
@@ -350,17 +349,17 @@ def reshard(module: nn.Module) -> None:
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether this process holds only a part of the tensor."""
+    """Return whether a tensor is a DTensor, of which this process holds only a part."""
     return hasattr(tensor, "placements")
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a DTensor, which all processes must do at once; any other tensor is returned as it is."""
+    """Gather a DTensor, for which all processes must call this; return any other tensor as it is."""
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
 def distribute_like(tensor: Tensor, target: Tensor) -> Tensor:
-    """Shard a full tensor as ``target`` is and return this process's part; unchanged if ``target`` is no DTensor."""
+    """Return ``tensor``, which is full, sharded like ``target``; return it as it is if ``target`` is no DTensor."""
     if not is_dtensor(target):
         return tensor
     from torch.distributed.tensor import distribute_tensor

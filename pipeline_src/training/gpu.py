@@ -1,7 +1,7 @@
 """What makes training fast on a GPU: decisions from the FLOPs of a step, and steps captured in CUDA graphs.
 
-A captured step needs microbatches of fixed capacity (``pipeline_src.pretraining.capacity``): the host then launches
-one graph a microbatch and one for the update instead of some 1,300 kernels, which small models wait for.
+A captured step needs microbatches of fixed capacity (``pipeline_src.pretraining.capacity``). The host then launches one
+graph per microbatch and one for the update, instead of some 1,300 kernels; a small model would wait for the launches.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pipeline_src.training.optimizers import is_capturable
 from pipeline_src.training.trainer import Stepper, Trainer
 from pipeline_src.training.weight_copies import Bfloat16Weights
 
-COMPILE_BREAK_EVEN_SECONDS = 300  # seconds of training, of which compiling saves a fifth or more; it takes about 60
-MAX_UTILISATION = 0.25  # upper bound of the share of its peak that a GPU reaches without the compiler
+COMPILE_BREAK_EVEN_SECONDS = 300  # of training; compiling takes about 60 s, and saves a fifth or more of the training
+MAX_UTILISATION = 0.25  # FLOP/s that a GPU reaches without the compiler, at most, as a share of its peak
 LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
 EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
 
@@ -41,7 +41,7 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
     With ``auto`` it is compiled if the rest of the phase would take the GPUs over five minutes at a quarter of their
     peak, and Triton, which makes the kernels, finds the C compiler that it needs.
 
-    ``peak`` is of all GPUs together.
+    ``flops_left`` are the FLOPs of the rest of the phase; ``peak`` is the peak FLOP/s of all GPUs together.
     """
     has_compiler = bool(os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc"))
     if setting != "auto":
@@ -70,7 +70,7 @@ def choose_capture(
     With ``auto`` they are captured if the GPU would take less time for a step, at a quarter of its peak, than the host
     takes to launch it.
 
-    ``flops_per_step`` and ``peak`` are of this process and its GPU.
+    ``flops_per_step`` counts this process's part of a step; ``peak`` is the peak FLOP/s of its GPU.
     """
     reason = ""
     if trainer.distributed.device.type != "cuda" or not is_capturable(trainer.optimizer):
@@ -148,15 +148,15 @@ class CopiedWeights:
 class CapturedSteps:
     """Replays a trainer's backward passes and updates as CUDA graphs, which it captures after some steps.
 
-    Dropout reads the seed and offset of torch's generator at each replay, so it does not repeat. If a capture fails,
-    training goes on without, as far as CUDA allows.
+    Dropout reads the seed and offset of torch's generator at each replay, so its masks do not repeat. If a capture
+    fails, training goes on without graphs, as far as CUDA allows.
     """
 
     def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
         self.trainer, self.capture = trainer, capture
         self._eager_until: float = trainer.state.step + EAGER_STEPS
         self._inner: Stepper = trainer.stepper or trainer
-        self._batch: Any = None  # whose tensors the graph reads
+        self._batch: Any = None  # the microbatch whose tensors the graph reads
         self._counts: dict[str, Tensor] = {}
         self._replay_backward: Callable[[], None] | None = None
         self._replay_update: Callable[[], None] | None = None
@@ -166,7 +166,7 @@ class CapturedSteps:
 
     def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         trainer = self.trainer
-        for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds otherwise
+        for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds differently
             if name not in self._counts:
                 self._counts[name] = torch.empty((), device=trainer.distributed.device)
             self._counts[name].fill_(count)
@@ -200,7 +200,7 @@ class CapturedSteps:
         log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
 
     def _check(self, microbatch: Any) -> None:
-        """Compare a microbatch with what the graph has been captured with: shapes, and values that are no tensors."""
+        """Check that a microbatch has the captured microbatch's shapes, and its values other than tensors."""
         for name, captured in vars(self._batch).items():
             value = getattr(microbatch, name)
             if isinstance(value, Tensor):

@@ -1,7 +1,7 @@
 """Base class of pretraining objectives, and the function that loads one by name.
 
 An objective is a file in ``objectives/`` that defines ``SPEC`` and ``OBJECTIVE``, a subclass of
-``PretrainingObjective``. It may only import what the stages of pretraining depend on anyway, so that adding one
+``PretrainingObjective``. The file may only import what the stages of pretraining depend on anyway: then adding a file
 makes no trained model stale.
 """
 
@@ -28,18 +28,18 @@ from pipeline_src.training.trainer import B, Objective
 class SavedModel(NamedTuple):
     """A module that is saved as a model folder."""
 
-    module: nn.Module  # parameter names match Hugging Face's
+    module: nn.Module  # its parameter names match Hugging Face's
     config: BertConfig
     huggingface_class: str  # the class that transformers loads it with
 
 
 def ratio(total: Any, count: Any) -> float:
-    """Return the mean of a metric's sums; NaN if nothing was counted."""
+    """Return ``total`` / ``count``, or NaN if nothing was counted."""
     return float(total / count) if count else float("nan")
 
 
 class Metric(NamedTuple):
-    """A validation metric as two sums over batches, numbers or arrays, of which ``compute`` returns the value."""
+    """A validation metric: two sums over batches, numbers or arrays, from which ``compute`` returns the value."""
 
     total: Any
     count: Any
@@ -50,14 +50,14 @@ class PretrainingObjective(Objective[B]):
     """A pretraining objective: the module that owns the model or models.
 
     Args:
-        pairs: ``examples.pair_objective``.
+        pairs: the parameter ``examples.pair_objective``.
         objective_params: the section ``objectives.<name>`` of params.yaml.
 
     Attributes:
-        spec: facts that are read without importing torch; ``weights`` are those of its terms that this run has.
-        build_teacher: class or function that builds the model to learn from, given its config; None if there is none.
-        learns: what is learned, for the model card, after "trained from scratch on".
-        predictor: attribute with the model that returns token logits first; None if no tokens are predicted.
+        spec: facts that are read without importing torch; ``weights`` has the ``spec.terms`` that this run uses.
+        build_teacher: class or function that builds the teacher from its config; None if the objective has no teacher.
+        learns: what the model learns; in the model card, this follows "trained from scratch on".
+        predictor: name of the attribute whose model returns token logits first; None if no tokens are predicted.
         teacher: the model to learn from, if any.
     """
 
@@ -72,16 +72,16 @@ class PretrainingObjective(Objective[B]):
         self.config, self.pairs, self.has_pairs = config, pairs, pairs != "none"
         self.objective_params = ObjectiveParams() if objective_params is None else objective_params
 
-    # An objective defines ``forward`` and ``loss_counts`` of its base class, and the following methods as needed.
+    # A subclass defines ``forward`` and ``loss_counts``, and the following methods as needed.
 
     @abstractmethod
     def saved_models(self) -> dict[str, SavedModel]:
         """Return the models to save: subfolder -> model; ``""`` is the phase's own folder."""
 
     def validation_metrics(self, batch: Any) -> dict[str, Metric]:
-        """Return metrics of a ``ValidationBatch``.
+        """Return metric name -> ``Metric`` for a ``ValidationBatch``; by default, the loss of each term.
 
-        By default the loss of each term. Called without dropout and gradients, on all processes.
+        Called on all processes, without dropout and gradients.
         """
         terms, counts = self(batch.tensors), self.loss_counts(batch.tensors.workload)
         return {f"{name}_loss": Metric(float(term.loss), counts[name]) for name, term in terms.items()}
@@ -95,12 +95,12 @@ class PretrainingObjective(Objective[B]):
         return self.config.training_flops(work)
 
     def load_models(self, folder: Path) -> None:
-        """Load the weights of all saved models from a folder written by the phase before."""
+        """Load the weights of all saved models from ``folder``, which the phase before wrote."""
         for subfolder, saved in self.saved_models().items():
             load_weights(saved.module, folder / subfolder)
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise all weights, on the CPU, so that every machine starts from the same ones.
+        """Initialise all weights on the CPU, so that they are the same on every machine.
 
         A submodule with a ``custom_init`` adjusts its weights afterwards.
         """
@@ -132,9 +132,9 @@ class PretrainingObjective(Objective[B]):
         return logits
 
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
-        """Clip each saved model by its own norm, so that a term's weight does not scale another model's gradients.
+        """Group the parameters by saved model: the weight of a model's term must not scale another model's gradients.
 
-        Models that share parameters, or parameters of no model, are clipped together.
+        Models that share parameters form one group; so do parameters of no saved model.
         """
         groups = [list(saved.module.parameters()) for saved in self.saved_models().values()]
         clipped = sorted(id(parameter) for group in groups for parameter in group)

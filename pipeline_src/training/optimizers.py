@@ -24,32 +24,32 @@ BLOCKS = ".encoder."  # in the parameter names of Transformer blocks
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the state that every optimizer here keeps for a parameter, by torch's names
 
 MATRICES = "matrices"  # key of the group that Muon updates
-MOMENTUM = "exp_avg"  # Muon's momentum is a running mean of gradients, stored under Adam's name for it
-MUON_BETA = 0.95  # of that mean (Jordan et al. 2024)
-ITERATIONS = 5  # of Newton-Schulz (same source)
+MOMENTUM = "exp_avg"  # Muon's momentum, a running mean of gradients, is stored under Adam's name
+MUON_BETA = 0.95  # decay of the momentum (Jordan et al. 2024)
+ITERATIONS = 5  # of Newton-Schulz (Jordan et al. 2024)
 MIN_GRAM_ASPECT = 1.5  # aspect ratio of a matrix above which the Gram form needs fewer FLOPs
-QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients (same source): steepest at zero
-RMS = 0.2  # of an element of AdamW's updates (Liu et al. 2025, section 2.2)
+QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients of a polynomial that is steep at zero (Jordan et al. 2024)
+RMS = 0.2  # root mean square of AdamW's updates (Liu et al. 2025, section 2.2)
 MIN_NORM = 1e-7
 MAX_BATCH_ELEMENTS = 1 << 22  # elements of matrices that are orthogonalised together, if not stacked: 8 MB in bfloat16
 
 
 class Muon(Optimizer):
-    """Muon for the group marked as the blocks' matrices, torch's AdamW for the others (Jordan et al. 2024).
+    """Muon (Jordan et al. 2024) for the parameter group of the blocks' matrices, torch's AdamW for the other groups.
 
-    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as the others.
+    Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as others.
     Updates are scaled to the RMS of AdamW's ("Muon is scalable for LLM training", Liu et al. 2025, section 2.2).
-    Embeddings, biases, norms and heads are updated by AdamW.
+    AdamW updates embeddings, biases, norms and heads.
 
-    Computes the same as ``torch.optim.Muon``, but for all matrices of one shape at once, which takes small ones two
-    thirds of the time, and on a CPU in float32 instead of bfloat16.
+    Computes the same as ``torch.optim.Muon``, but for all matrices of one shape at once, which takes two thirds of the
+    time for small matrices, and on a CPU in float32 instead of bfloat16.
 
-    On CUDA the matrices of a shape, their gradients and their momentum lie in one tensor each from the start (see
-    ``Stack``), so that a step takes as many kernels for a hundred matrices as for one. Sharded ones do not.
+    On CUDA, three tensors hold all unsharded matrices of one shape, their gradients and their momentum (see ``Stack``),
+    so that a step takes the same number of kernels for a hundred matrices as for one.
 
     Args:
-        groups: parameter groups, at most one of them with ``matrices: True``.
-        stacked: whether unsharded matrices are stacked; by default those on CUDA.
+        groups: parameter groups; ``matrices: True`` marks the group for Muon, if there is one.
+        stacked: whether unsharded matrices are stacked; None: only those on CUDA.
     """
 
     param_groups: list[dict[str, Any]]
@@ -80,19 +80,19 @@ class Muon(Optimizer):
         self._move_stacked: Callable[..., None] = move_stacked
 
     def compile(self, compiler: Callable[[Callable[..., None]], Callable[..., None]] | None = None) -> None:
-        """Compile the update of stacked matrices, a graph for each shape; by default with ``torch.compile``."""
+        """Compile the update of stacked matrices, one graph per shape, with ``compiler`` or ``torch.compile``."""
         self._move_stacked = (compiler or partial(torch.compile, fullgraph=True, dynamic=False))(move_stacked)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset all gradients: in place if any are stacked, so that backward passes go on adding to the stack."""
+        """Reset all gradients, in place if there is a stack, so that backward passes go on adding to the stack."""
         super().zero_grad(set_to_none and not self._stacks)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take one step from the gradients; parameters without one stay as they are.
+        """Take one step from the gradients; parameters without a gradient do not change.
 
-        A stacked matrix has a gradient from the start: if no backward pass reaches it, that is zero, and its weights
-        decay. No objective has such a matrix, which DistributedDataParallel would refuse as well.
+        A stacked matrix has a gradient from the start. If no backward pass reaches the matrix, the gradient is zero and
+        the weights decay. No objective has such a matrix, which DistributedDataParallel would refuse as well.
         """
         for group in self.param_groups:
             if group.get(MATRICES):
@@ -128,10 +128,10 @@ class Muon(Optimizer):
 
 
 class Stack:
-    """Matrices of one shape in one tensor each for parameters, gradients and momentum, all [N, rows, columns].
+    """Holds N matrices of one shape in three tensors [N, rows, columns]: parameters, gradients and momentum.
 
-    Parameters, their ``grad`` and their momentum in the optimizer's state become views of these tensors, so a backward
-    pass adds to them, and copying weights or moments in place restores them.
+    The matrices, their ``grad`` and their momentum in the optimizer's state become views of these tensors. So backward
+    passes add to the tensors, and copying weights or moments in place restores them.
 
     The matrices are unsharded and of one dtype and device.
     """
@@ -147,9 +147,9 @@ class Stack:
                 matrix.grad = gradient
 
     def collect(self, state: MutableMapping[Tensor, Any]) -> bool:
-        """Copy gradients to the stack that were not added there, and return whether every matrix has one.
+        """Copy gradients that lie elsewhere into the stack, and return whether every matrix has a gradient.
 
-        DistributedDataParallel keeps gradients in its own buckets; others may have set them to None.
+        DistributedDataParallel keeps gradients in its own buckets; other code may have set them to None.
 
         Raises:
             RuntimeError: a matrix or its momentum was moved to other memory.
@@ -169,7 +169,7 @@ class Stack:
 
 
 def _has_own_memory(matrix: Tensor) -> bool:
-    # cuDNN has laid an LSTM's weights together, and would again in every pass if one were moved
+    # cuDNN puts an LSTM's weights into one buffer; if a weight were moved, it would do so again in every pass
     return not is_dtensor(matrix) and matrix.untyped_storage().nbytes() == matrix.nbytes
 
 
@@ -182,10 +182,10 @@ def move_stacked(
 ) -> None:
     """Take Muon's step with all matrices of one shape; on CUDA they are orthogonalised in bfloat16.
 
-    Needs memory for about three more copies of ``parameters``; of BERT-large's 100 million elements a shape, 1.2 GB.
+    Needs memory for about three more copies of ``parameters``: 1.2 GB for BERT-large, 100 million elements per shape.
 
-    All are [N, rows, columns]; parameters and momentum change in place. A rate that is a tensor [] on the same device
-    lets one captured or compiled graph serve all steps.
+    All tensors are [N, rows, columns]; ``parameters`` and ``momentum`` change in place. If ``rate`` is a tensor [] on
+    the same device, one captured or compiled graph serves all steps.
     """
     momentum.lerp_(gradients, 1 - MUON_BETA)
     update = gradients.lerp(momentum, MUON_BETA)  # Nesterov's
@@ -196,7 +196,7 @@ def move_stacked(
 def _decay_and_add(parameters: Tensor, update: Tensor, rate: float | Tensor, weight_decay: float) -> None:
     length = rate * RMS * math.sqrt(max(parameters.shape[-2:]))
     parameters.mul_(1 - rate * weight_decay)
-    if isinstance(length, Tensor):  # alpha is a number, for which the host would wait
+    if isinstance(length, Tensor):  # alpha must be a number: the host would wait for the GPU to read it
         parameters.addcmul_(update, -length)
     else:
         parameters.add_(update, alpha=-length)
@@ -209,23 +209,23 @@ def by_shape(matrices: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def same_shape_batches(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Group matrices by shape, at most ``MAX_BATCH_ELEMENTS`` elements in a group unless one matrix has more."""
+    """Group matrices by shape; a group of several has at most ``MAX_BATCH_ELEMENTS`` elements."""
     for group in by_shape(matrices):
         size = max(1, MAX_BATCH_ELEMENTS // group[0].numel())
         yield from (group[first : first + size] for first in range(0, len(group), size))
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Orthogonalise matrices by five Newton-Schulz iterations: same singular vectors, singular values near one.
+    """Orthogonalise matrices by five Newton-Schulz iterations: keep singular vectors, move singular values near one.
 
-    An iteration multiplies a matrix X by a polynomial of its Gram matrix X Xᵀ. For long matrices only the Gram matrix
-    is iterated, and X multiplied once by the product of the polynomials (Gram Newton-Schulz, Dao AI Lab 2026).
+    An iteration multiplies a matrix X by a polynomial of its Gram matrix X Xᵀ. For long matrices, only the Gram matrix
+    is iterated, and X is multiplied once, by the product of the polynomials (Gram Newton-Schulz, Dao AI Lab 2026).
 
     Args:
         matrices: [N, rows, columns], changed in place if rows <= columns.
 
     Returns:
-        [N, rows, columns], singular values between about 0.5 and 1.5 (Jordan et al. 2024).
+        [N, rows, columns], with singular values between about 0.5 and 1.5 (Jordan et al. 2024).
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     wide = matrices.mT.contiguous() if is_tall else matrices
@@ -246,7 +246,7 @@ def _newton_schulz(wide: Tensor) -> Tensor:
 
 
 def _newton_schulz_product(gram: Tensor) -> Tensor:
-    """Return the product of all iterations' polynomials, [N, rows, rows], from the first Gram matrix."""
+    """Return the product of all iterations' polynomials, [N, rows, rows]; ``gram`` is the initial Gram matrix."""
     slope, cubic, quintic = QUINTIC
     product = None
     for iteration in range(ITERATIONS):
@@ -262,7 +262,7 @@ def _newton_schulz_product(gram: Tensor) -> Tensor:
 
 
 class _Moments(Optimizer):
-    """Optimizer with Adam's running means of gradients and squared gradients, updated for a whole group at once.
+    """Base class: Adam's running means of gradients and squared gradients, updated for a whole group at once.
 
     Each process updates its own part of a sharded parameter.
     """
@@ -274,7 +274,6 @@ class _Moments(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take one step from the gradients; parameters without one stay as they are."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not parameters:
@@ -299,15 +298,15 @@ class _Moments(Optimizer):
 
     @abstractmethod
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
-        """Update ``parameters`` from this process's parts of their moments."""
+        """Update ``parameters`` from their moments ``first`` and ``second``, all this process's parts."""
 
 
 def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if is_dtensor(tensor) else tensor  # sharing its memory
+    return tensor.to_local() if is_dtensor(tensor) else tensor  # in the same memory
 
 
 def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
-    """Return the norms of full tensors, [kinds, tensors], from this process's shards, placed as ``like`` is."""
+    """Return the norms of full tensors, [kinds, tensors]; ``kinds`` are this process's shards, placed as ``like``."""
     norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
     if not is_dtensor(like):
         return norms
@@ -317,14 +316,14 @@ def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
 
 
 def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> list[Tensor]:
-    """First moments divided by the square roots of the second ones."""
+    """Return the first moments, divided by the square roots of the second moments."""
     roots = torch._foreach_sqrt(second)
     torch._foreach_add_(roots, epsilon)
     return list(torch._foreach_div(first, roots))
 
 
 def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) -> None:
-    """Move parameters by ``updates``, which may be changed, times the learning rate."""
+    """Subtract ``updates``, whose tensors may change, times the learning rate ``rate``."""
     if isinstance(rate, Tensor):
         torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(parts, updates)
@@ -335,8 +334,7 @@ def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) 
 class BertAdam(_Moments):
     """Adam with decoupled decay and without bias correction (google-research/bert, optimization.py).
 
-    What the missing correction costs in fine-tuning is the subject of Zhang et al. 2020, "Revisiting few-sample BERT
-    fine-tuning", section 4.
+    Zhang et al. 2020, "Revisiting few-sample BERT fine-tuning", section 4, measure what the missing correction costs.
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
@@ -348,13 +346,13 @@ class BertAdam(_Moments):
 class Lamb(_Moments):
     """Layer-wise adaptive moments for large batches (You et al. 2019, algorithm 2).
 
-    Adam with bias correction, whose update of a parameter is scaled to the norm of the parameter. As in its authors'
-    code, parameters without weight decay are not scaled.
+    Adam with bias correction; the update of a parameter is scaled to the parameter's norm. As in the authors' code, the
+    updates of parameters without weight decay are not scaled.
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         count = self.state[parameters[0]]["step"]
-        if group["capturable"]:  # in double precision, as on the host: in float32 1 - 0.999 has four digits
+        if group["capturable"]:  # in float64, as on the host: in float32, 1 - 0.999 has four correct digits
             first_bias, second_bias = ((1 - beta ** count.double()).float() for beta in group["betas"])
         else:
             first_bias, second_bias = (1 - beta ** int(count) for beta in group["betas"])
@@ -364,7 +362,7 @@ class Lamb(_Moments):
         )
         if group["weight_decay"]:
             torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
-        if group.get("decays", True):  # also if the rate of decay is 0
+        if group.get("decays", True):  # also if its weight decay is 0
             lengths, moved = _norms(parameters[0], parts, updates)
             trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
             torch._foreach_mul_(updates, list(trust.unbind()))
@@ -372,7 +370,7 @@ class Lamb(_Moments):
 
 
 def _adamw(groups: list[dict[str, Any]], **options: Any) -> torch.optim.AdamW:
-    if capturable := _may_capture(groups):  # a fused step is none the slower for it
+    if capturable := _may_capture(groups):  # which does not slow down a fused step
         warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
     return torch.optim.AdamW(groups, fused=True, capturable=capturable, **options)
 
@@ -381,9 +379,9 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": _adamw, "bert_adam":
 
 
 def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
-    """Return a parameter's number of steps as the optimizer stores it, a float32 scalar.
+    """Return ``steps`` in the form in which the optimizer stores a parameter's number of steps, a float32 scalar.
 
-    Fused kernels and captured steps read it on the parameter's device; the others read it on the host, which would
+    Fused kernels and captured steps read it on the parameter's device. Other optimizers read it on the host, and would
     wait for a GPU.
     """
     on_device = optimizer.defaults.get("fused") or is_capturable(optimizer)
@@ -391,24 +389,24 @@ def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
 
 
 def _may_capture(groups: list[dict[str, Any]]) -> bool:
-    """Return whether all parameters are on CUDA and unsharded: collectives are not captured."""
+    """Return whether all parameters are on CUDA and unsharded, since collectives cannot be captured."""
     parameters = [parameter for group in groups for parameter in group["params"]]
     return bool(parameters) and all(parameter.is_cuda and not is_dtensor(parameter) for parameter in parameters)
 
 
 def is_capturable(optimizer: Optimizer) -> bool:
-    """Return whether a step can be captured in a CUDA graph, once one without has made the optimizer's state.
+    """Return whether a step can be captured in a CUDA graph: all parameters are on CUDA and unsharded.
 
-    True if all parameters are on CUDA and not sharded. A loop that captures also keeps gradients in their memory by
-    ``zero_grad(set_to_none=False)``.
+    The step before the capture makes the optimizer's state. A loop with captured steps must keep gradients in their
+    memory with ``zero_grad(set_to_none=False)``.
     """
     return bool(optimizer.defaults.get("capturable"))
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of each group to ``rate`` times the group's own; on a GPU without waiting for it.
+    """Set each group's learning rate to ``rate`` times the group's ``rate``, without waiting for a GPU.
 
-    A rate that is a tensor is filled in place, so captured and compiled steps read it.
+    A learning rate that is a tensor is filled in place, so captured and compiled steps read it.
     """
     for group in optimizer.param_groups:
         value = rate * group.get("rate", 1.0)
@@ -432,10 +430,10 @@ def make_optimizer(
     """Return the optimizer ``name`` for the trained parameters of ``module``.
 
     As in google-research/bert, biases and LayerNorm have no weight decay. A group's ``rate`` scales the schedule's
-    learning rate: with ``muon`` the blocks' matrices may have another one, and a weight decay of their own.
+    learning rate: with ``muon``, the blocks' matrices may have their own learning rate and weight decay.
 
-    The module must lie where it is trained. On CUDA, learning rates are tensors [] there (float32), for
-    ``set_learning_rate``, and Muon moves its matrices to other memory.
+    The module must already be on the device that trains it. On CUDA, learning rates are float32 tensors [] on the
+    device, for ``set_learning_rate``, and Muon moves its matrices to other memory.
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
@@ -456,15 +454,15 @@ def make_optimizer(
         groups.append({"params": matrices, "weight_decay": decay, MATRICES: True, "rate": rate})
     optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon, **options)
     if is_capturable(optimizer):
-        for group in optimizer.param_groups:  # each its own, as they may have a rate of their own
+        for group in optimizer.param_groups:  # a tensor for each, since groups may differ in ``rate``
             group["lr"] = torch.full((), learning_rate, device=next(module.parameters()).device)
     return optimizer
 
 
 def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = None) -> Callable[[int], float]:
-    """Learning rate of step 0, 1, ...: linear to ``peak`` over ``warmup`` steps, then linear to 0 at ``total``.
+    """Return step (from 0) -> learning rate: linear to ``peak`` over ``warmup`` steps, then linear to 0 at ``total``.
 
-    With ``decay``, only the last ``decay`` steps decay, and the rate stays at ``peak`` before (warmup-stable-decay).
+    With ``decay``, the rate stays at ``peak`` until the last ``decay`` steps (warmup-stable-decay).
     """
     falling = max(1, total - warmup if decay is None else decay)
 

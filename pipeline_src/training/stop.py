@@ -11,14 +11,14 @@ from types import FrameType
 
 from pipeline_src.common.errors import Interrupted
 
-# Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it), `scancel` or
-# the end of a container, Ctrl-C, and a terminal that is closed.
+# in turn: Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it),
+# `scancel` or the end of a container, Ctrl-C, and a terminal that is closed
 SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-REPEAT_SECONDS = 1.0  # another signal within this time counts as the same: torchrun forwards those that Slurm sends
+REPEAT_SECONDS = 1.0  # a second signal within this time counts as the same one: torchrun forwards what Slurm sends
 
 
 class StopRequest:
-    """A request to stop that a signal makes on one process, and that all processes act on after the same step.
+    """A request to stop: a signal makes it on one process, and all processes stop after the same step.
 
     Attributes:
         signal: the signal that this process received, if any.
@@ -34,7 +34,7 @@ class StopRequest:
         return self.signal is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal; another one more than a second later, except SIGURG, ends the process."""
+        """Handle a signal. A second signal, other than SIGURG, more than a second later ends the process."""
         if self.signal is None:
             self._received_at = time.monotonic()
         elif number != signal.SIGURG and time.monotonic() - self._received_at > REPEAT_SECONDS:
@@ -43,16 +43,16 @@ class StopRequest:
         self.signal = signal.Signals(number)
 
     def interrupted(self, name: str, step: int) -> Interrupted:
-        """Return the exception to raise once the checkpoint of ``step`` is written."""
+        """Return the exception to raise when the checkpoint of ``step`` has been written."""
         cause = self.signal.name if self.signal else "a signal to another process"
         return Interrupted(f"{name} stopped by {cause} after step {step:,}; its checkpoint is saved")
 
 
 @contextmanager
 def catch_stop_requests() -> Iterator[StopRequest]:
-    """Context in which signals request a stop instead of ending the process. Does nothing outside the main thread.
+    """Context manager under which signals request a stop instead of ending the process; for the main thread only.
 
-    A signal that is ignored stays ignored: `nohup` ignores SIGHUP, a shell SIGINT in what it starts in the background.
+    An ignored signal stays ignored: `nohup` makes a program ignore SIGHUP, a shell makes background jobs ignore SIGINT.
     """
     stop_request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -28,7 +28,10 @@ def load_teacher(
     device: torch.device,
     key: str,
 ) -> Model:
-    """Load a trained model in evaluation mode, without dropout and gradients."""
+    """Load a model that can teach ``student``, in evaluation mode, without dropout and gradients.
+
+    ``make`` builds the model from its config; errors name ``key``, the parameter that is set to ``folder``.
+    """
     if not (folder / "config.json").exists():
         raise PipelineError(
             "no teacher here",

@@ -15,9 +15,9 @@ import torch
 from pipeline_src.common.parallel import peak_memory
 from pipeline_src.models.flops import Workload
 
-# Dense bfloat16 TFLOP/s with float32 sums, from NVIDIA's and AMD's datasheets, for RTX cards from the whitepapers of
-# GA102, Ada and Blackwell; figures printed "with sparsity" are halved. Keys occur in `torch.cuda.get_device_name`; of
-# several that match, the longest counts. GPUs older than Ampere have no bfloat16.
+# Dense bfloat16 TFLOP/s with float32 sums, from NVIDIA's and AMD's datasheets, and for RTX cards from the whitepapers
+# on GA102, Ada and Blackwell; figures printed "with sparsity" are halved. A key is part of the name from
+# `torch.cuda.get_device_name`; the longest matching key counts. GPUs older than Ampere have no bfloat16.
 DATASHEET_TFLOPS: dict[str, float] = {
     "B200": 2250,
     "GH200": 989,
@@ -49,7 +49,7 @@ DATASHEET_TFLOPS: dict[str, float] = {
     "MI300X": 1307.4,
     "MI250X": 383,
 }
-# In the names of other GPUs than the one whose name they contain, or of parts of it
+# A name with one of these is another GPU, or a part of the GPU, whose key it contains
 OTHER_GPUS = ("Laptop", "Max-Q", "MIG ", "RTX 5090 D")
 CPU = torch.device("cpu")
 SMALL_SIZE, CPU_SIZE, GPU_SIZE = 256, 768, 8192  # rows and columns of the matrices whose product is timed
@@ -58,17 +58,17 @@ MEASURE_SECONDS = 0.08
 
 @dataclass(frozen=True)
 class Peak:
-    """Peak FLOP/s of one device, and the source of the figure."""
+    """Peak FLOP/s of one device, and where the figure is from."""
 
     flops: float
     source: str
 
 
 def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
-    """Return the peak of ``device`` from its datasheet, or else measure a matrix product.
+    """Return the peak of ``device``: its datasheet's, or else the speed measured for a matrix product.
 
-    The product is measured in the ``precision`` of training and with the current number of CPU threads; other work on
-    the machine lowers it. The global random generators are not used.
+    The product is computed in ``precision``, with the current number of CPU threads; other work on the machine makes it
+    slower. The global random generators are not used.
     """
     dtype, size, name = str(precision).removeprefix("torch."), CPU_SIZE, "machine"
     if device.type == "cuda":
@@ -80,12 +80,12 @@ def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
 
 
 def cpu_slowdown(precision: torch.dtype) -> float:
-    """Return the time of a matmul in ``precision`` over that in float32 on this CPU; below 1 if it has instructions."""
+    """Return, for this CPU, the time of a matmul in ``precision`` divided by its time in float32."""
     return measure_matmul(CPU, SMALL_SIZE, torch.float32) / measure_matmul(CPU, SMALL_SIZE, precision)
 
 
 def datasheet_tflops(name: str) -> float | None:
-    """Return the entry of ``DATASHEET_TFLOPS`` for a GPU's name, or None if it is not listed."""
+    """Return the entry of ``DATASHEET_TFLOPS`` for a GPU's name, or None if the GPU is not listed."""
     if any(variant in name for variant in OTHER_GPUS):
         return None
     keys = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
@@ -93,7 +93,7 @@ def datasheet_tflops(name: str) -> float | None:
 
 
 def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float:
-    """Return the best FLOP/s of a product of two ``size`` x ``size`` matrices in some time, after a warm-up."""
+    """Return the best FLOP/s at which two ``size`` x ``size`` matrices are multiplied in ``MEASURE_SECONDS``."""
     generator = torch.Generator(device).manual_seed(0)
     left = torch.rand(size, size, device=device, generator=generator).to(dtype)
     right = left.clone()
@@ -113,28 +113,28 @@ def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float
 
 
 class CountsFlops(Protocol):
-    """Counts the FLOPs of its own training, as ``BertConfig`` does."""
+    """What counts the FLOPs of training itself, such as a ``BertConfig``."""
 
     def training_flops(self, work: Workload) -> int: ...  # noqa: D102
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
-    """Return parameters x steps x token slots of a batch, a measure of training that is independent of hardware.
+    """Return parameters x steps x tokens per batch, a measure of training that is independent of hardware.
 
-    Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M), from 1 M steps and the
-    "128,000 tokens/batch" of appendix A.2: all steps count at length 512, including the 900,000 at length 128.
+    Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M): 1 M steps of the "128,000
+    tokens/batch" of appendix A.2. This counts all steps at length 512, including the 900,000 at length 128.
     """
     return parameters * steps * tokens_per_batch
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Compute of a phase so far. Steps and work depend only on parameters and data, the others on the machine."""
+    """Compute of a phase so far; ``steps`` and ``work`` depend only on parameters and data, the rest on the machine."""
 
     steps: int = 0
     work: Workload = Workload()
     seconds: float = 0.0  # wall time in the loop, over all sessions of a run that was stopped and resumed
-    training_seconds: float = 0.0  # without validation, saving, and the steps in which torch compiled
+    training_seconds: float = 0.0  # ``seconds`` less validation, saving, and the steps in which torch compiled
     capacity: float = 0.0  # FLOPs of the hardware at its peak in ``training_seconds``
     peak_memory: int = 0  # bytes
     compile_steps: int = 0  # steps in which torch compiled
@@ -146,7 +146,7 @@ class Compute:
         return sizes.training_flops(self.work)
 
     def steady_flops(self, sizes: CountsFlops) -> int:
-        """Return the FLOPs of the steps in which nothing was compiled, done in ``training_seconds``."""
+        """Return the FLOPs of the steps in which nothing was compiled, which took ``training_seconds``."""
         return sizes.training_flops(self.work - self.compile_work)
 
     @property
@@ -155,15 +155,17 @@ class Compute:
 
 
 class ComputeTracker:
-    """Measures a phase of training, from its first step or a checkpoint.
+    """Measures the compute of a phase of training, from its first step or a checkpoint on.
 
     The time that a killed run spent after its last checkpoint is not counted. Steps in which torch compiled are counted
     separately and excluded from rates.
 
     Args:
         sizes: counts the FLOPs of the training.
-        device: of this process; its peak in ``precision`` counts ``processes`` times.
-        tokens_per_batch: token slots of a batch over all processes, sequences x maximum length.
+        device: this process's device; the hardware's peak is this device's in ``precision``, times ``processes``.
+        parameters: number of the model's parameters.
+        tokens_per_batch: sequences x maximum length of a batch over all processes.
+        peak: peak of ``device``; None: ``peak_flops`` finds it.
     """
 
     def __init__(
@@ -190,7 +192,6 @@ class ComputeTracker:
         self._compilations = compilations()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from ``state`` of a checkpoint."""
         work, compile_work = Workload(*state["work"]), Workload(*state["compile_work"])
         self._compute = self._reported = Compute(**{**state, "work": work, "compile_work": compile_work})
 
@@ -204,7 +205,7 @@ class ComputeTracker:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Context for validation and saving, whose time counts for the run but not for training."""
+        """Context manager for validation and saving; their time counts as ``seconds``, not ``training_seconds``."""
         self._tick()
         try:
             yield
@@ -215,9 +216,9 @@ class ComputeTracker:
             self._compilations = compilations()
 
     def throughput(self) -> dict[str, float]:
-        """Return ``tokens_per_second`` and, on a GPU, ``mfu`` since the last call.
+        """Return ``tokens_per_second`` and, on a GPU, ``mfu`` since the last call; {} if torch compiled in every step.
 
-        Nothing if torch compiled in every step. The peak of a CPU is measured once, and another load changes it.
+        A CPU has no ``mfu`` here: its peak, measured once, changes with the machine's load.
         """
         self._tick()
         before, now = self._reported, self._compute
@@ -245,7 +246,7 @@ class ComputeTracker:
         }
 
     def measured(self) -> dict[str, Any]:
-        """Return the figures that depend on the machine, for ``logs/``; ``flops`` identifies the run."""
+        """Return the figures that depend on the machine, for ``logs/``, and ``flops``, which identifies the run."""
         compute = self._tick()
         trained = compute.training_seconds or float("inf")  # nothing trained: no rate
         return {
@@ -282,7 +283,7 @@ class ComputeTracker:
         passed = now - self._last
         self._last = now
         compute = self._compute
-        is_gpu = self.device.type == "cuda"  # of which the tensors count, of a CPU the process
+        is_gpu = self.device.type == "cuda"  # on a GPU tensors count, on a CPU the process
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
         self._compute = replace(
             compute,
@@ -296,5 +297,5 @@ class ComputeTracker:
 
 def compilations() -> int:
     """Return how many functions torch.compile has compiled in this process, recompilations included."""
-    dynamo = sys.modules.get("torch._dynamo.utils")  # imported when something is compiled
+    dynamo = sys.modules.get("torch._dynamo.utils")  # not imported until something is compiled
     return dynamo.counters["frames"]["total"] if dynamo else 0

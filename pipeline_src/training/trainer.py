@@ -37,14 +37,14 @@ NUM_NAMED = 20  # examples that an error names
 
 
 class LossTerm(NamedTuple):
-    """One term of the loss over a microbatch: the sum of its losses, and the number of correct predictions."""
+    """One term of the loss over a microbatch: the sum of losses, and the number of correct predictions, if counted."""
 
     loss: Tensor
     correct: Tensor | None = None
 
 
 class MicroBatch(Protocol):
-    """Sequences that go through the model at once: a dataclass of tensors, with the examples' numbers for errors."""
+    """Sequences that go through the model at once: a dataclass of tensors; errors name the numbers ``examples``."""
 
     @property
     def examples(self) -> np.ndarray: ...  # noqa: D102
@@ -60,7 +60,7 @@ class Objective(nn.Module, ABC, Generic[B]):
     """Module that owns all trained parameters and returns the terms of the loss.
 
     Attributes:
-        weights: weight of each term in the loss, by name. Rows of the curve have columns ``<term>_loss`` and, for
+        weights: name of a term -> its weight in the loss. Rows of the curve have columns ``<term>_loss`` and, for
             terms that count correct predictions, ``<term>_accuracy``.
     """
 
@@ -68,18 +68,18 @@ class Objective(nn.Module, ABC, Generic[B]):
 
     @abstractmethod
     def forward(self, batch: B) -> dict[str, LossTerm]:
-        """Return the sum of each term in ``weights`` over a microbatch."""
+        """Return term -> sum of its losses over a microbatch, for the terms in ``weights``."""
 
     @abstractmethod
     def loss_counts(self, work: Workload) -> dict[str, int]:
-        """Return the number of losses that each term sums, by which the sum is divided."""
+        """Return term -> number of losses that it sums, by which the trainer divides the sum."""
 
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
-        """Return the groups of parameters whose gradients are clipped by the norm of the group."""
+        """Return groups of parameters; gradients are clipped by the norm of each group."""
         return [list(self.parameters())]
 
     def checkpoint_parameters(self) -> Mapping[str, nn.Parameter]:
-        """Return the parameters of checkpoints by name; those of ``model`` have no prefix."""
+        """Return name in checkpoints -> parameter; names of the parameters of ``model`` have no prefix."""
         return {name.removeprefix("model."): parameter for name, parameter in self.named_parameters()}
 
 
@@ -90,20 +90,20 @@ class TrainState:
     step: int = 0  # steps taken
     curve: list[dict[str, float]] = field(default_factory=list)  # rows by ascending ``step``
     sums: dict[str, Any] = field(default_factory=dict)  # of losses, accuracies, gradient norms since the last row
-    summed_steps: int = 0  # since that row
+    summed_steps: int = 0  # steps since the last row
     samples: list[dict[str, Any]] = field(default_factory=list)  # of the model's output, JSON values
 
     def row(self) -> dict[str, float]:
-        """Return the curve's row of the current step, which is added if it does not exist."""
+        """Return the curve's row of the current step; add it if it does not exist."""
         if not self.curve or self.curve[-1]["step"] != self.step:
             self.curve.append({"step": self.step})
         return self.curve[-1]
 
 
 class Request(Protocol):
-    """A request of one process, made if ``bool(request)``, that all processes act on after the same step.
+    """A request that one process makes (``bool(request)``), and on which all processes act after the same step.
 
-    Several processes exchange requests before a step; one made during a step is acted on after the next.
+    Processes exchange their requests before a step, so they act on a request made during a step after the next step.
     """
 
     is_agreed: bool  # all processes act on it after the current step
@@ -129,12 +129,12 @@ class Stepper(Protocol):
 
 
 class Callback(ABC):
-    """Acts after some steps, such as validation or saving; what it needs after a restart is in the trainer's state.
+    """Acts after some steps, for example validates; what it needs after a restart is in the trainer's state.
 
     Args:
-        every: acts after each multiple of any of these numbers of steps; None is ignored.
-        at: acts after these steps too.
-        before: never acts after this step or a later one; None sets no limit.
+        every: it acts after the steps that are a multiple of one of these numbers; None is ignored.
+        at: it acts after these steps too.
+        before: it acts only after steps below this number; None: no limit.
     """
 
     def __init__(self, every: Sequence[int | None] = (), at: Container[int] = (), before: int | None = None) -> None:
@@ -158,18 +158,18 @@ class Trainer(Generic[B]):
     processes, so that the number of microbatches and of processes changes only rounding.
 
     Args:
-        schedule: learning rate by step, from 0.
-        name: shown on the progress bar and in errors.
-        first, last: steps taken before and after training.
-        seed: keys the dropout of every step and process.
-        callbacks: called after each step in this order, if due.
-        requests: to stop and to save; exchanged with the other processes in every step. After a step that agreed to
-            stop, training ends.
+        schedule: step (from 0) -> learning rate.
+        name: name of the training, on the progress bar and in errors.
+        first, last: number of steps taken before training and at its end.
+        seed: key, with step and process, of the random numbers of dropout.
+        callbacks: after a step, the callbacks that are due act in this order.
+        requests: requests to stop and to save, exchanged with the other processes in every step. Training ends after a
+            step in which a stop was agreed.
         compute_tracker: counts the work of every step; callbacks' time does not count as training.
 
     Attributes:
-        metrics: of the validation set, if a callback measured it after this step; else empty.
-        stepper: takes the place of this trainer's ``backward`` and ``update``; None for themselves.
+        metrics: metrics of the validation set, if a callback measured it after this step; else empty.
+        stepper: its ``backward`` and ``update`` replace the trainer's own; None: they do not.
         dropout_seed: seed of the current step on this process.
         keeps_gradients: whether gradients are zeroed in place instead of freed.
     """
@@ -216,7 +216,7 @@ class Trainer(Generic[B]):
         """Take a step with each batch and call the callbacks that are due.
 
         Args:
-            batches: of the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
+            batches: batches for the steps from ``state.step`` to ``last``, as lists of microbatches on the host.
 
         Raises:
             Interrupted: a stop was requested, and the callbacks have acted.
@@ -261,7 +261,7 @@ class Trainer(Generic[B]):
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         sums: dict[str, Tensor] = {}
         passes = len(batch)
-        if self._is_fully_sharded:  # all processes gather the weights of every pass
+        if self._is_fully_sharded:  # every process takes part when a pass gathers weights
             passes = self.distributed.all_reduce_max(passes)
         for number in range(passes):
             is_own = number < len(batch)
@@ -275,7 +275,7 @@ class Trainer(Generic[B]):
             self.state.sums[name] = self.state.sums.get(name, 0.0) + value
         self.state.step, self.state.summed_steps, self.metrics = step + 1, self.state.summed_steps + 1, {}
         if self.distributed.device.type == "cpu":
-            self.check_losses()  # on a GPU it would wait for every step to finish
+            self.check_losses()  # on a GPU, this would wait for every step to finish
         if self.compute_tracker is not None:
             self.compute_tracker.add(work)
         if not is_distributed:
@@ -289,11 +289,11 @@ class Trainer(Generic[B]):
         return Workload(*map(int, numbers[: len(work)]))
 
     def backward(self, microbatch: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
-        """Add a microbatch's gradients, and return its share of the batch's loss and of each term's means.
+        """Add a microbatch's gradients; return its share of the batch's loss and of each term's mean loss and accuracy.
 
         Args:
-            counts: number of losses of each term in the batch, on all processes.
-            is_last: whether gradients are averaged over the processes afterwards.
+            counts: term -> number of losses in the batch, on all processes.
+            is_last: whether this pass, the step's last, averages gradients over the processes.
             is_own: False multiplies the loss by 0: the pass only takes part in FSDP's gathers.
         """
         is_distributed = self.distributed.world_size > 1
@@ -302,7 +302,7 @@ class Trainer(Generic[B]):
                 terms: dict[str, LossTerm] = self._module(microbatch)
             means = {name: term.loss / counts[name] for name, term in terms.items()}
             loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
-            # the processes' gradients are averaged
+            # multiplied, since the processes' gradients are averaged
             (loss * (self.distributed.world_size if is_own else 0)).backward()
         values = {"loss": loss.detach()}
         for name, term in terms.items():
@@ -312,7 +312,7 @@ class Trainer(Generic[B]):
         return values
 
     def update(self) -> Tensor:
-        """Clip each group of gradients, take the optimizer's step, and return the norm of all gradients before."""
+        """Clip each group of gradients and take the optimizer's step; return the norm of all gradients before both."""
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
         norm = functools.reduce(torch.hypot, map(full_tensor, norms) if self.distributed.world_size > 1 else norms)
@@ -320,9 +320,9 @@ class Trainer(Generic[B]):
         return norm
 
     def check_losses(self) -> None:
-        """Check that all losses and gradients so far were finite."""
+        """Check that all losses and gradients since the last check were finite."""
         if self.distributed.device.type == "cuda":
-            self.distributed.all_reduce([0.0])  # times out if a process hangs; below, the GPU would wait for it
+            self.distributed.all_reduce([0.0])  # times out if a process hangs; the GPU would wait for it without end
         for step, value, examples in self._unchecked:
             if not math.isfinite(float(value)):
                 numbers = np.concatenate(examples)
@@ -337,7 +337,7 @@ class Trainer(Generic[B]):
 
 @contextmanager
 def frozen_objects() -> Iterator[None]:
-    """Context in which the objects that exist are not garbage-collected: that would pause a GPU's host for 0.5 s."""
+    """Context manager that excludes existing objects from garbage collection, which pauses a GPU's host for 0.5 s."""
     gc.freeze()
     try:
         yield
@@ -346,15 +346,15 @@ def frozen_objects() -> Iterator[None]:
 
 
 class RowWriter(Protocol):
-    """Records rows of the curve outside of this process's memory."""
+    """Records rows of the curve outside this process, such as in files."""
 
     def row(self, step: int, values: Mapping[str, float]) -> None: ...  # noqa: D102
 
 
 class CurveLogger(Callback):
-    """Adds means over the steps since its last row to the curve, and shows the loss on the progress bar.
+    """Adds rows to the curve, means over the steps since the row before, and shows the loss on the progress bar.
 
-    ``writer`` is also given each row, with rates such as tokens per second.
+    Each row also goes to ``writer``, with rates such as tokens per second.
     """
 
     def __init__(self, every: Sequence[int | None], last: int, writer: RowWriter | None = None) -> None:
@@ -376,7 +376,7 @@ class CurveLogger(Callback):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How the weights are updated; see ``linear_schedule`` and ``make_optimizer`` in ``.optimizers``."""
+    """Settings of the weights' updates; see ``linear_schedule`` and ``make_optimizer`` in ``.optimizers``."""
 
     learning_rate: float  # peak of the schedule
     total_steps: int
@@ -388,13 +388,13 @@ class OptimizerConfig:
     epsilon: float = EPSILON
     muon_learning_rate: float | None = None
     muon_weight_decay: float | None = None
-    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM  # None does not clip
+    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM  # None: no clipping
 
 
 def make_trainer(
     objective: Objective[B], config: OptimizerConfig, distributed: Distributed, **options: Any
 ) -> Trainer[B]:
-    """Return a trainer of ``objective`` by ``config``; ``options`` are the other arguments of ``Trainer``."""
+    """Return a trainer with the optimizer and schedule of ``config``; ``options`` are ``Trainer``'s other arguments."""
     optimizer = make_optimizer(
         objective, config.learning_rate, config.weight_decay, config.optimizer, config.betas, config.epsilon,
         config.muon_learning_rate, config.muon_weight_decay,

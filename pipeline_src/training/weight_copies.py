@@ -1,4 +1,4 @@
-"""bfloat16 copies of the weights of linear layers, which autocast would otherwise cast anew in every pass."""
+"""bfloat16 copies of the weights of linear layers; without the copies, autocast casts the weights in every pass."""
 
 from __future__ import annotations
 
@@ -22,24 +22,22 @@ class _Slot(NamedTuple):
 class Bfloat16Weights:
     """bfloat16 copies of the float32 weights and biases of a module's linear layers, for passes under autocast.
 
-    Losses and gradients are bit-equal to autocast's without copies. Optimizer, checkpoints and validation see the
-    float32 parameters only. Three kinds of parameters are left to autocast:
+    Losses and gradients are bit-equal to those of autocast without copies. Optimizer, checkpoints and validation see
+    only the float32 parameters. Three kinds of parameters get no copy, and autocast casts them:
 
-    - Frozen ones, and those that no loss depends on: they get no gradient.
-    - Both parameters of a layer whose weight is another module's too (the MLM decoder's is the embedding matrix): the
+    - Frozen parameters, and parameters that no loss depends on: they get no gradient.
+    - Weight and bias of a layer whose weight another module has too (the MLM decoder's is the embedding matrix): the
       embeddings are looked up in float32, and the losses over the vocabulary take the gradient's dtype from the weight.
-    - Those that a pass reads at several places (shared layers, DeBERTa's mask decoder, TinyBERT's attention logits): a
-      copy's gradients are summed in bfloat16, whereas autocast sums them in float32 if it cast the weight at each
-      place. It does so for concatenated or sliced weights and in compiled code.
+    - Parameters that a pass reads at several places (shared layers, DeBERTa's mask decoder, TinyBERT's attention
+      logits). A copy's gradients would be summed in bfloat16; autocast sums them in float32 where it casts the weight
+      at each place, which it does for concatenated or sliced weights and in compiled code.
 
-    Gradients of other processes are not averaged: DistributedDataParallel and FSDP wait for those of the float32
-    parameters.
+    For one process only: DistributedDataParallel and FSDP wait for the float32 parameters' gradients.
 
     Args:
-        module: in float32, on its device. The trial pass runs uncompiled; later passes use the module's compiled code,
-            with as many graphs as before.
-        forward: runs the module under autocast and returns its losses. It is called once, to see what is read, and
-            keeps no activations; the state of the random number generators is restored.
+        module: a module with float32 parameters, on its device.
+        forward: runs the module under autocast and returns its losses. It is called once, uncompiled and without
+            keeping activations, to count the places that read each parameter. Random generators are restored.
     """
 
     def __init__(self, module: nn.Module, forward: Callable[[], Iterable[Tensor]]) -> None:
@@ -53,15 +51,15 @@ class Bfloat16Weights:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the parameters, which must follow every change of them: an optimizer's step, loading a checkpoint."""
+        """Copy the parameters again; must be called after every change of them, such as an optimizer's step."""
         if self._slots:
             torch._foreach_copy_([slot.copy for slot in self._slots], [slot.parameter for slot in self._slots])
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Context for one forward and one backward pass, in which the copies take the parameters' places.
+        """Context manager for a forward and a backward pass, in which the copies take the parameters' places.
 
-        At its end the copies' gradients are added to the parameters' in float32; after an exception they are dropped.
+        At the end, the copies' gradients are added to the parameters' in float32; after an exception, they are dropped.
         """
         with self._swapped():
             yield
@@ -80,7 +78,7 @@ class Bfloat16Weights:
 
     @torch.no_grad()
     def _add_gradients(self) -> None:
-        # all at once: a hook per copy would launch as many kernels as autocast's casts do
+        # all copies at once: a hook per copy would launch as many kernels as autocast's casts
         narrow = [(slot.parameter, slot.copy.grad) for slot in self._slots if slot.copy.grad is not None]
         if not narrow:
             return
@@ -109,7 +107,7 @@ def _slots(module: nn.Module) -> Iterator[_Slot]:
 
 
 def _reads(losses: Iterable[Tensor]) -> Counter[int]:
-    """Count the places at which the losses' graph reads each leaf, by the leaf's id."""
+    """Return id of a leaf tensor -> number of places at which the losses' graph reads it."""
     reads: Counter[int] = Counter()
     waiting: list[Any] = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     seen = set(waiting)
