@@ -35,10 +35,14 @@ WITHOUT_TORCH = {
 }
 
 
-def imports(path: Path) -> set[str]:
+def imports(path: Path, for_types: bool = True) -> set[str]:
     """Names imported anywhere in a file: modules, and names that may be modules of a package."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    names, tree = set(), ast.parse(path.read_text(encoding="utf-8"))
+    if not for_types:
+        tree.body = [
+            node for node in tree.body if not isinstance(node, ast.If) or "TYPE_CHECKING" not in ast.dump(node)
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -81,7 +85,7 @@ def import_graph(root: Path) -> dict[str, set[str]]:
             files[".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")] = path
     graph = {}
     for module, path in files.items():
-        names = imports(path) & files.keys()
+        names = imports(path, for_types=False) & files.keys()
         graph[module] = names - {name.rpartition(".")[0] for name in names}
     return graph
 
