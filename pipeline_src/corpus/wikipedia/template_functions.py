@@ -251,8 +251,8 @@ def _raised(alone: str) -> Handler:
 
 
 def _sic(arguments: Arguments) -> str:
-    """{{sic|teh}} -> teh [sic]; alone, or with ``hide=y``, without the one or the other."""
-    text = "".join(arguments.plain[:1])
+    """{{sic|te|h}} -> teh [sic]; alone, or with ``hide=y``, without the one or the other."""
+    text = "".join(arguments.plain[:2])
     if arguments.says("hide"):
         return text or GONE
     return f"{text} [sic]".strip()
