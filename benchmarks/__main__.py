@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material", "gpu")  # gpu needs one, and a folder
+NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material", "gpu", "parsoid")  # these two need a folder
 
 
 def names() -> list[str]:

@@ -1,6 +1,6 @@
 """Words that the cleaner makes of parsoid's parser tests and that the HTML expected there does not show.
 
-``make bench BENCH="parsoid --tests FOLDER"`` needs a checkout of wikimedia/mediawiki-services-parsoid, whose
+``python -m benchmarks.parsoid --tests FOLDER`` needs a checkout of wikimedia/mediawiki-services-parsoid, whose
 ``tests/parser/*.txt`` hold wikitext and its HTML; it is never committed here. A case stands between two sentences, so
 that it is prose, and every word of the output must be among the words of its HTML. ``parsoid_known.tsv`` lists the
 cases that may fail, with the reason.

@@ -29,7 +29,7 @@ _WORDS = tuple((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art 
 _MASKS = (*_QUOTES, *_APOSTROPHES, *_WORDS)
 _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They left.
 _BEFORE_NUMBER = re.compile(r"(?:^|[ (])(?:approx|[Aa]rt|[Cc]h|[Ff]ig|[Nn]o|[Vv]ol)\.\Z")
-_OPENERS = " \t\"“‘'(["
+_ENGLISH_OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
 MAX_SEGMENT_LENGTH = 8_000  # characters that sentencex sees at once: unclosed quotes take quadratic time
 
@@ -96,11 +96,11 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    following = text[end : end + 12].lstrip(_OPENERS)[:1]
+    following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)[:1]
     if following in _NEVER_FIRST:
         return False
     if following.islower():  # unless the text has no capitals, as BookCorpus
-        return text[start : start + 12].lstrip(_OPENERS)[:1].islower()
+        return text[start : start + 12].lstrip(_ENGLISH_OPENERS)[:1].islower()
     return not (following.isdecimal() and _BEFORE_NUMBER.search(text, max(start, end - 12), end))
 
 
@@ -134,8 +134,8 @@ def rules_of(code: str) -> Rules:
 # Unicode's property Sentence_Terminal, without marks of historic scripts. The first also occur within sentences, so
 # that a blank must follow.
 _STOPS, _FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
-_OPENING, _CLOSING = "\"“”„‘‚'’«»‹›([¿¡`", re.escape("\"'“‘”’»«›‹」』）】》〉])")
-_OPEN = re.escape(_OPENING)
+OPENERS, CLOSERS = "\"“”„‘‚'’«»‹›([¿¡`", "\"'“‘”’»«›‹」』）】》〉])"  # “ and « open in one language, close in another
+_OPEN, _CLOSING = re.escape(OPENERS), re.escape(CLOSERS)
 _MARK = re.compile(
     rf"[{_STOPS}{_FULL_STOPS}](?:"  # a single set of first characters is fast
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”])?(?=\s)"
@@ -163,7 +163,7 @@ def _ends(text: str, rules: Rules) -> Iterator[int]:
         dash, word, after = mark.groups()
         if not word and after in _CONTINUING:
             continue
-        if _is_small(word) and not _is_small(text[first]):  # unless the text has no capitals, as BookCorpus
+        if is_small(word) and not is_small(text[first]):  # unless the text has no capitals, as BookCorpus
             continue
         if not word[:1].isupper() and (dash or (word in rules.continues and len(mark[0]) > 1)):
             continue
@@ -173,7 +173,7 @@ def _ends(text: str, rules: Rules) -> Iterator[int]:
         first = mark.start("word")
 
 
-def _is_small(word: str) -> bool:
+def is_small(word: str) -> bool:
     """Return whether a word begins with a small letter of a script that begins sentences with capitals."""
     return word[:1] != word[:1].title()
 
@@ -194,7 +194,7 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
     written = words.pop()
     while words and words[-1][-1] == "." and len(words[-1]) <= _MAX_ABBREVIATION_PART:  # z. B., apr. J.-C.
         written = f"{words.pop()} {written}"
-    written = written.lstrip(_OPENING)
+    written = written.lstrip(OPENERS)
     parts = written.replace(" ", "").replace("-", "").lower().split(".")
     last = _LAST.search(written.lower())[0]  # type: ignore[index]
     starts = after != "." and following[:1].isupper() and following.lower() in rules.starters
@@ -214,6 +214,6 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
         return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
     if rules.ordinals and written.isupper() and _ROMAN.fullmatch(last):
         return starts
-    if len(last) > 1 or (len(parts) == 1 and _is_small(written)):
+    if len(last) > 1 or (len(parts) == 1 and is_small(written)):
         return True
     return starts and " " not in written and "-" not in written  # J. S. Bach; U.S.A. Then

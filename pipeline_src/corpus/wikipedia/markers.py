@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.corpus.sentences import CLOSERS, OPENERS, is_small, split_sentences
 
 PLACEHOLDER = "\ue000"  # a hole: a formula, code, an unknown template
 SOUND, SOUND_END = "\ue001", "\ue002"  # around a pronunciation, which is dropped within brackets
@@ -17,21 +17,23 @@ BOX = "\ue004"  # an unknown template of several lines: a box if it begins a lin
 EQUALS, BAR = "\ue005", "\ue006"  # {{=}} and {{!}}, which do not separate arguments
 BREAK = "\ue007"  # a tag that ends a paragraph
 FORMULA = "\ue008"  # around a readable formula at the start of a line
+LESS, GREATER = "\ue009", "\ue00a"  # &lt; and &gt;, which do not make tags
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
 FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line
-OPENERS = " \t\n\"“‘'(["
 MIN_SOUND_WORDS = 3  # words next to a pronunciation that are about it: (which spells the phoneme /ʃ/)
+MAX_CLOSERS = 4  # that follow a full stop
 MAX_EMPTY_LENGTH = 60  # characters of brackets that may hold only such words
-CLOSERS = "\"”’')]»›」』）》】"
 ABBREVIATING = ".!?…"  # which may also end an abbreviation or stand within a sentence
 # the full stops, question and exclamation marks of the other scripts of Wikipedia, which end nothing but a sentence
 ENDS = "。！？．｡؟۔؞։।॥።፧፨၊။។៕།༎᠃᠉߹꓿᱾᱿꯫෴܀܁܂"
 FULL_STOPS = frozenset(ABBREVIATING + ENDS)
 STOPS = FULL_STOPS | frozenset(":;" + PLACEHOLDER)
+# of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
+ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 REPLACED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
 
 # every pattern stops at the next bracket, so that many brackets take linear time
-_ASIDE = re.compile(rf"(?<=\s)\([^()\n{PLACEHOLDER}]*{PLACEHOLDER}[^()\n]*\)")
+_ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
 _CLEARED = re.compile(rf"\([^()\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()\n]*\)")  # brackets from which something is removed
 _SOUND = re.compile(rf"{SOUND}[^{SOUND_END}\n]*{SOUND_END}")
 _EMPTY_PART = re.compile(
@@ -44,9 +46,10 @@ _LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
 _WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it separates
 _NAMES = rf"[{FIRST_NAME}-{LAST_NAME}]"
 _ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*\Z")
+_SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")
 NAMES = re.compile(_NAMES)
-MARKS = re.compile(rf"[{PLACEHOLDER}-{FORMULA}{FIRST_NAME}-{LAST_NAME}]")
-_ALL = "".join(map(chr, range(ord(PLACEHOLDER), ord(FORMULA) + 1)))
+MARKS = re.compile(rf"[{PLACEHOLDER}-{GREATER}{FIRST_NAME}-{LAST_NAME}]")
+_ALL = "".join(map(chr, range(ord(PLACEHOLDER), ord(GREATER) + 1)))
 _BRACKETS = str.maketrans("", "", "(),;[]{}|" + PLACEHOLDER + SOUND + SOUND_END)
 
 
@@ -99,8 +102,8 @@ def close_sentences(text: str) -> str:
 def _between_sentences(text: str, start: int, end: int) -> bool:
     if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 12), start):
         return False
-    following = text[end : end + 40].lstrip(OPENERS)[:1]
-    return not (following.islower() or following.isdecimal())
+    following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
+    return not (is_small(following) or following.isdecimal())
 
 
 def without_gone(line: str) -> str:
@@ -130,7 +133,7 @@ def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = la
             PLACEHOLDER in sentence
             or sentence.count("(") != sentence.count(")")
             or sentence.rstrip(CLOSERS + " ")[-1:] not in STOPS
-            or (torn and sentence[0].islower())
+            or (torn and is_small(sentence))
         )
         if torn:
             count(sentence)
@@ -140,12 +143,15 @@ def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = la
 
 
 def split_exactly(paragraph: str, language: str) -> list[str]:
-    """Return the sentences of ``paragraph`` with the spaces after them; joined, they are the paragraph."""
+    """Return the sentences of ``paragraph`` with the spaces after them; joined, they are the paragraph.
+
+    A mark of ``ABBREVIATING`` ends one only before a space, which keeps T.U.A. in one.
+    """
     sentences: list[str] = []
     done = 0
     for sentence in split_sentences(paragraph, language):
         start = paragraph.find(sentence, done)
-        if start > done and paragraph[start - 1] == " ":  # no cut within T.U.A.
+        if start > done and _SENTENCE_END.search(paragraph, max(done, start - MAX_CLOSERS - 1), start):
             sentences.append(paragraph[done:start])
             done = start
     return [*sentences, paragraph[done:]]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from unicodedata import category
 
+from pipeline_src.corpus.sentences import CLOSERS, is_small
 from pipeline_src.corpus.wikipedia.markers import (
     BOX,
     BREAK,
-    CLOSERS,
     FORMULA,
     FORMULA_PUNCTUATION,
     FULL_STOPS,
@@ -25,6 +25,7 @@ from pipeline_src.corpus.wikipedia.markers import (
 )
 
 MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
+DENSE_WEIGHT = 2.5  # of a character of Han, kana or Hangul, which says as much as several letters
 MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
@@ -36,6 +37,7 @@ SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
 
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
+_DENSE = re.compile("[\u3001-\u30ff\u3400-\u9fff\uac00-\ud7a3\uff01-\uff9f\U00020000-\U0003ffff]")
 FRENCH = "fr"  # whose pages have a space before : ; ! ? »
 
 # Moves of chess: 1.e4 e5 2.Nf3
@@ -57,7 +59,7 @@ _APOSTROPHES = re.compile("''+")
 _COMMENT = re.compile(r"<!-[<!-]*+")
 _ARROW = re.compile("(?<= )--++>(?= )")
 _COMMENT_END = re.compile("(?<!-)--++>")
-_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)", re.IGNORECASE)
+_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)(?:[^<>\n]{0,100}>)?", re.IGNORECASE)
 
 MIN_WORDS = 8  # words of a sentence that says something without its end
 MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
@@ -167,7 +169,7 @@ def _leads_up(start: str, end: str) -> bool:
 
 
 def _continues(line: str) -> bool:
-    return line[:1] != " " and line.lstrip(GONE + FORMULA)[:1].islower()
+    return line[:1] != " " and is_small(line.lstrip(GONE + FORMULA))
 
 
 def paragraphs(
@@ -250,13 +252,13 @@ def _finish(
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
         return ""
-    rest_of_sentence = broken_off and paragraph[0].islower()
+    rest_of_sentence = broken_off and is_small(paragraph)
     if not rest_of_sentence and PLACEHOLDER not in paragraph:
         return paragraph
     paragraph, sentences = drop_broken(PLACEHOLDER * rest_of_sentence + paragraph, language, count)
     if sentences:
         dropped["gap"] += sentences
-    return paragraph if len(paragraph) >= MIN_LENGTH else ""
+    return "" if _is_short(paragraph) else paragraph
 
 
 def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:
@@ -274,7 +276,7 @@ def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], languag
         return
     prose.pop()
     before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
-    if len(before) >= MIN_LENGTH:
+    if not _is_short(before):
         prose.append(before)
     dropped["lead-in"] += 1
 
@@ -290,13 +292,19 @@ def _kind(raw: str, line: str) -> str | None:
 def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     if paragraph[:1].isdigit() and _MOVES.match(paragraph):
         return False
-    if len(paragraph) < MIN_LENGTH or (len(paragraph) < MIN_UNENDED_LENGTH and not _has_words(paragraph)):
+    if _is_short(paragraph) or (len(paragraph) < MIN_UNENDED_LENGTH and not _has_words(paragraph)):
         return False
     if len(paragraph) < MIN_UNENDED_LENGTH:
         is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
     else:
         is_ended = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= MIN_UNENDED_LENGTH for line in lines)
     return is_ended or lacks_only_its_stop(paragraph, language)
+
+
+def _is_short(text: str) -> bool:
+    if len(text) >= MIN_LENGTH:
+        return False
+    return text.isascii() or len(text) + (DENSE_WEIGHT - 1) * len(_DENSE.findall(text)) < MIN_LENGTH
 
 
 def _has_words(text: str) -> bool:
@@ -307,7 +315,7 @@ def _has_words(text: str) -> bool:
 
 def is_paragraph(line: str, language: str = "en") -> bool:
     """Return whether a repaired paragraph is still prose."""
-    return len(line) >= MIN_LENGTH and line[0] not in NOT_PROSE and _is_prose(line, [line], language)
+    return line[:1] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
 def without_markup(text: str) -> str:

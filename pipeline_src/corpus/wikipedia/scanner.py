@@ -8,15 +8,18 @@ from functools import cache
 
 from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
 from pipeline_src.corpus.wikipedia.locale import VARIANTS
-from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, PLACEHOLDER, REPLACED
+from pipeline_src.corpus.wikipedia.markers import ATTRIBUTES, FORMULA, GONE, PLACEHOLDER, REPLACED
 
 # Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
     maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
-    noinclude""".split()
+    includeonly style""".split()
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
 # Most elements are these: removed at C's speed, without a marker where nothing would use it.
 _PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
+_TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)  # their content is shown
+_TAG_END = re.compile(f"{ATTRIBUTES}>")
+JOINER = "\u200b"  # shows nothing and is removed with all of its kind
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
@@ -37,6 +40,8 @@ def drop_elements(text: str) -> str:
     An unclosed element loses only its tag; an unclosed comment extends to the end, as in MediaWiki. A closing tag that
     is known to be absent is not searched for again, hence linear time.
     """
+    if "include>" in text:
+        text = _TRANSCLUSION.sub("", text)
     if "<nowiki" not in text:
         text = _PLAIN_REFERENCE.sub("", text)
     out: list[str] = []
@@ -60,14 +65,17 @@ def drop_elements(text: str) -> str:
                     out.append(GONE)
             continue
         name = match[1].lower()
-        tag_end = -1 if ">" in absent else text.find(">", match.end())
+        if tag := _TAG_END.match(text, match.end()):
+            tag_end = tag.end() - 1
+        else:
+            tag_end = -1 if ">" in absent else text.find(">", match.end())
         if tag_end < 0:
             absent.add(">")
             done = match.end()
             continue
         done = tag_end + 1
         if text[tag_end - 1] == "/" or name in absent:
-            out.append(GONE)
+            out.append(JOINER if name == "nowiki" and not _begins_line(text, start) else GONE)
             continue
         closer = f"</{name}"
         end = text.find(closer, tag_end)
@@ -223,7 +231,7 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
             if depth < 0:
                 continue
             current = stack[depth][0]
-            current.append("!\n")  # tells that the sentence before introduced a table
+            current.append(f"!\n{GONE}")  # tells that the sentence before introduced a table
             del stack[depth:]
             done = end
     current.append(text[done:])

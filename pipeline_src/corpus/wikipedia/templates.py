@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 from pipeline_src.corpus.wikipedia.locale import TABLES, Locale, read_locale
-from pipeline_src.corpus.wikipedia.markers import BOX, FIRST_NAME, GONE, LAST_NAME, MARKS, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FIRST_NAME, GONE, LAST_NAME, MARKS, PLACEHOLDER
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.template_functions import FUNCTIONS
 
@@ -191,12 +191,12 @@ def _read(content: dict[str, Any], table: TemplateTable) -> None:
 
 
 BREAKS: dict[str, Handler] = {
-    "list": lambda _: "\n*\n",  # tells that the sentence before introduced a list
+    "list": lambda _: f"\n*\n{GONE}",  # tells that the sentence before introduced a list
     # The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
     "quote": lambda arguments: (
-        f"{text}\n\n" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else GONE
+        f"{text}{BREAK}" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else GONE
     ),
-    "paragraph": lambda _: "\n\n",
+    "paragraph": lambda _: BREAK,
 }
 
 

@@ -7,41 +7,52 @@ from collections import Counter
 from html import unescape
 
 from pipeline_src.corpus.wikipedia.markers import (
+    ATTRIBUTES,
     BAR,
     BREAK,
     EQUALS,
     FORMULA,
     GONE,
+    GREATER,
+    LESS,
     PLACEHOLDER,
     close_sentences,
     resolve_sounds,
     without_marks,
 )
 from pipeline_src.corpus.wikipedia.prose import is_paragraph, join_formulas, paragraphs, repair
-from pipeline_src.corpus.wikipedia.scanner import choose_variants, drop_elements, resolve
+from pipeline_src.corpus.wikipedia.scanner import JOINER, choose_variants, drop_elements, resolve
 from pipeline_src.corpus.wikipedia.siteinfo import BIDI_CONTROLS, ENGLISH, LANGUAGES, SiteInfo, is_file_name
 from pipeline_src.corpus.wikipedia.templates import TemplateExpander
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
 
-_PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
+_PLAIN_LINK = re.compile(r"\[\[(?!//)(?:[^\[\]{}|:\n]*\|)?([^\[\]{}|:\n]+)\]\]")
 # Prefixes of links to other wikis, and to this one's own pages about itself: [[wikt:word]] shows the word.
 _PROJECTS = frozenset(
     """w wikipedia wp project wikt wiktionary s wikisource q wikiquote b wikibooks n wikinews
     v wikiversity voy wikivoyage c commons d wikidata m meta species wikispecies mw""".split()
 )
-_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?|ftp)?:?//|mailto:)[^\s\]\[<>\"]+[ \t]*([^\]\[\n]{0,400})\]", re.IGNORECASE)
-_BARE_ADDRESS = re.compile(r"https?://[^\s<>\[\]|)\"\ue000-\ue008]+")
-_ITEM = re.compile(r"<(?:li|dd|dt)\b[^<>\n]{0,600}>", re.IGNORECASE)
-_LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
-_POWER = re.compile(r"<sup>([0-9+−–-]{1,6})</sup>")
-_BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a template
-_BLOCK = re.compile(
-    r"</?(?:p|blockquote|div|center|h[1-6]|hr|section|article|aside|table|tr|td|th|caption)\b[^<>\n]{0,600}>",
-    re.IGNORECASE,
+_IPV6 = r"(?:\[[0-9a-fA-F:.]{2,45}\])?"
+_EXTERNAL_LINK = re.compile(
+    rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"]*[ \t]*([^\]\[\n]{{0,400}})\]", re.IGNORECASE
 )
-_FOOTNOTE = re.compile(r"<sup>[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written by hand: word<sup>1</sup>and
-_TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]{0,20}\b[^<>\n]{0,600}>")
-_LINE_BREAK = re.compile(r"<br[ /]*>", re.IGNORECASE)
+_BARE_ADDRESS = re.compile(rf"https?://{_IPV6}[^\s<>\[\]|)\"{JOINER}{PLACEHOLDER}-{GREATER}]*")
+_ADDRESS = re.compile(r"//\S*\s*")
+
+
+def _tag(names: str, slash: str = "/?") -> str:
+    return rf"(?i:<{slash}(?:{names})\b)(?=[^<]{{0,600}}>){ATTRIBUTES}>"
+
+
+# Words without a value are no attributes: x <y and y> z.
+_TAG = re.compile(_tag(r"[a-z][a-z0-9]{0,20}\b(?!\s+\w+\s+\w+[\s>]|[,;)])"))
+_ITEM = re.compile(_tag("li|dd|dt", ""))
+_LINE_BREAK = re.compile(_tag("br"))
+_BLOCK = re.compile(_tag("p|blockquote|div|center|h[1-6]|hr|section|article|aside|table|tr|td|th|caption"))
+_POWER = re.compile(_tag("sup", "") + "([0-9+−–-]{1,6})</sup>")
+_FOOTNOTE = re.compile(_tag("sup", "") + "[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written by hand: word<sup>1</sup>and
+_LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
+_BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a template
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
 _ELISION = re.compile(
     r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
@@ -57,6 +68,8 @@ _BLANKS = dict.fromkeys(
     "\r\u00ad\u200b\u2060\ufeff" + BIDI_CONTROLS, ""
 )  # the first ends lines, the others show nothing
 _BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
+_BLANKS |= {EQUALS: "=", BAR: "|", LESS: "<", GREATER: ">"}
+_ANGLE = re.compile(r"&(?:(lt|#0*60|#x0*3c)|gt|#0*62|#x0*3e);", re.IGNORECASE)
 
 
 def clean(
@@ -102,23 +115,22 @@ def clean(
     if "''" in text:
         text = text.replace("'''''", "").replace("'''", "").replace("''", "")
     if "&" in text:
+        text = _ANGLE.sub(lambda entity: LESS if entity[1] else GREATER, text)
         text = unescape(text).replace("''", '"')
-    if "<sup>" in text:
+    if "<sup" in text:
         text = _FOOTNOTE.sub(GONE, text)
         text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
     if "<" in text:
         if "<li" in text or "<dd" in text or "<dt" in text:
-            text = _LIST_END.sub(r"\n\g<0>", _ITEM.sub("\n* ", text))
+            text = _LIST_END.sub(rf"\n{GONE}\g<0>", _ITEM.sub("\n* ", text))
         if "<sub>" in text:
             text = _BASELESS.sub(PLACEHOLDER, text)
         text = _TAG.sub("", _BLOCK.sub(BREAK, _LINE_BREAK.sub(" ", text)))
     if "__" in text or "＿＿" in text:
         text = _SWITCH.sub(_behavior_switch, text)
-    for blank, plain in _BLANKS.items():
-        if blank in text:
-            text = text.replace(blank, plain)
-    if EQUALS in text or BAR in text:
-        text = text.replace(EQUALS, "=").replace(BAR, "|")
+    for character, plain in _BLANKS.items():
+        if character in text:
+            text = text.replace(character, plain)
     text = resolve_sounds(text)
     if templates.met_unknown:
         text = close_sentences(text)
@@ -142,6 +154,10 @@ def _elision(match: re.Match[str]) -> str:
 
 def link_text(body: str, hidden: frozenset[str]) -> str:
     """Return the words of ``[[body]]``: its label, else its target; '' for files, categories and other languages."""
+    if body.startswith("//"):  # [[//example.org words]] is a link in brackets
+        return _ADDRESS.sub("", body, count=1)
+    if BAR in body and "|" not in body:
+        body = body.replace(BAR, "|")
     target, bar, _ = body.partition("|")
     prefix, colon, name = target.partition(":")
     if colon:

@@ -74,6 +74,7 @@ def shown(template: str, language: str = "en") -> str:
         ("{{ordinal|22}}", "22nd"),
         ("{{sic|teh}}", "teh [sic]"),
         ("{{sic|mis|take}}", "mistake [sic]"),
+        ("{{sic|mis|take|hide=y}}", "mistake"),
         ("{{Template:Nowrap|<!-- x -->a}}", "a"),
         ("{{coord|13|19|N|169|9|W|type:event|name=Splashdown}}", "13°19′N 169°9′W"),
         ("{{coord|47|16|16.5|N|9|31|51|E|display=inline,title}}", "47°16′16.5″N 9°31′51″E"),

@@ -157,10 +157,51 @@ def test_clean_stray_marks_and_empty_brackets_are_removed(markup: str, prose: st
         ("See [[:Category:Rivers of France]] for the others.", "See Category:Rivers of France for the others."),
         ("See [[:de:Erde]] and [[wikt:word]] for more of them.", "See Erde and word for more of them."),
         ("It is [[fr:Terre]] in both of the two languages.", "It is in both of the two languages."),
+        ("The miller's [[//mill.example/a page]] is short.", "The miller's page is short."),
+        ("The old [[Mill (town){{!}}mill]] is by the river.", "The old mill is by the river."),
+        ("He keeps [http://[2001:db8::1]/a a page] about it.", "He keeps a page about it."),
+        ("He keeps http://[2001:db8::1]/a for all of them.", "He keeps for all of them."),
     ],
 )
-def test_clean_link_with_colon_shows_its_name(markup: str, prose: str) -> None:
+def test_clean_link_shows_its_words(markup: str, prose: str) -> None:
     assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("In 1990<br clear=all>the town by the river grew.", "In 1990 the town by the river grew."),
+        ("In 1990</br>the town by the river grew.", "In 1990 the town by the river grew."),
+        ('In 1990<br style="a > b" />the town by the river grew.', "In 1990 the town by the river grew."),
+        ('The town<ref name="a > b" /> by the river grew.', "The town by the river grew."),
+        ('The town<ref name="a>b</ref> by the "river" grew.', 'The town by the "river" grew.'),
+        ('The <span title="a>town "by</span> the river grew.', 'The town "by the river grew.'),
+        ("The <span style='a > b'\nid=c>town</span> by the river grew.", "The town by the river grew."),
+        ('It covers 2 km<sup style="x">2</sup> of the old town.', "It covers 2 km² of the old town."),
+        ("The town is old.<includeonly> It is hidden.</includeonly> It grew.", "The town is old. It grew."),
+        ("The <noinclude>old </noinclude>town by the river grew.", "The old town by the river grew."),
+        ("The <span <includeonly>a</includeonly>id=b>town</span> by the river grew.", "The town by the river grew."),
+        ("The town<style>.a { color: red }</style> by the river grew.", "The town by the river grew."),
+        ("The [[Haus]]<nowiki/>es of l'<nowiki/>''arte'' are in the town.", "The Hauses of l'arte are in the town."),
+    ],
+)
+def test_clean_tag_any_spelling_is_removed(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["x <y and y> z", "p<q and r>s", "<a href>", "<br>", "n<sup>"],
+)
+@pytest.mark.parametrize(("less", "greater"), [("&lt;", "&gt;"), ("&#60;", "&#x3E;")])
+def test_clean_escaped_angle_brackets_are_text(shown: str, less: str, greater: str) -> None:
+    markup = shown.replace("<", less).replace(">", greater)
+    assert cleaned(f"They write <tt>{markup}</tt> in this language.") == f"They write {shown} in this language."
+
+
+@pytest.mark.parametrize("words", ["x <y and y> z", "x <y, and y> z", f"x <y «{PLAIN * 10}» > z"])
+def test_clean_words_between_angle_brackets_are_no_tag(words: str) -> None:
+    assert cleaned(f"They write that {words} here.") == f"They write that {words} here."
 
 
 @pytest.mark.parametrize("before", ["{{Infobox x|a=Foo}}", "[[File:a.jpg|thumb|x]]", "<!-- x -->", "<ref>x</ref>"])
@@ -174,6 +215,10 @@ def test_clean_space_after_invisible_markup_is_not_preformatted(before: str) -> 
         (f"<p>{PLAIN}</p><p>{PLAIN}</p>", f"{PLAIN}\n{PLAIN}"),
         (f"<blockquote>{PLAIN}</blockquote>{PLAIN}", f"{PLAIN}\n{PLAIN}"),
         (f"{{{{quote|{PLAIN}}}}}\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{{{{quote|{PLAIN}}}}} {PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN}{{{{ordered list|a|b}}}} {PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN}\n{{|\n| a\n|}} {PLAIN}", f"{PLAIN}\n{PLAIN}"),
+        (f"{PLAIN}<ol><li>a</li></ol> {PLAIN}", f"{PLAIN}\n{PLAIN}"),
         ("* An item <div>with a block</div> that reads like a sentence of prose.", ""),
     ],
 )
@@ -285,10 +330,59 @@ def test_clean_sentence_without_full_stop_is_kept_if_complete(markup: str, prose
         ("km", "ទឹកទន្លេឥឡូវនេះត្រជាក់។ ភូមិតូច។"),
         ("ko", "강 물은 이제 참 차다. 이 섬은 작다. 다 안다."),
         ("zh", "这条河的水现在非常冷，村庄也很小，人们都住在桥的旁边！"),
+        ("zh", "旧磨坊现在是博物馆。"),
+        ("ja", "古い水車小屋は川のそばにあった。"),
+        ("ko", "강 옆에 낡은 방앗간이 있었다."),
+        ("bg", "„Старата мелница е красива.“"),
+        ("da", "»Den gamle mølle er meget smuk.«"),
     ],
 )
 def test_clean_short_paragraph_of_any_script_is_kept(language: str, sentence: str) -> None:
     assert clean(sentence, make_siteinfo("wiki", language, {})) == sentence
+
+
+def test_clean_label_of_a_dense_script_is_removed() -> None:
+    assert clean("主な作品。", make_siteinfo("wiki", "ja", {})) == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "markup", "prose"),
+    [
+        (
+            "zh",
+            "旧磨坊在河边。它建于1801年。{{某模板|甲}}的主人是木匠。今天它是博物馆。",
+            "旧磨坊在河边。它建于1801年。今天它是博物馆。",
+        ),
+        (
+            "ja",
+            "昔は水車小屋だった。主は{{某|甲}}であった。「今は館だ。」人が訪れる。",
+            "昔は水車小屋だった。「今は館だ。」人が訪れる。",
+        ),
+        ("ja", "この燕（{{某|つばめ}}）は春に来る鳥である。", "この燕は春に来る鳥である。"),
+        (
+            "ka",
+            "წისქვილი მდინარესთან იდგა. აქ {{რამე|ა}} იყო. ახლა იქ მუზეუმია.",
+            "წისქვილი მდინარესთან იდგა. ახლა იქ მუზეუმია.",
+        ),
+        (
+            "ka",
+            "წისქვილი მდინარესთან იდგა.\n* სია\nახლა იქ დიდი მუზეუმი დგას.",
+            "წისქვილი მდინარესთან იდგა.\nახლა იქ დიდი მუზეუმი დგას.",
+        ),
+        (
+            "ka",
+            "წისქვილი მდინარესთან იდგა.{{რამე|ა}} ახლა იქ მუზეუმია.",
+            "წისქვილი მდინარესთან იდგა. ახლა იქ მუზეუმია.",
+        ),
+        (
+            "cs",
+            "Mlýn je starý. Tam {{něco}} žil. „Dnes je tam muzeum.“ Je otevřeno.",
+            "Mlýn je starý. „Dnes je tam muzeum.“ Je otevřeno.",
+        ),
+    ],
+)
+def test_clean_gap_costs_only_its_sentence_in_any_script(language: str, markup: str, prose: str) -> None:
+    assert clean(markup, make_siteinfo("wiki", language, {})) == prose
 
 
 def test_clean_french_spaces_before_punctuation_are_kept() -> None:
