@@ -31,7 +31,7 @@ _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They l
 _BEFORE_NUMBER = re.compile(
     r"(?:^|[ (])(?:approx|(?:[Aa]rt|[Cc]h|[Ee]q|[Ff]ig|[Nn]o|[Pp]ar|[Rr]ef|[Ss]ec|[Tt]ab|[Vv]ol)s?)\.\Z"
 )
-_BEFORE_NAME = re.compile(r"(?:^|[ (])(?:Ft|Pt)\.\Z")  # Ft. Knox
+_BEFORE_NAME = ("Ft.", "Pt.")  # Ft. Knox
 _ELLIPSIS = re.compile(r"(?<=\w)…(?=[\s\"”’])")  # to sentencex no end
 _OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
@@ -102,13 +102,15 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    following = text[end : end + 12].lstrip(_OPENERS)
-    if following[:1] in _NEVER_FIRST:
+    following = text[end : end + 12].lstrip(_OPENERS)[:2]
+    first = following[:1]
+    if first in _NEVER_FIRST:
         return False
-    if following[:1].islower() and not following[1:2].isupper():  # unless the text has no capitals, as BookCorpus
+    if first.islower() and not following[1:].isupper():  # unless the text has no capitals, as BookCorpus
         return text[start : start + 12].lstrip(_OPENERS)[:1].islower()
-    abbreviations = _BEFORE_NUMBER if following[:1].isdecimal() else _BEFORE_NAME
-    return not abbreviations.search(text, max(start, end - 12), end)
+    if first.isdecimal():
+        return not _BEFORE_NUMBER.search(text, max(start, end - 12), end)
+    return not text.endswith(_BEFORE_NAME, start, end)
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,10 @@ _OF_AN_EDITION = re.compile(
     r"|coquilles|druckfehler|printer",
     re.I,
 )
-_SPELLING = re.compile(
-    r"\b(?:spelling|punctuation|hyphenation|misprint|printer['’]?s['’]? error|printing error|rechtschreibung"
-    r"|schreibweise|druckfehler|zeichensetzung|orthographe|ponctuation|coquille|ortograf|puntuación|punteggiatura|refusi)",
-    re.I,
+_OF_SPELLING = (
+    *("spelling", "punctuation", "hyphenation", "misprint", "printer's error", "printer’s error", "printing error"),
+    *("rechtschreibung", "schreibweise", "druckfehler", "zeichensetzung", "orthographe", "ponctuation", "coquille"),
+    *("ortograf", "puntuación", "punteggiatura", "refusi"),
 )
 _TREATED = re.compile(
     r"\b(?:(?:has|have) been (?:\w+ly )?(?:retained|corrected|preserved|kept|left|\w+i[sz]ed)"
@@ -81,8 +81,8 @@ _PUBLISHER = re.compile(
     r"&\s(?:co|sons?|fils|cie|söhne|zoon)\b|\b(?:verlag|éditeurs?|libraires?|librairie|editori?a?l?|publishers?|publishing"
     r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z", re.I
 )  # fmt: skip
-_SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|32mo|8vo|4to)\b")
-_FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b", re.I)
+_SIZES = ("12mo", "16mo", "18mo", "24mo", "8vo", "4to")  # of books
+_FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")
 _PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
 _PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
@@ -162,11 +162,11 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
     outside = fraction <= FRONT or fraction >= BACK
     if not outside:
         return None
-    if len(text) <= MAX_SPELLING_NOTE and _SPELLING.search(text) and _TREATED.search(text):
+    if len(text) <= MAX_SPELLING_NOTE and any(word in lower for word in _OF_SPELLING) and _TREATED.search(lower):
         return "its makers' note"
-    if _SIZE.search(text) or (_FORMAT.search(text) and _PRICE.search(text)):
+    if any(size in lower for size in _SIZES) or (_FORMAT.search(lower) and _PRICE.search(text)):
         return "advertisement"
-    if len(text) <= 120 and (_IMPRINT.match(text.strip()) or (_PUBLISHER.search(text) and _is_title(text))):
+    if len(text) <= 120 and (_IMPRINT.match(text.strip()) or (_is_title(text) and _PUBLISHER.search(text))):
         return "imprint"
     return None
 

@@ -95,8 +95,8 @@ _FRONT_MATTER = re.compile(
     re.I | re.M,
 )
 _ILLUSTRATION = re.compile(
-    r"\[(?:illustration|footnote|sidenote|transcriber|_?(?:music|figures?|fig\.|plate|map|frontispiece|tailpiece)\b)[^\]]*\]"
-    r"|\[_?(?:exeunt|exit|re-?enter|enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*)",  # [Exeunt.
+    r"\[(?:(?:illustration|footnote|sidenote|transcriber|_?(?:music|figures?|fig\.|plate|map|frontispiece|tailpiece)\b)"
+    r"[^\]]*\]|_?(?:exeunt|exit|re-?enter|enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))",  # [Exeunt.
     re.I,
 )
 SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹")  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
@@ -104,7 +104,7 @@ _SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
 _PARAGRAPH_END = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
 MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
 _STANZA_NUMBER = re.compile(r"^\s*\d{1,4}\.?\s+(?=\W{0,2}[^\W\d_])")
-_LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?\s*$")
+_LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
 MAX_VERSE_LENGTH = 65  # characters; no line of verse is longer
 MIN_VERSE_WORDS = 4  # of a line without a mark
 SAMPLE_LENGTH = 20_000  # characters that decide whether sentences begin with capitals
@@ -203,7 +203,11 @@ def _is_unmarked_verse(text: str) -> bool:
 
 def _without_numbers(lines: list[str]) -> list[str]:
     """Remove the number of a stanza, before its first line, and the numbers of lines, behind them."""
-    return [_LINE_NUMBER.sub("", line if index else _STANZA_NUMBER.sub("", line)) for index, line in enumerate(lines)]
+    if lines and lines[0].lstrip()[0].isdecimal():
+        lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
+    if any(line[-1].isdecimal() or line[-1] == "]" for line in lines):
+        lines = [_LINE_NUMBER.sub("", line) for line in lines]
+    return lines
 
 
 def _num_verses(lines: list[str]) -> int:
