@@ -28,7 +28,11 @@ _APOSTROPHES = (("'", "x"), ("’", "x"))
 _WORDS = tuple((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art ill miss fed ark".split())
 _MASKS = (*_QUOTES, *_APOSTROPHES, *_WORDS)
 _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They left.
-_BEFORE_NUMBER = re.compile(r"(?:^|[ (])(?:approx|[Aa]rt|[Cc]h|[Ff]ig|[Nn]o|[Vv]ol)\.\Z")
+_BEFORE_NUMBER = re.compile(
+    r"(?:^|[ (])(?:approx|(?:[Aa]rt|[Cc]h|[Ee]q|[Ff]ig|[Nn]o|[Pp]ar|[Rr]ef|[Ss]ec|[Tt]ab|[Vv]ol)s?)\.\Z"
+)
+_BEFORE_NAME = ("Ft.", "Pt.")  # Ft. Knox
+_ELLIPSIS = re.compile(r"(?<=\w)…(?=[\s\"”’])")  # to sentencex no end
 _ENGLISH_OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
 MAX_SEGMENT_LENGTH = 8_000  # characters that sentencex sees at once: unclosed quotes take quadratic time
@@ -90,18 +94,23 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _mask(text: str) -> str:
+    if "…" in text:
+        text = _ELLIPSIS.sub(".", text)
     for hidden, mask in _MASKS:
         text = text.replace(hidden, mask)
     return _WHOLE_IN_BRACKETS.sub(r" \1 ", text) if ")" in text else text
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)[:1]
-    if following in _NEVER_FIRST:
+    following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)[:2]
+    first = following[:1]
+    if first in _NEVER_FIRST:
         return False
-    if following.islower():  # unless the text has no capitals, as BookCorpus
+    if first.islower() and not following[1:].isupper():  # unless the text has no capitals, as BookCorpus
         return text[start : start + 12].lstrip(_ENGLISH_OPENERS)[:1].islower()
-    return not (following.isdecimal() and _BEFORE_NUMBER.search(text, max(start, end - 12), end))
+    if first.isdecimal():
+        return not _BEFORE_NUMBER.search(text, max(start, end - 12), end)
+    return not text.endswith(_BEFORE_NAME, start, end)
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,7 @@ class Rules:
     Attributes:
         never: abbreviations that no sentence ends with.
         may: abbreviations that a sentence ends with if a word of ``starters`` follows.
+        numbered: abbreviations that a sentence ends with unless a number follows.
         starters: words that begin a sentence if they have a capital.
         continues: words that continue a sentence after a quotation, in scripts without capitals.
         ordinals: whether a number with a point may be an ordinal.
@@ -118,16 +128,20 @@ class Rules:
 
     never: frozenset[str] = frozenset()
     may: frozenset[str] = frozenset()
+    numbered: frozenset[str] = frozenset()
     starters: frozenset[str] = frozenset()
     continues: frozenset[str] = frozenset()
     ordinals: bool = False
+
+
+WORD_LISTS = ("never", "may", "numbered", "starters", "continues")
 
 
 @cache
 def rules_of(code: str) -> Rules:
     """Return the rules of a language by its ISO 639 code."""
     table = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).get(code, {})
-    words = {name: frozenset(table.get(name, "").split()) for name in ("never", "may", "starters", "continues")}
+    words = {name: frozenset(table.get(name, "").split()) for name in WORD_LISTS}
     return Rules(**words, ordinals=table.get("ordinals", False))
 
 
@@ -144,6 +158,9 @@ _MARK = re.compile(
     re.S,
 )
 _CONTINUING = _NEVER_FIRST.union("/&%=+،؛，、；：」』）】》〉", [""])
+# モーニング娘。は歌手である: particles of Japanese before a noun; が、 and で、 may begin a sentence
+_NOUN = r"(?=[^\W\u3040-\u309f])"
+_PARTICLE = re.compile(rf"[はの](?:{_NOUN}|、)|[がにともで]{_NOUN}|を")
 _FIRST_WORD = re.compile(r"\w|\Z")
 _LAST = re.compile(r"[^\s.'’-]*\Z")  # dell'art, Max-Planck-Str
 _ROMAN = re.compile(r"[ivxlcdm]+")
@@ -155,7 +172,7 @@ _MAX_BRACKETS = 300  # characters within which a bracket is closed
 
 def _ends(text: str, rules: Rules) -> Iterator[int]:
     first = _FIRST_WORD.search(text).start()  # type: ignore[union-attr]
-    has_brackets = "(" in text
+    has_brackets = "(" in text or "（" in text
     for mark in _MARK.finditer(text):
         stop = mark.start()
         if stop < first or (has_brackets and _in_brackets(text, first, mark)):
@@ -163,9 +180,11 @@ def _ends(text: str, rules: Rules) -> Iterator[int]:
         dash, word, after = mark.groups()
         if not word and after in _CONTINUING:
             continue
-        if is_small(word) and not is_small(text[first]):  # unless the text has no capitals, as BookCorpus
+        if is_small(word) and not (word[1:2].isupper() or is_small(text[first])):  # iOS; all of BookCorpus
             continue
         if not word[:1].isupper() and (dash or (word in rules.continues and len(mark[0]) > 1)):
+            continue
+        if mark[0] == "。" and _PARTICLE.match(text, mark.end()):
             continue
         if mark[0] == "." and not _ends_at_point(text, first, stop, word, after, rules):
             continue
@@ -180,10 +199,11 @@ def is_small(word: str) -> bool:
 
 def _in_brackets(text: str, start: int, mark: re.Match[str]) -> bool:
     """Return whether a bracket that opened within the sentence is open before a mark, and closed later."""
-    opened = text.rfind("(", max(start, mark.start() - _MAX_BRACKETS), mark.start())
-    if opened < 0 or text.find(")", opened, mark.start()) >= 0:
-        return False
-    return text.find(")", mark.start(), mark.end() + _MAX_BRACKETS) >= 0
+    for opening, closing in ("()", "（）"):
+        opened = text.rfind(opening, max(start, mark.start() - _MAX_BRACKETS), mark.start())
+        if opened >= 0 and text.find(closing, opened, mark.start()) < 0:
+            return text.find(closing, mark.start(), mark.end() + _MAX_BRACKETS) >= 0
+    return False
 
 
 def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: Rules) -> bool:
@@ -208,6 +228,8 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
             return False
         if name in rules.may:
             return starts
+        if name in rules.numbered and following[:1].isdecimal():
+            return False
     if (len(written) == 1 or last.isdecimal()) and text.startswith(f"{written}.", start):  # the number of a list
         return False
     if last.isdecimal():  # kl. 22. Then

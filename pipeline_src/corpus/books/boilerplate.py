@@ -8,12 +8,15 @@ CONTENTS = re.compile(r"(?:table of )?contents\.?|(?:list of )?(?:illustrations|
 BACK = 0.85  # fraction of a book after which advertisements are searched
 HEADINGS = {  # of front and back matter -> the reason for which what follows is dropped
     "its makers' note": re.compile(
-        r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}"
-        r"|(?:the )?transcriber['’]?s?['’]? (?:end)?(?:notes?|comments?|remarks?)\b.{0,60}"
+        r"(?:the )?transcriber['’]?s?['’]? (?:end)?(?:notes?|comments?|remarks?)\b.{0,60}"
         r"|anmerkung(?:en)? (?:zur|der|des) (?:transkription|bearbeiters?|transcription)\b.{0,60}"
-        r"|(?:au lecteur|notes? (?:du|de la|au lecteur de ce)\b.{0,20}(?:transcri\w+|électronique|ebook).{0,40})"
+        r"|notes? (?:du|de la|au lecteur de ce)\b.{0,20}(?:transcri\w+|électronique|ebook).{0,40}"
+        r"|(?:\w+ )?spellings?\W{1,3}(?:unchanged|retained|kept|preserved)\b.{0,60}"
         r"|notas? (?:del|do) transcri(?:ptor|tor)\b.{0,60}|note? (?:del|di) trascri(?:ttore|zione)\b.{0,60}",
         re.I,
+    ),
+    "errata": re.compile(  # or a poem, or a chapter
+        r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}|au lecteur", re.I
     ),
     "index": re.compile(
         r"(?:(?:general|alphabetical|analytical) )?index(?: (?:of|to) .{1,60})?|register|sachregister"
@@ -29,6 +32,7 @@ HEADINGS = {  # of front and back matter -> the reason for which what follows is
 }
 FRONT = 0.05  # fraction of a book before which front matter is searched
 MAX_LENGTH = 3_000  # characters of a note or an advertisement
+MAX_SPELLING_NOTE = 800  # characters of a note on spelling; a longer text is an introduction
 MAX_SECTION = 20_000  # characters of a section of notes or advertisements at the end
 MAX_SECTION_BEFORE = 600  # elsewhere: prose may follow without a heading
 
@@ -48,6 +52,24 @@ _MAKERS = re.compile(
     r"|^\W*errata\b|typographical errors? (?:has|have|was|were)|^\W*(?:end of )?(?:this )?e-?text\b",
     re.M,
 )
+_OF_AN_EDITION = re.compile(
+    r"\b(?:p|pp|pag|page|pages|seite|s|línea|line|l|vers?)\.? ?\d|\bfor\b.{1,40}\bread\b"
+    r"|\b(?:au lieu de|lisez|statt|lies)\b|scan|transcri|orthogra|ortogra|ponctuation|spelling|misprint|typo|fautes"
+    r"|coquilles|druckfehler|printer",
+    re.I,
+)
+_OF_SPELLING = (
+    *("spelling", "punctuation", "hyphenation", "misprint", "printer's error", "printer’s error", "printing error"),
+    *("rechtschreibung", "schreibweise", "druckfehler", "zeichensetzung", "orthographe", "ponctuation", "coquille"),
+    *("ortograf", "puntuación", "punteggiatura", "refusi"),
+)
+_TREATED = re.compile(
+    r"\b(?:(?:has|have) been (?:\w+ly )?(?:retained|corrected|preserved|kept|left|\w+i[sz]ed)"
+    r"|(?:retained|corrected|preserved|left) as|as (?:in|printed in) the original|unchanged|beibehalten|korrigiert"
+    r"|berichtigt|(?:a|ont) été (?:corrigé|conservé|respecté|modernisé)|se han? (?:respetado|corregido|conservado)"
+    r"|(?:è|sono) stat[aeio] (?:corrett|conservat|mantenut))",
+    re.I,
+)
 _OF_MAKERS = ("gutenberg", "distributed proofread", "transcriber", "errata", "typographical", "etext", "e-text")
 _IMPRINT = re.compile(
     r"(?:printed (?:in|by|at)\b|imprimerie\b|imprimé\b|typographie\b|impr\. |druck (?:von|der)\b|gedruckt (?:bei|in)\b"
@@ -55,7 +77,12 @@ _IMPRINT = re.compile(
     r"|.{0,40}\b(?:imprimerie|printers?,|electrotypers|press of)\b",
     re.I,
 )  # fmt: skip
-_FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b", re.I)
+_PUBLISHER = re.compile(
+    r"&\s(?:co|sons?|fils|cie|söhne|zoon)\b|\b(?:verlag|éditeurs?|libraires?|librairie|editori?a?l?|publishers?|publishing"
+    r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z", re.I
+)  # fmt: skip
+_SIZES = ("12mo", "16mo", "18mo", "24mo", "8vo", "4to")  # of books
+_FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")
 _PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
 _PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
@@ -86,18 +113,32 @@ def section_of(heading: str, fraction: float) -> str | None:
     """Return the reason to drop what follows a heading of front or back matter, or None for any other heading."""
     text = heading.strip(" .:*_=~[](){}-—\n")
     for reason, pattern in HEADINGS.items():
-        if pattern.fullmatch(text) and (reason == "its makers' note" or fraction <= FRONT or fraction >= BACK - 0.1):
+        if pattern.fullmatch(text) and (
+            reason in ("its makers' note", "errata") or fraction <= FRONT or fraction >= BACK - 0.1
+        ):
             return reason
     return None
 
 
-def belongs(lines: list[str], section: str) -> bool:
-    """Return whether a block after the heading of a section is part of it."""
+def belongs(lines: list[str], section: str, *, is_first: bool) -> bool:
+    """Return whether a block after the heading of a section is part of it.
+
+    Args:
+        is_first: whether the block follows the heading itself.
+    """
     text = " ".join(line.strip() for line in lines)
     if section == "index":
         numbered = sum(bool(_NUMBERED.search(line)) for line in lines)
-        return 3 * numbered >= len(lines) or len(text) <= 40
+        return 3 * numbered >= len(lines) or len(text) <= 40 or text[-1].isalnum()
+    if section == "errata" and is_first and not _OF_AN_EDITION.search(text):
+        return False
     return len(text) <= MAX_LENGTH
+
+
+def is_letter(lines: list[str], fraction: float) -> bool:
+    """Return whether a block is a letter of an index (``C.``), not a Roman number; in front, ``I`` begins the book."""
+    text = " ".join(lines).strip(" .")
+    return len(text) == 1 and text.isalpha() and not (text == "I" and fraction <= FRONT)
 
 
 def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str | None:
@@ -119,11 +160,20 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
     if _NOTE.match(text.strip()):
         return "footnote"
     outside = fraction <= FRONT or fraction >= BACK
-    if outside and _FORMAT.search(text) and _PRICE.search(text):
+    if not outside:
+        return None
+    if len(text) <= MAX_SPELLING_NOTE and any(word in lower for word in _OF_SPELLING) and _TREATED.search(lower):
+        return "its makers' note"
+    if any(size in lower for size in _SIZES) or (_FORMAT.search(lower) and _PRICE.search(text)):
         return "advertisement"
-    if outside and len(text) <= 120 and _IMPRINT.match(text.strip()):
+    if len(text) <= 120 and (_IMPRINT.match(text.strip()) or (_is_title(text) and _PUBLISHER.search(text))):
         return "imprint"
     return None
+
+
+def _is_title(text: str) -> bool:
+    """Return whether all words of more than three letters begin with a capital, as on a title page."""
+    return not any(word[:1].islower() and len(word.strip(",.;:")) > 3 for word in text.split())
 
 
 def _is_listing(lines: list[str], listing: bool) -> bool:

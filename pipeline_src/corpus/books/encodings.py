@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from pipeline_src.common.errors import PipelineError
 _APOSTROPHES = frozenset("’ʼ´")
 _CLOSERS = frozenset(",.;?!")
 _BETWEEN_LETTERS = frozenset("’ʼ´·—–…\xa0\xad‐‑")  # don’t, col·lega
-_OPENERS = frozenset("“‘„‚«‹¿¡")
+_OPENERS = frozenset("„‚¿¡")
+_QUOTES = frozenset("“‘«»‹›")  # open in some languages and close in others
 _AFTER_CEDILLA = frozenset("aouàáâãóôõúûøœ")
 _NEVER = {"Cc", "Co", "Cn", "Cs", "Lm", "Sk"}  # controls, private, unknown, and spacing accents
 _IDEOGRAPHS = "\u2e80"  # from here on, letters are next to punctuation without spaces
@@ -52,6 +54,8 @@ def _is_misread(text: str, position: int) -> bool:
         return _is_misread_letter(before, character, after)
     if character in _OPENERS:
         return before.isalnum() or after.isspace()
+    if character in _QUOTES and before.isspace() and after.isspace():
+        return character in "“‘"  # not in « Oui »
     if before.isalpha() and after.isalpha():
         return character not in _BETWEEN_LETTERS
     return character == "£" and before.isalpha()
@@ -82,8 +86,18 @@ BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-3
 # Candidates by script: if most letters are ASCII, only Latin ones.
 WESTERN = ["cp1252", "mac_roman", "cp850", "cp437"]
 LATIN = [*WESTERN, "cp1250", "iso8859_2", "cp852", "mac_latin2"]
-NON_LATIN = ["cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "cp932", "euc_jp", "gb18030", "big5",
-         "cp949"]  # fmt: skip
+NON_LATIN = [
+    *("cp1251", "koi8_r", "iso8859_5", "cp866", "mac_cyrillic", "cp1253", "iso8859_7", "cp1255", "cp862"),
+    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+]
+# Letters of the languages that Western encodings are for, and those that names bring into any of them. Read as cp1252,
+# Hungarian, Romanian, Turkish and Baltic texts have letters that no one of these languages has together.
+ALPHABETS = (
+    *("äöüß", "àâæçèéêëîïôœùûüÿ", "áéíñóúü", "àèéìîòóù", "àáâãçéêíóôõú", "æøåéòôäö", "åäö", "äöåšž", "áðéíóúýþæö"),
+    *("àçèéíïòóúü", "ëéïèöüêûôî", "äõöüšž", "ëç"),
+)
+OF_NAMES = "áäçèéíñóöü"
+MAX_OUTSIDE = 0.02  # fraction of non-ASCII letters outside an alphabet
 MAX_WESTERN = 0.01  # non-ASCII letters per ASCII letter in a Western language
 MISREAD_TOLERANCE = 0.02  # above the fraction of misread characters of the best encoding
 MAX_MISREAD = 0.1  # fraction of misread characters
@@ -190,16 +204,11 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     latin = foreign <= MAX_FOREIGN * letters
     sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE_BYTES]
     candidates = LATIN if latin else NON_LATIN
-    if (named := _declared_by_file(data)) in candidates:
-        candidates = [named]
+    if named := _declared_by_file(data):
+        return named
     plausible = _plausible(sample, candidates)
-    if (
-        plausible
-        and latin
-        and (
-            len({sample.decode(name, "replace") for name in plausible}) == 1 or _is_western(data, plausible[0], letters)
-        )
-    ):
+    same = len({sample.decode(name, "replace") for name in plausible}) == 1 and (latin or len(plausible) > 1)
+    if same or (plausible and latin and _is_western(data, plausible[0], letters)):
         return plausible[0]
     if plausible and (latin or foreign >= MIN_FOREIGN) and (best := _most_like_a_language(sample, plausible, latin)):
         return best
@@ -211,13 +220,17 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
 
 
 def _declared_by_file(data: bytes) -> str | None:
-    """Return the encoding that Project Gutenberg's header names; Latin-1 and ASCII are read as cp1252."""
+    """Return the encoding that Project Gutenberg's header names, if it decodes; Latin-1 is read as cp1252."""
     match = _DECLARED.search(data[:HEADER_BYTES])
-    try:
-        name = codecs.lookup(match[1].decode("ascii")).name if match else None
-    except LookupError:
+    if not match:
         return None
-    return "cp1252" if name in ("iso8859-1", "ascii") else name and name.replace("-", "_")
+    try:
+        name = codecs.lookup(match[1].decode("ascii")).name
+        name = "cp1252" if name in ("iso8859-1", "ascii") else name.replace("-", "_")
+        codecs.getincrementaldecoder(name)().decode(data)
+    except (LookupError, ValueError, AssertionError, TypeError):
+        return None
+    return None if name.startswith("utf") else name
 
 
 def _plausible(sample: bytes, candidates: list[str]) -> list[str]:
@@ -242,12 +255,23 @@ def _most_like_a_language(sample: bytes, names: list[str], latin: bool) -> str |
     min_chaos = min((match.chaos for match in matches), default=0.0)
     good = [match for match in matches if match.chaos <= min_chaos + CHAOS_TOLERANCE]
     known = {name for match in good for name in match.could_be_from_charset}
-    if latin and "cp1252" in known and _TYPESET.fullmatch(b"".join(_FOREIGN.findall(sample))):
+    fits = {name for name in names if name in WESTERN and _fits_an_alphabet(sample.decode(name, "replace"))}
+    if latin and "cp1252" in known & fits and _TYPESET.fullmatch(b"".join(_FOREIGN.findall(sample))):
         return "cp1252"  # by far the most frequent
     ranked = sorted(good, key=lambda match: -match.coherence)
-    if ranked and (len(ranked) == 1 or ranked[0].coherence >= ranked[1].coherence + COHERENCE_LEAD):
-        return ranked[0].encoding
-    return None
+    if not ranked or (len(ranked) > 1 and ranked[0].coherence < ranked[1].coherence + COHERENCE_LEAD):
+        return None
+    best = ranked[0].encoding
+    if latin and ((best in WESTERN and best not in fits) or (best not in WESTERN and fits)):
+        return None
+    return best
+
+
+def _fits_an_alphabet(text: str) -> bool:
+    """Return whether the letters of a text are those of one Western language, a few names aside."""
+    letters = Counter(letter for letter in text.lower() if letter > "\x7f" and (letter.isalpha() or letter in "ªº"))
+    outside = min(sum(letters.values()) - sum(letters[x] for x in {*OF_NAMES, *alphabet}) for alphabet in ALPHABETS)
+    return outside <= MAX_OUTSIDE * sum(letters.values())
 
 
 def _hint(path: Path, encoding: str) -> str:

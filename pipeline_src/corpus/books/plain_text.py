@@ -13,6 +13,7 @@ from pipeline_src.corpus.books.boilerplate import (
     MAX_SECTION,
     MAX_SECTION_BEFORE,
     belongs,
+    is_letter,
     section_of,
     why_boilerplate,
     without_marks,
@@ -93,12 +94,19 @@ _FRONT_MATTER = re.compile(
     r"|^list of illustrations|^(?:first )?(?:edition|published)\b|^dedicated to",
     re.I | re.M,
 )
-_ILLUSTRATION = re.compile(r"\[(?:illustration|footnote|sidenote|transcriber)[^\]]*\]", re.I)
-_SPEECH_END = frozenset(".!?:;,\"”’»›')]—-…")
-SENTENCE_END = frozenset(".!?\"”’»›')…")
+_ILLUSTRATION = re.compile(
+    r"\[(?:(?:illustration|footnote|sidenote|transcriber|_?(?:music|figures?|fig\.|plate|map|frontispiece|tailpiece)\b)"
+    r"[^\]]*\]|_?(?:exeunt|exit|re-?enter|enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))",  # [Exeunt.
+    re.I,
+)
+SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹")  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
+_SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
 _PARAGRAPH_END = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
 MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
+_STANZA_NUMBER = re.compile(r"^\s*\d{1,4}\.?\s+(?=\W{0,2}[^\W\d_])")
+_LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
 MAX_VERSE_LENGTH = 65  # characters; no line of verse is longer
+MIN_VERSE_WORDS = 4  # of a line without a mark
 SAMPLE_LENGTH = 20_000  # characters that decide whether sentences begin with capitals
 MAX_WRAPPED_LENGTH = 120  # characters; a longer line was not wrapped
 MIN_WRAPPED_LENGTH = 45  # characters; a line of this length was wrapped
@@ -122,12 +130,17 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
         position += len(block)
         fraction = position / max(1, len(text))
         block_lines = [line for line in block.split("\n") if line.strip()]
-        for lines in [block_lines] if _is_verse(block_lines) else _split_block(block):
+        verses = _without_numbers(block_lines)
+        for lines in [verses] if _is_verse(verses) else _split_block(block):
             heading = section_of(lines[0], fraction) if len(lines) == 1 else None
             max_size = MAX_SECTION if fraction >= BACK else MAX_SECTION_BEFORE
-            if heading or (section and not (belongs(lines, section) and section_size < max_size)):
+            if heading:
                 section, section_size = heading, 0
-            if section and not _chapter(lines):
+                dropped[section] += 1
+                continue
+            if section and not (belongs(lines, section, is_first=not section_size) and section_size < max_size):
+                section = None
+            if section and (not _chapter(lines) or (section == "index" and is_letter(lines, fraction))):
                 dropped[section] += 1
                 section_size += sum(map(len, lines)) if section != "index" else 0
                 continue
@@ -173,11 +186,28 @@ def _chapter(lines: list[str]) -> bool:
 
 def _is_verse(lines: list[str]) -> bool:
     """Return whether lines end where verses do: all are short, begin with a capital, and some end in a mark."""
-    texts = [line.strip().lstrip("_\"'“‘«([") for line in lines]
-    short = len(lines) >= 2 and max(map(len, texts)) <= MAX_VERSE_LENGTH
-    marked = sum(line.rstrip("_ ")[-1:] in ",;:.!?—-" for line in lines)
-    two_paragraphs = len(lines) == 2 and lines[0].rstrip()[-1] in SENTENCE_END
-    return short and all(text[:1].isupper() for text in texts) and 3 * marked >= len(lines) and not two_paragraphs
+    texts = [line.strip().lstrip("_\"'“‘„‚«»‹›([") for line in lines]
+    if len(lines) < 2 or max(map(len, texts)) > MAX_VERSE_LENGTH or not all(text[:1].isupper() for text in texts):
+        return False
+    if len(lines) == 2 and all(line.rstrip()[-1] in SENTENCE_END for line in lines):  # two paragraphs
+        return False
+    marked = sum(line.rstrip("_ \"'”’“‘»«›‹)")[-1:] in tuple(",;:.!?—-") for line in lines)
+    return 3 * marked >= len(lines) or all(map(_is_unmarked_verse, texts))
+
+
+def _is_unmarked_verse(text: str) -> bool:
+    """Return whether a line has words enough, and enough without a capital, not to be a heading or a name."""
+    words = text.split()
+    return len(words) >= MIN_VERSE_WORDS and 2 * sum(word[0].islower() for word in words) >= len(words)
+
+
+def _without_numbers(lines: list[str]) -> list[str]:
+    """Remove the number of a stanza, before its first line, and the numbers of lines, behind them."""
+    if lines and lines[0].lstrip()[0].isdecimal():
+        lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
+    if any(line[-1].isdecimal() or line[-1] == "]" for line in lines):
+        lines = [_LINE_NUMBER.sub("", line) for line in lines]
+    return lines
 
 
 def _num_verses(lines: list[str]) -> int:

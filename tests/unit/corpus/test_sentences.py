@@ -14,7 +14,7 @@ from pipeline_src.corpus import sentences
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.corpus.wikipedia.markers import split_exactly
 from tests.growth import TIMES, assert_linear
-from tests.hard_sentences import CASES
+from tests.hard_sentences import CASES, SENTENCE_ENDS
 
 TREEBANKS = sorted((Path(__file__).parents[2] / "sentences").glob("*.txt"))
 PARTS = "Mr. Dale|me.|He went.|\"Why?|she said.|’|'|(Yes.)|…|no. 5|é|I.|!| |—|“".split("|")
@@ -126,6 +126,44 @@ def test_split_sentences_long_text_same_when_split_in_parts(monkeypatch: pytest.
 def test_split_sentences_nine_of_ten_hard_cases_are_solved() -> None:
     solved = sum(split_sentences(" ".join(case), "en") == case for case in CASES)
     assert solved >= 0.9 * len(CASES)
+
+
+def test_split_sentences_hard_ends_in_eight_languages_95_of_100_are_right() -> None:
+    cases = [(language, case) for language, cases in SENTENCE_ENDS.items() for case in cases]
+    wrong = [
+        (language, case)
+        for language, case in cases
+        if split_sentences(("" if language == "ja" else " ").join(case), language) != case
+    ]
+    assert len(cases) == 100 and len(SENTENCE_ENDS) == 8
+    assert len(wrong) <= 5, wrong
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("en", ["The gold of Ft. Knox obeys Eqs. (4) and (5).", "He is 6 ft.", "He ran."]),
+        ("en", ["Well…", "Perhaps it did… once.", "The 2.0 came out.", "“iOS users” waited."]),
+        ("de", ["Die Fa. Rad folgt Gl. (4).", "Sie blieb."]),
+        ("fr", ["Il part à 8 h. 30, selon l'al. 2.", "Elle part à 8 h.", "Pierre paie 3 M€ env.", "C'est peu."]),
+        ("es", ["Según el párr. 2 sí.", "Vino a las 8 h.", "Luis no."]),
+        ("pt", ["Segundo a al. 2 são um par.", "Partiu às 8 h.", "Ela ficou."]),
+        ("ru", ["В 8 ч. 30 мин. ушёл.", "Он спал 8 ч.", "Иван нет."]),
+    ],
+)
+def test_split_sentences_abbreviations_before_numbers_and_names(language: str, sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["モーニング娘。は、歌手である。", "はい。", "はるか昔。", "が、終わった。", "とても古い。"],
+        ["続編（1990年。全5話）も来た。", "（1990年）。", "次。", "これを（見よ。", "終わり。"],
+    ],
+)
+def test_split_sentences_japanese_particles_and_brackets(sentences: list[str]) -> None:
+    assert split_sentences("".join(sentences), "ja") == sentences
 
 
 def test_split_sentences_english_web_treebank_precision_and_recall(root: Path) -> None:

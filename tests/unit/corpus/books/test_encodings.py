@@ -20,6 +20,17 @@ CZECH = "Když jsem přišel večer domů, dveře byly zavřené a nikdo mi nech
 POLISH = "Było to późną wiosną, gdy słońce świeciło już bardzo mocno. Żółte kwiaty rosły wszędzie. "
 RUSSIAN = "В начале июля, в чрезвычайно жаркое время, под вечер, один молодой человек вышел на улицу. "
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+GERMAN_SPEECH = "»Kommst du heim?« fragte er. »Ja«, sagte sie. »Schön«, rief er, »und früher als sonst, Bärbel.« "
+FRENCH_SPEECH = "« Vous m'entendez, Hélène ? » dit-il. « Très bien. » Elle répondit : « Où étiez-vous ? Ça va. » "
+HUNGARIAN = "A régi malom a folyó mellett áll; az első őrlés után a szőlő és az ősök földje jött, tűz ütött ki. "
+ROMANIAN = "Satul se află pe malul râului, iar moara veche stă; biserica a fost ridicată şi apoi distrusă. "
+TURKISH = "Köy nehrin kıyısındadır; eski değirmen hâlâ ayaktadır. İlk kayıtlar, şehrin ağaçları ve çocukları içindir. "
+LITHUANIAN = (
+    "Senasis malūnas tebestovi iki šiol; gyventojai augina kviečius, o jaunimas išsikėlė į miestą, kuriame yra ežerų. "
+)
+ESTONIAN = "Vana veski seisab jõe ääres; külas kõneldakse, et šokolaad ja žanr on võõrsõnad, mida õpetaja tõlgib. "
+GREEK = "Ο παλιός μύλος στέκεται στην όχθη του ποταμού. Άλλοι έφυγαν για την πόλη, και Άγγελος ήταν το όνομά του. "
+HEBREW = "הכפר שוכן על גדת הנהר, והטחנה הישנה עומדת. תושבים רבים עברו לעיר, ובה שני בתי ספר וספרייה אחת. "
 CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。"
 
 
@@ -47,6 +58,12 @@ CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争
         (JAPANESE, "euc_jp"),
         (CHINESE, "gb18030"),
         (RUSSIAN, "utf-8"),
+        (GERMAN_SPEECH, "cp1252"),
+        (GERMAN_SPEECH, "cp850"),
+        (FRENCH_SPEECH, "cp1252"),
+        (HEBREW, "cp1255"),
+        (f"Character set encoding: ISO-8859-2\n\n{HUNGARIAN}", "iso8859-2"),
+        (f"Character set encoding: Windows-1257\n\n{LITHUANIAN}", "cp1257"),
     ],
 )
 def test_decode_encoding_is_detected(text: str, encoding: str) -> None:
@@ -87,6 +104,32 @@ def test_decode_line_ends_become_newlines() -> None:
 def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared: str | None, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         decode(data, BOOK, declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (HUNGARIAN, "iso8859-2"),
+        (HUNGARIAN, "cp1250"),
+        (ROMANIAN, "iso8859-2"),
+        (TURKISH, "iso8859-9"),
+        (LITHUANIAN, "cp1257"),
+        (ESTONIAN, "cp1257"),
+        (GREEK, "iso8859-7"),
+        (HEBREW, "iso8859-8"),
+    ],
+)
+def test_decode_text_that_two_encodings_fit_is_right_or_rejected(text: str, encoding: str) -> None:
+    try:
+        assert decode((text * 20).encode(encoding), BOOK, None)[0] == text * 20
+    except PipelineError as error:
+        assert "cannot be told" in str(error)
+
+
+def test_decode_header_that_names_no_encoding_of_the_file_is_ignored() -> None:
+    for name in ("UTF-8", "base64", "idna", "utf-16", "nonsense"):
+        text = f"Character set encoding: {name}\n\n" + GERMAN * 20
+        assert decode(text.encode("cp1252"), BOOK, None) == (text, "cp1252")
 
 
 TYPED = str.maketrans("’“”—…", '\'""-.')

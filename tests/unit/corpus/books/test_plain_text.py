@@ -112,6 +112,16 @@ def test_plain_paragraphs_speech_in_guillemets_ends_a_sentence() -> None:
     assert not dropped
 
 
+@pytest.mark.parametrize("marks", ["»«", "„“", "„”", "«»", "›‹", "‚‘", "“”"])
+def test_plain_paragraphs_short_speech_in_any_quotation_marks_is_kept(marks: str) -> None:
+    """German, Danish, Czech and Slovene books close with the marks that others open with."""
+    opening, closing = marks
+    spoken = [f"{opening}{words}{closing}" for words in ("Kommst du heim?", "Ja, ich komme.", "So, so")]
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join([BODY[0], *spoken, BODY[1]]), dropped) == [BODY[0], *spoken, BODY[1]]
+    assert not dropped
+
+
 def test_plain_paragraphs_gutenberg_frame_and_headings_are_removed() -> None:
     dropped: Counter[str] = Counter()
     assert plain_paragraphs(GUTENBERG, dropped) == [
@@ -133,6 +143,18 @@ MATTER = {
 }
 
 
+MATTER |= {
+    "unnamed notes": "Obvious misprints have been silently corrected; the spelling of names was left.",
+    "variant spellings": "Variant spellings (unchanged):\n\nto-day, today\n\nwaggon, wagon",
+    "german spelling": "Offensichtliche Druckfehler wurden korrigiert.",
+    "index without pages": "INDEX\n\nAlder woods, their keepers and the felling of them, see Forests of it\n\nC.\n\n"
+    "Carters, the families of, in the valley and beyond it, see Roads",
+    "publisher": "LONDON\nR. MILLER & SONS\n1899",
+    "place and year": "Leeds: The Mill House, 1871.",
+    "advertisement without price": "The Mill. A Tale. With many maps. 12mo. By the same hand.",
+}
+
+
 @pytest.mark.parametrize("matter", MATTER.values(), ids=MATTER)
 @pytest.mark.parametrize("end", [True, False])
 def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: bool) -> None:
@@ -140,7 +162,34 @@ def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: boo
     blocks = [*BODY, matter] if end else [matter, "CHAPTER I", *BODY]
     dropped: Counter[str] = Counter()
     assert plain_paragraphs("\n\n".join(blocks), dropped) == BODY
-    assert set(dropped) <= {"its makers' note", "index", "imprint", "advertisement", "heading"}
+    assert set(dropped) <= {"its makers' note", "errata", "index", "imprint", "advertisement", "heading"}
+
+
+@pytest.mark.parametrize("heading", ["AU LECTEUR", "ERRATA", "CORRECTIONS"])
+@pytest.mark.parametrize("start", [0, 60, 118])
+def test_plain_paragraphs_chapter_headed_as_errata_is_kept(heading: str, start: int) -> None:
+    text = "\n\n".join([*BODY[:start], heading, *BODY[start:]])
+    assert plain_paragraphs(text, Counter()) == BODY
+
+
+def test_plain_paragraphs_letter_of_index_does_not_end_it() -> None:
+    index = ["INDEX", "A.", "Alder, 12", "C.", "Carters, 40, and what they carried along the river, 41", "I.", "Ice, 7"]
+    assert plain_paragraphs("\n\n".join([*BODY, *index]), Counter()) == BODY
+    assert plain_paragraphs("\n\n".join([*index[:-2], "I.", *BODY]), Counter()) == BODY
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("He fell. [Exeunt.", "He fell."),
+        ("[_Exit Ada, by the\nleft door._] He fell.", "He fell."),
+        ("He fell. [Figure 11] She ran.", "He fell. She ran."),
+        ("[Music]\n\nHe fell. [Music: the old song]", "He fell."),
+        ("He fell [entering the room] there.", "He fell [entering the room] there."),
+    ],
+)
+def test_plain_paragraphs_directions_and_figures_are_removed(marked: str, plain: str) -> None:
+    assert plain_paragraphs(marked, Counter()) == [plain]
 
 
 def test_plain_paragraphs_long_table_of_contents_is_dropped() -> None:
@@ -186,8 +235,21 @@ def test_plain_paragraphs_transcriber_marks_are_removed(marked: str, plain: str)
             "The hills are grey, the road is long,\nAnd none will hear the miller's song\n        J. HOLLOWAY",
             "The hills are grey, the road is long, And none will hear the miller's song",
         ),
+        (
+            "The hills are grey the road is long\nAnd none will hear the miller's song",
+            "The hills are grey the road is long And none will hear the miller's song",
+        ),
+        (
+            '"The hills are grey, the road is long."\n    And none will hear the miller\'s song',
+            '"The hills are grey, the road is long." And none will hear the miller\'s song',
+        ),
+        (
+            "153 The hills are grey, the road is long,\n    And none will hear      5\nThe miller's song;",
+            "The hills are grey, the road is long, And none will hear The miller's song;",
+        ),
+        ("The Hills of Grey\nThe Long Road Home\n\n12\n\n153 men came.", "153 men came."),
     ],
-    ids=["no mark at its end", "couplet", "poet"],
+    ids=["no mark at its end", "couplet", "poet", "no marks", "speech before its end", "numbers", "heading"],
 )
 def test_plain_paragraphs_verse_is_kept(verse: str, kept: str) -> None:
     assert plain_paragraphs("\n\n".join([*BODY, verse, *BODY]), Counter()) == [*BODY, kept, *BODY]
