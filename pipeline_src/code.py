@@ -133,7 +133,7 @@ class StageCode:
                 raise _edited(path)
 
     def _read_recorded(self) -> dict[str, str]:
-        """Return the content of the files in ``code``; not their times: equal ones may be written again."""
+        """Return the content of the files in ``code``, which may be written again without a change."""
         files = {name: CODE / name for name in self._modules}
         return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
 

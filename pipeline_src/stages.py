@@ -20,7 +20,7 @@ class Stage:
     """A stage of dvc.yaml.
 
     Attributes:
-        module: has the function ``run``; the module and all its imports are the stage's code (``common.fingerprint``).
+        module: module with the function ``run``; it and all its imports are the stage's code (``common.fingerprint``).
         blocks: top-level keys of params.yaml, passed to ``run`` by name.
         items: command-line keys of its matrix or foreach, passed to ``run`` by name, or as <stage>_<key> if a block has
             that name.

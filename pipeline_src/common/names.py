@@ -19,10 +19,10 @@ _COMPONENT = re.compile(r"\w[^\x00-\x1f\x7f/\\]*")
 
 
 def check_name(name: str) -> str:
-    """Return ``name`` if it is a name as described above.
+    """Return ``name`` if it is a name as this module's docstring says.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no such name.
     """
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         rule = f"letters, digits, - and _ (ASCII, at most {MAX_NAME_LENGTH}), and begins with a letter or digit"
@@ -46,7 +46,7 @@ def check_file_name(name: str) -> str:
     """Return ``name`` if it is that of a file, without a folder.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a file's name.
     """
     if "/" in check_path(name):
         raise ValueError(f"the name of a file holds no /, unlike {shown(name)}")

@@ -2,7 +2,7 @@
 
 DVC reads YAML 1.2 with ruamel.yaml: ``010`` is ten, ``yes`` is a word, ``1e-05`` (``dvc exp run -S``) is a number.
 
-If the code of a stage imports the name of a folder (``SOURCES``), its entries are dependencies in dvc.yaml: a test.
+A test checks that a stage whose code imports a folder's name (``SOURCES``) depends on its entries in dvc.yaml.
 """
 
 from __future__ import annotations

@@ -136,7 +136,6 @@ class CorpusParams(Section):
     decontaminate: Literal["report", "remove"] = "report"
 
     def source(self, name: str) -> AnySource:
-        """Return a source."""
         if name not in self.sources:
             hint = f"name {', '.join(sorted(self.sources))}"
             raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=hint)
@@ -148,10 +147,10 @@ class VocabularyParams(Section):
 
     Attributes:
         kind: ``wordpiece`` (BERT, ELECTRA, DistilBERT), ``byte_bpe`` (RoBERTa; DeBERTa v1), ``unigram`` (ALBERT;
-                DeBERTa v3), or ``given``: that of ``pretrain.init_from``; of the other keys, only ``num_added_tokens``
-                counts.
-            vocab_size: number of entries, special tokens and single characters included; 30,000 in the paper (section
-                3), 30,522 in the released uncased vocabulary. Ids take 16 bits with up to 65,536 entries, else 32.
+            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; of the other keys, only ``num_added_tokens``
+            counts.
+        vocab_size: number of entries, special tokens and single characters included; 30,000 in the paper (section 3),
+            30,522 in the released uncased vocabulary. Ids take 16 bits with up to 65,536 entries, else 32.
         lowercase: lower-case text and strip accents (the uncased models).
         min_frequency: the vocabulary is not learnt from rarer words (in byte-level BPE: rarer pairs).
         limit_alphabet: maximum number of single characters; rarer characters become [UNK]. Only for WordPiece.

@@ -56,8 +56,8 @@ class GopherRepetition(Section):
 
     Attributes:
         max_duplicate_paragraphs, max_duplicate_paragraph_chars: fraction of paragraphs (between blank lines) that
-            repeat an earlier one, and the fraction of the text's characters in them. Cleaned text has no blank lines
-            here.
+            repeat an earlier one, and the fraction of the text's characters in them. Text that this project has cleaned
+            has no blank lines, and always passes.
         max_duplicate_lines, max_duplicate_line_chars: the same for lines.
         max_top_2_gram, ...: fraction of the text's characters in its most frequent run of two (three, four) words.
         max_duplicate_5_grams, ...: fraction of the text's characters in repeated runs of five (to ten) words.

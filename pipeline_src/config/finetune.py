@@ -47,8 +47,8 @@ class TaskHyperparameters(Section):
             pooler (paper, figure 4). ``first_last``: the sum of embeddings and last layer, averaged over all tokens but
             the first and the last, without pooler (Su et al. 2021, Whitening Sentence Representations). It changes
             nothing if an LSTM reads the tokens, or for word vectors, which are always averaged.
-        reinit_layers: number of blocks, from the top, that start from random weights, like the pooler then: pretraining
-            has specialised them (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
+        reinit_layers: number of top blocks that start from random weights, together with the pooler: pretraining has
+            specialised them (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
         label_counts: the task is also learnt from random parts of the training file with these numbers of examples,
             each at the best point of the grid, for the figure on what a label is worth. Numbers above the file's are
             left out. With a teacher all are left out.

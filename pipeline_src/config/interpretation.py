@@ -15,7 +15,8 @@ class InterpretationParams(Section):
 
     Attributes:
         tags: tagging tasks of the study whose tags are probed in each layer.
-        words: maximum number of words of running text, for the analyses of capitals and of a word's similarity.
+        words: maximum number of words of running text, for analyses of capitals and of how similar a word's vectors
+            are.
         sentences: maximum number of sentences of running text over which attention is averaged.
         minimal_pairs: sets of pairs of a correct and a wrong sentence, of which the model should prefer the correct
             one: ``templates`` of this project, or an entry of ``catalogue/task_sources`` (``blimp``).

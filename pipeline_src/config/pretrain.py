@@ -75,7 +75,7 @@ class PretrainParams(Section):
         decay_steps: steps at the end in which the rate falls linearly to zero; it is constant before
             (warmup-stable-decay, Hu et al. 2024). Null: all steps after the warm-up, as in the paper.
         betas: decay rates of the optimizer's two moments; 0.9 and 0.999 in the paper.
-        max_grad_norm: gradients are clipped to this global norm, 1.0 in google-research/bert (optimization.py), or not.
+        max_grad_norm: gradients are clipped to this global norm; 1.0 in google-research/bert, null for no clipping.
         adam_epsilon: added to the root of the second moment; 1e-6 in google-research/bert (optimization.py).
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
         muon_weight_decay: that of matrices which ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
@@ -142,12 +142,13 @@ class ElectraParams(ObjectiveParams):
     """ELECTRA (Clark et al. 2020): a generator replaces masked tokens, a discriminator detects the replaced ones.
 
     Attributes:
-        generator_width: generator's width by the discriminator's; 1/4 for small, 1/3 for base (section 3.2).
-        generator_depth: number of its layers, as a fraction of the discriminator's; 1 in the paper, 0.5 in DeBERTa-v3.
+        generator_width: its width, as a fraction of the discriminator's; 1/4 for small, 1/3 for base (section 3.2).
+        generator_depth: its layers, as a fraction of the discriminator's; 1 in the paper, 0.5 in DeBERTa-v3.
         disc_weight: weight of the discriminator's loss, while the generator's is 1; 50 in the paper (section 3.1).
         embeddings: ``shared`` by both models (section 3.2), ``separate``, or ``disentangled``: the discriminator adds
             its own to the generator's, which its loss does not train (DeBERTa-v3, He et al. 2023, section 3.2).
-        disc_loss_on: tokens of the discriminator's loss: ``all``, or ``predicted`` by the generator ("ELECTRA 15%").
+        disc_loss_on: tokens in the discriminator's loss: ``all``, or only those that the generator has ``predicted``
+            ("ELECTRA 15%", section 3.4).
         disc_target: what the discriminator predicts: ``rtd``, which tokens were replaced, or ``mlm``, the original
             tokens (section 3.4: "Replace MLM" if disc_loss_on is ``predicted``, "All-Tokens MLM" if it is ``all``).
     """

@@ -90,7 +90,7 @@ def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[
 
 
 def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield (file, evaluation set, whether it is a test file) of a task; a test file must be in ``folder``."""
+    """Yield (file, evaluation set, whether it is a test file) of a task; test files only if they are in ``folder``."""
     for name, eval_set in spec.scores.items():
         yield eval_set.file, name, False
         if eval_set.test is not None and (folder / eval_set.test.file).exists():

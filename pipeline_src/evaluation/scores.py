@@ -57,7 +57,8 @@ def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], di
     """Read the runs of all seeds.
 
     Returns:
-        The runs, each with its ``seed``; file -> reason -> dropped or truncated examples; epoch: ``last`` or ``best``.
+        The runs, each with its ``seed``; file -> reason -> number of dropped or truncated examples; which epoch was
+        selected, ``last`` or ``best``.
     """
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}

@@ -110,10 +110,10 @@ def interval(values: np.ndarray, count: int) -> Interval | None:
 def score_interval(units: ResamplingUnits, system: int, values: np.ndarray) -> Interval | None:
     """Return the interval of one system's score, or None if it is unknown.
 
-    If all resampled sets (``values``) score 0, or all score 100, the bootstrap gives no interval. Then it is the exact
-    interval (Clopper and Pearson 1934) if no unit, or every unit, is correct. If the metric is not a proportion, the
-    interval of 100 begins at the metric with the largest plausible number of errors, all of the worst kind; that of a
-    score of 0, and of correlations, is unknown.
+    If all resampled sets (``values``) score 0, or all score 100, the bootstrap gives no interval. The exact interval
+    for units of which none, or all, are correct is then used (Clopper and Pearson 1934). If the metric is not a
+    proportion, the interval of a score of 100 begins at the score with the largest plausible number of errors, all of
+    the worst kind; the intervals of a score of 0 and of correlations are unknown.
     """
     bootstrap, statistics = interval(values, units.count), units.statistics
     if bootstrap is None or bootstrap[0] != bootstrap[1] or bootstrap[0] not in (0.0, 100.0):

@@ -196,8 +196,8 @@ def training_batches(
 ) -> Iterator[list[TaskBatch]]:
     """Yield the batches after the first ``done``, each as microbatches of at most ``microbatch_tokens`` tokens.
 
-    Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. Always POOL batches together are
-    sorted by length, so that the lengths in a batch are similar, and shuffled. The last batch may be smaller.
+    Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. The items of POOL batches are sorted
+    by length, so that the lengths in a batch are similar; then the batches are shuffled. One batch may be smaller.
     """
     per_epoch = -(-features.items // batch)
     for epoch in range(done // per_epoch, epochs):

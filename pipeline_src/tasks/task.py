@@ -34,7 +34,8 @@ class ExampleResult:
 
     Attributes:
         words: number of words in the text, split at white space.
-        right: 0 to 1: 1 or 0 for classes, word F1, fraction of correct tags, 1 - |difference| / range for regressions.
+        right: from 0 to 1. Classes: 1 or 0. Spans: word F1. Tagging: fraction of correct tags. Regressions:
+            1 - |difference| / range.
         confidence: the model's probability of its answer; None if it is not known.
     """
 

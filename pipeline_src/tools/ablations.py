@@ -46,7 +46,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Table:
-    """A file of ablations. ``source``: the paper's table or None; ``study``: the paper's unchanged scores."""
+    """A file of ablations. ``source``: the paper's table or None; ``study``: its scores without any change."""
 
     title: str
     source: str | None
