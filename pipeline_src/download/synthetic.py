@@ -87,7 +87,7 @@ class Table(NamedTuple):
 
 
 def _tables(train: Table, test: tuple[str, ...]) -> tuple[Table, ...]:
-    """Return the tables dev, test (with columns ``test``) and train, which is last since it may use up the sentences."""
+    """Return the tables dev, test (with columns ``test``) and train, the last since it may use up the sentences."""
     return (
         train._replace(file="dev.tsv", num_rows=DEV),
         Table("test.tsv", TEST, train.rule, train.labels, train.texts, test),
