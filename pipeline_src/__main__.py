@@ -1,7 +1,7 @@
 """``python -m pipeline_src COMMAND [--key value]``: the command line of every stage and tool.
 
-A stage's module is imported only when it runs. All of params.yaml is checked first, so that a typing mistake fails
-before any work; the stage is given its sections. This module and ``params.study`` are not part of any stage's code.
+A stage's module is imported only when the stage runs. All of params.yaml is checked first, so that a typing mistake
+fails before any work; the stage then gets the sections that it declares. An edit of this module makes no stage stale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline_src.common.files import write_json
 from pipeline_src.common.names import check_name, shown
 from pipeline_src.stages import STAGES
 
-# Tool: module (and function, if the module has several tools: NAME and add_NAME_arguments), one line for people.
+# tool -> (module, or MODULE:NAME if the module has several: functions NAME and add_NAME_arguments; line of help)
 TOOLS = {
     "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
@@ -78,20 +78,20 @@ NO_WHEEL = {  # package -> why the lock leaves it out for this Python
 def main(argv: list[str] | None = None) -> int:
     """Run one stage or tool and return the exit status: a key of ``STATUSES``, or a tool's own."""
     argv = sys.argv[1:] if argv is None else argv
-    # Waiting threads must sleep: on a busy machine, spinning ones made training 3 to 5 times slower. They spin for
-    # microseconds first, between two products of a small model: on two threads, BERT-Tiny's step takes a fifth less.
-    # Read when torch is imported.
+    # Waiting threads must sleep: on a busy machine, spinning threads made training 3 to 5 times slower. They spin for
+    # microseconds first, which lasts from one product of a small model to the next: on two threads, BERT-Tiny's step
+    # takes a fifth less. torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     # oneDNN caches 1,024 kernels by shape, which batches of always different sizes fill: BERT-Tiny at up to 512 tokens
-    # held 1.4 GB after 2,000 steps instead of 0.6 GB. Read when torch first computes.
+    # held 1.4 GB after 2,000 steps instead of 0.6 GB. torch reads this when it first computes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     try:
         for word in argv:
             if any("\ud800" <= letter <= "\udfff" for letter in word):  # bytes that are not UTF-8
                 hint = "rename the file, or type it where the terminal's text is UTF-8"
                 raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
-        if argv[:1] == ["verify"]:  # replays training steps; before it imports torch
+        if argv[:1] == ["verify"]:  # replays training steps: set before torch is imported
             from pipeline_src.config.machine import load_machine
 
             load_machine().choose_code_paths()
@@ -119,9 +119,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
-    """Check params.yaml, open the stage's log, run it, and write ``logs/<stage>/<item>.run.json``.
+    """Check params.yaml, open the stage's log, run the stage, and write ``logs/<stage>/<item>.run.json``.
 
-    Time, host and versions are only in the JSON file, never in a tracked output. Under DVC, a stage whose parameters,
+    ``items`` and ``options`` are the values of the command line, by the keys of ``stages.Stage``. Time, host and
+    versions are only in the JSON file, never in a tracked output. Under DVC, a stage whose parameters,
     dependencies or code were edited while it ran fails at its end, so that nothing false is recorded.
     """
     from pipeline_src.config.machine import load_machine
@@ -209,7 +210,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
 
 
 def explain(error: BaseException) -> PipelineError | None:
-    """Return an error that a user can fix; None for a bug."""
+    """Return ``error`` as a PipelineError if a user can fix it, None if it is a bug."""
     if isinstance(error, PipelineError):
         return error
     if isinstance(error, OSError) and error.errno in MISTAKES:
@@ -222,7 +223,7 @@ def explain(error: BaseException) -> PipelineError | None:
 
 
 def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
-    """Return a missing library as the user's mistake; None for a module of this project, which is a bug."""
+    """Return the error that a library is not installed; None if a module of this project is missing, a bug."""
     package = (error.name or "").partition(".")[0]
     if package in ("", PROJECT):
         return None
@@ -288,9 +289,9 @@ def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callabl
 
 
 def _stopped(message: str, status: int) -> int:
-    """Print how a command was stopped; later signals change neither status nor output.
+    """Print how a command was stopped, and ignore further signals: they change neither status nor output.
 
-    There is a second one after Ctrl-C twice, and from ``srun --kill-on-bad-exit`` once another process has ended.
+    A second signal arrives if Ctrl-C is pressed twice, or from ``srun --kill-on-bad-exit`` when another process ends.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

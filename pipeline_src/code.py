@@ -1,11 +1,11 @@
 """Stage ``code``: check params.yaml, and write the fingerprint of every stage's code, which DVC compares.
 
 It runs first, since all other stages depend on its files: ``code/STAGE`` for each stage, ``code/models/NAME`` and
-``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source, which
-dvc.yaml names by the parameter that selects it. An edit of comments or docstrings changes none of them.
+``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source; dvc.yaml
+fills in NAME and KIND from params.yaml. An edit of comments or docstrings changes none of the files.
 
-It also puts aside outputs that no stage has any more. In dvc.yaml its output is marked ``persist``, so that DVC never
-restores it from the run-cache instead of running it.
+It also puts aside outputs that no stage makes any more. In dvc.yaml its output is marked ``persist``, so that DVC
+always runs the stage, and never restores the output from the run-cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipeline_src.stages import STAGES
 
 
 def untracked_entries() -> str | None:
-    """Return a warning that names the catalogue's entries that git does not know; None without any."""
+    """Return a warning that lists the catalogue's entries that git does not track; None if git tracks all."""
     command = ["git", "ls-files", "--others", "--exclude-standard", "--", CATALOGUE]
     try:
         names = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
@@ -45,7 +45,7 @@ def untracked_entries() -> str | None:
 
 
 def modules() -> dict[str, str]:
-    """Return path below ``code`` -> module of the fingerprint."""
+    """Return path below ``code`` -> the module whose fingerprint is written there."""
     stages = {name: stage.module for name, stage in STAGES.items() if name != "code"}
     members = [f"{folder}/{name}" for folder in MEMBER_FOLDERS for name in member_names(folder)]
     return (
@@ -56,10 +56,10 @@ def modules() -> dict[str, str]:
 
 
 def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], seeds: Iterable[int]) -> list[str]:
-    """Rename text and predictions of sources, tasks and seeds that params.yaml no longer has; return their new paths.
+    """Rename folders of text and predictions that belong to none of the arguments; return the new paths.
 
-    Stages hash all of ``data/text`` and ``results/predictions``; with these folders in dvc.lock, such a stage would be
-    stale in a clone, which does not have them. DVC ignores the new names.
+    Some stages hash all of ``data/text`` or ``results/predictions``. If dvc.lock recorded hashes with leftover folders,
+    these stages would be stale in a clone, which lacks the folders. DVC ignores the new names.
     """
     declared = {*map(clean_text, sources), *(task_predictions(task, seed) for task in tasks for seed in seeds)}
     leaves = [path for pattern in (clean_text("*"), task_predictions("*", "*")) for path in Path().glob(str(pattern))]
@@ -74,7 +74,7 @@ def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], s
 
 
 def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Write ``code``, and put aside outputs of no stage; params.yaml was checked before, as for every stage."""
+    """Write ``code``, and put aside outputs that no stage makes; params.yaml was checked before."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
     if warning := untracked_entries():
@@ -88,10 +88,10 @@ def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) 
 
 
 class StageCode:
-    """The code of a stage when its process starts, which DVC will record.
+    """Detects edits of a stage's code since its process started; DVC records the code of that moment.
 
     Python reads a module when it is first imported, workers import it again, and data files are read when they are
-    used: an edit before that would be computed with, but recorded as the code before it.
+    used. An edit before that takes part in the computation, but DVC would record the code as it was before the edit.
 
     Args:
         names: paths below ``code`` that the stage depends on.
@@ -118,10 +118,10 @@ class StageCode:
         self.check_unchanged()
 
     def check_unchanged(self, imported: bool = False) -> None:
-        """Compare the code with that at the start, but for comments and docstrings.
+        """Raise an error if more than comments and docstrings was edited since the start.
 
         Args:
-            imported: compare only data files, since all modules were imported before.
+            imported: whether all modules were imported before; then only data files are compared.
         """
         if self._read_recorded() != self._recorded:  # the stage `code` ran after an edit
             raise _edited(f"{CODE}/")
@@ -133,7 +133,7 @@ class StageCode:
                 raise _edited(path)
 
     def _read_recorded(self) -> dict[str, str]:
-        """Return the fingerprints that DVC records; compared by content, since ``code`` may write equal ones again."""
+        """Return the content of the files in ``code``, which may be written again without a change."""
         files = {name: CODE / name for name in self._modules}
         return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
 

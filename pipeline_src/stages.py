@@ -20,11 +20,11 @@ class Stage:
     """A stage of dvc.yaml.
 
     Attributes:
-        module: module of its ``run``; with all its imports it is the stage's code (``common.fingerprint``).
+        module: module with the function ``run``; it and all its imports are the stage's code (``common.fingerprint``).
         blocks: top-level keys of params.yaml, passed to ``run`` by name.
-        items: command-line keys of the stage's matrix or foreach, passed to ``run`` by name; if a block has the same
-            name, as <stage>_<key>.
-        training: it trains, and gets machine.yaml as ``machine``.
+        items: command-line keys of its matrix or foreach, passed to ``run`` by name, or as <stage>_<key> if a block has
+            that name.
+        training: whether the stage trains; then ``run`` gets machine.yaml as ``machine``.
     """
 
     module: str

@@ -1,7 +1,7 @@
-"""Between DVC and Snakemake: DVC says which stages there are and which are stale, Snakemake orders and places them.
+"""Between DVC and Snakemake: DVC says which stages there are and which are stale, Snakemake when and where they run.
 
-Every job is ``dvc repro --single-item STAGE``: DVC restores, runs, hashes and records. Snakemake sees one stamp a
-stage, ``.snakemake/dvc/STAGE``, which exists if DVC calls the stage fresh. The bridge uses DVC's command line alone.
+Every job is ``dvc repro --single-item STAGE``: DVC restores, runs, hashes and records. For each stage, Snakemake sees
+a stamp, ``.snakemake/dvc/STAGE``, which exists if the stage is fresh: not stale. The bridge calls only DVC's commands.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the worksp
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
 RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
-# Snakemake's remark that it keeps no records of its own of what DVC has made
+# hide Snakemake's remark that it has no records of its own on what DVC has made
 logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
 
 
 class FatalError(SystemExit):
-    """Ends Snakemake with a sentence as the last line; after other exceptions it prints lines of this file."""
+    """Ends Snakemake with ``sentence`` as the last line; for other exceptions, Snakemake prints lines of this file."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"error: {sentence}")
@@ -58,8 +58,8 @@ class Stages:
         upstream: name of every stage (``finetune@cola-1``) -> names of the stages it depends on.
 
     Raises:
-        FatalError: with what to do. DVC cannot read its files, or is at work; Slurm jobs of an earlier run are; a
-            stage has no rule, or a rule no stage; this folder cannot be written.
+        FatalError: DVC cannot read its files, or is at work; Slurm jobs of an earlier run are at work; a stage has no
+            rule, or a rule has no stage; this folder cannot be written. The message says what to do.
     """
 
     def __init__(self, decides: bool, rules: Iterable[str], groups: Iterable[str] = ()) -> None:
@@ -70,8 +70,8 @@ class Stages:
                 self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
                 return
             if living := living_jobs(ruled | set(groups)):
-                # DVC knows other processes by their number on one machine: it would take a training on another node
-                # for a dead one
+                # DVC identifies a process by its number on one machine, and would take a training on another node for
+                # a dead process
                 jobs = ", ".join(f"{number} ({rule})" for number, rule in living.items())
                 raise FatalError(
                     f"Slurm jobs of another run are at work in this folder: {jobs}. Wait until they have ended "
@@ -113,7 +113,7 @@ class Stages:
                 stamp.unlink()
 
     def _compare(self) -> dict[str, list[Any]]:
-        """Read the graph, and return the changes of each stale stage."""
+        """Read the graph of stages from DVC, and return stale stage -> its changes."""
         lock = _text(LOCK)
         graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
         try:
@@ -128,7 +128,7 @@ class Stages:
         return stale
 
     def drop_removed_entries(self) -> None:
-        """Drop the entries of stages that dvc.yaml no longer has from dvc.lock; the run-cache has their results."""
+        """Delete from dvc.lock the entries of stages that dvc.yaml no longer has; the run-cache keeps their results."""
         lock = _text(LOCK)
         entries = re.split(r"^(?=(?:  )?\S)", lock, flags=re.MULTILINE)
         names = [re.match(r"  ([\w@.-]+):\n", entry) for entry in entries]
@@ -139,14 +139,14 @@ class Stages:
             _write(LOCK, current)
 
     def _with_downstream(self, stale: set[str]) -> set[str]:
-        """Return these stages and all that depend on them, which may turn out to be fresh later."""
+        """Return ``stale`` and all stages that depend on them; some of these may later turn out to be fresh."""
         result = set(stale)
         while more := {name for name, before in self.upstream.items() if result & set(before)} - result:
             result |= more
         return result
 
     def _uncached(self, stale: dict[str, list[Any]]) -> set[str]:
-        """Return stages without changes whose outputs the cache has lost."""
+        """Return the stages that are stale only because the cache has lost their outputs, which are still here."""
         paths_of = {}
         for name, changes in stale.items():
             outputs = [item.get("changed outs", {"": ""}) if isinstance(item, dict) else {"": item} for item in changes]
@@ -161,7 +161,7 @@ class Stages:
         return {name for name, paths in paths_of.items() if not paths & edited}
 
     def before(self, name: str) -> Callable[[Any], list[str]]:
-        """Return the input of the rule for ``name``, which may hold wildcards: stamps of the stages upstream."""
+        """Return the function that lists a rule's inputs: the stamps of the stages before ``name`` (with wildcards)."""
 
         def stamps(wildcards: Any) -> list[str]:
             stage = name.format(**wildcards)
@@ -172,12 +172,12 @@ class Stages:
         return stamps
 
     def stamps(self, names: Iterable[str] | None = None) -> list[str]:
-        """Return the stamps of these stages, or of all."""
+        """Return the paths of the stamps of ``names``, by default of all stages."""
         return [str(STAMPS / name) for name in (self.upstream if names is None else names)]
 
 
 def living_jobs(names: set[str]) -> dict[str, str]:
-    """Return this user's Slurm jobs in this folder that a Snakemake with such rules has submitted: number -> rule."""
+    """Return number -> rule of this user's Slurm jobs in this folder whose rule or group is in ``names``."""
     if shutil.which("squeue") is None:
         return {}
     command = ["squeue", "--me", "--noheader", "--format=%i|%k|%Z"]
@@ -186,7 +186,9 @@ def living_jobs(names: set[str]) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         return {}  # no controller answers; then none takes jobs either
     rules = "|".join(map(re.escape, names))  # of a group of rules: GROUP_RULE_RULE, and `...` for more than five
-    comment_pattern = re.compile(rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?")  # of the executor
+    comment_pattern = re.compile(
+        rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?"
+    )  # that the executor writes
     living = {}
     for line in answer.splitlines():
         number, _, comment_and_folder = line.strip().partition("|")
@@ -198,10 +200,10 @@ def living_jobs(names: set[str]) -> dict[str, str]:
 
 
 def _keep_by_host(table: Path) -> None:
-    """Make DVC's table of files in use a link into ``/tmp``, so that each host has a separate one.
+    """Make ``table``, in which DVC lists files in use, a link into ``/tmp``, so that each host has its own table.
 
-    It names processes by their number on one host. In a shared table, even ``dvc status`` on another host takes a
-    running stage for dead and strikes it off, and the DVC that runs it then fails to record what it made.
+    The table identifies a process by its number on one host. If hosts share the table, even ``dvc status`` on another
+    host takes a running stage for dead and deletes its line; the DVC that runs the stage then fails to record it.
     """
     target = Path("/tmp", f"dvc-rwlock-{os.getuid()}-{hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]}")
     if table.is_symlink() and table.readlink() == target:
@@ -215,11 +217,10 @@ def _keep_by_host(table: Path) -> None:
 
 
 def _clear_stale_rwlock(table: Path) -> bool:
-    """Remove DVC's table of files in use if a kill has left it; return whether a living process uses it.
+    """Remove ``table``, DVC's list of files in use, if a killed DVC left it; return whether it lists a live process.
 
-    A kill leaves it torn, which stops DVC, or with dead processes alone. DVC itself takes a process for living that is
-    dead and was never waited for, as in a container without an init process. A torn table may be one that a living
-    command is writing: it is read again.
+    A kill leaves the table cut off, so that DVC fails, or with only dead processes. DVC itself takes zombies for alive,
+    which stay in a container without an init process. A table that is cut off is read again: it may be being written.
     """
     for _ in range(3):
         try:
@@ -240,7 +241,7 @@ def _clear_stale_rwlock(table: Path) -> bool:
 
 
 def _restore_lock(damaged: str) -> bool:
-    """Replace a dvc.lock that a kill has damaged by the copy of Snakemake's last start; return success."""
+    """Replace dvc.lock, if a kill left it as ``damaged``, by the copy of Snakemake's last start; return success."""
     backup = _text(LOCK_BACKUP)
     if not LOCK.exists() or backup in ("", damaged) or not _is_settled(damaged):
         return False
@@ -251,10 +252,10 @@ def _restore_lock(damaged: str) -> bool:
 
 
 def _is_settled(lock: str) -> bool:
-    """Return whether no DVC is at work that may write dvc.lock.
+    """Return whether no DVC process may be writing dvc.lock, which held ``lock`` before a DVC command.
 
-    DVC writes it under the lock that each of its commands waits for. So if it is equal before and after a command,
-    it was not being written.
+    DVC writes dvc.lock only while it holds the lock that each of its commands waits for. So if the file is the same
+    before and after a command, it was not being written.
     """
     return _text(LOCK) == lock and not _clear_stale_rwlock(IN_USE)
 
@@ -275,7 +276,7 @@ def _text(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that no kill can cut off."""
+    """Write a file so that no kill can cut it off."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
@@ -294,10 +295,10 @@ def _dvc(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
-    """Return the output of a command of DVC once it has ended; ``show_log`` prints its stderr.
+    """Wait for a DVC command, and return its output; ``show_log``: also log its stderr.
 
     Raises:
-        FatalError: it failed; with its message and a hint.
+        FatalError: the command failed. The text is DVC's message and a hint.
     """
     output, errors = process.communicate()
     if not process.returncode:
@@ -318,7 +319,7 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
 
 
 def _read_graph(drawing: str) -> dict[str, list[str]]:
-    """Parse the output of ``dvc dag --dot``; data files that are tracked by themselves are no stages."""
+    """Parse ``dvc dag --dot`` to stage -> the stages it depends on; files tracked by ``dvc add`` are left out."""
     edges = re.findall(r'^"([^"]+)"(?: -> "([^"]+)")?;$', drawing, re.MULTILINE)
     upstream: dict[str, list[str]] = {name: [] for name, after in edges if not after and not name.endswith(".dvc")}
     for name, after in edges:

@@ -1,6 +1,6 @@
-"""Resources of each rule on a cluster, by the size of the data, machine.yaml and the cluster's keys.
+"""Resources of each rule on a cluster, by the size of the data, the model and the cluster's keys.
 
-``Cluster`` has the keys that the profile sets by ``config``. ``set-resources`` in the profile overrules single numbers.
+A profile sets the keys of ``Cluster`` under ``config``. ``set-resources`` in the profile overrides single numbers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Cluster:
     """Keys of ``config`` in the profile or its cluster.yaml, or ``--config gpus_per_node=4``.
 
     Attributes:
-        gpus_per_node: GPUs of a pretraining on each node; by default 8, and 1 for a small training.
+        gpus_per_node: GPUs of a pretraining on each node; by default 8, or 1 if the training is small.
         nodes: nodes of a pretraining.
-        max_runtime: longest time that a job may ask for, minutes. A pretraining of a full study asks for it, and if it
-            takes longer is stopped with its checkpoint saved, and queued again.
+        max_runtime: longest time that a job may ask for, minutes. The pretraining of a full study asks for all of it; a
+            pretraining that takes longer is stopped, with its checkpoint saved, and queued again.
         gpu_request: how GPUs are asked for, a key of GPU_REQUESTS: ``gpus`` is ``--gpus`` for a job of one GPU and
-            ``--gres`` for more; the others are the option of Slurm of that name, for each job.
+            ``--gres`` for more; the other keys are Slurm's options of the same names.
         partition, gpu_partition: where jobs without and with a GPU go; None leaves it to the cluster.
         submit_command: program that submits the jobs; None if they run on this machine.
     """
@@ -62,7 +62,7 @@ class Cluster:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Cluster:
-        """Check Snakemake's ``config``."""
+        """Check Snakemake's ``config`` and return it as a Cluster."""
         names, where = [field.name for field in fields(cls)], "--config or profile"
         for key, value in config.items():
             if key not in names:
@@ -76,7 +76,7 @@ class Cluster:
         return cls(**config)
 
     def check_submit_command(self) -> None:
-        """Check that jobs can be submitted from here; Snakemake's executor would wait for ever."""
+        """Check that ``submit_command`` is installed; without it, Snakemake's executor would wait for ever."""
         if self.submit_command and shutil.which(self.submit_command) is None:
             hint = "start Snakemake on the cluster's login node, or without --profile slurm to run on this machine"
             raise PipelineError("no Slurm here: no such program", self.submit_command, where="PATH", hint=hint)
@@ -87,7 +87,7 @@ class StudyResources:
 
     Attributes:
         small_corpus: whether stages on text take minutes, by the sizes in the catalogue and of the user's own files.
-        small_training: the same of pretraining and fine-tuning, by the model's size and the steps.
+        small_training: whether pretraining and fine-tuning take minutes, by the model's size and the steps.
     """
 
     def __init__(self, study: Study, cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ class StudyResources:
         self.small_training = weights < SMALL_WEIGHTS and 6 * weights * tokens < SMALL_FLOPS
 
     def group(self, name: str) -> str | None:
-        """Return the group of rules that run one after another in a single job, None if each is a separate job."""
+        """Return ``name`` if the rules of this group run one after another in one job, None if each rule is a job."""
         return name if self.small_corpus else None
 
     def work(self, *, memory: int, minutes: int) -> Resources:
@@ -110,7 +110,7 @@ class StudyResources:
 
     @property
     def pretraining(self) -> Resources:
-        """GPUs over the nodes, and a warning before the time limit; an hour or all of ``max_runtime``."""
+        """Resources of pretraining: GPUs on all nodes, a signal before the limit, an hour or all of ``max_runtime``."""
         nodes, gpus = self.geometry
         memory = CHECKPOINT[not self.small_training] + gpus * PROCESS[not self.small_training]
         minutes = SMALL_MINUTES if self.small_training else self.cluster.max_runtime
@@ -121,16 +121,16 @@ class StudyResources:
 
     @property
     def geometry(self) -> tuple[int, int]:
-        """Nodes of a pretraining and GPUs on each, no more than the sequences of a batch allow."""
+        """(nodes, GPUs on each node) of pretraining; each GPU gets at least ``MIN_SEQUENCES`` sequences of a batch."""
         max_gpus = max(1, self.study.pretrain.train_batch_size // MIN_SEQUENCES)
         gpus = min(self.cluster.gpus_per_node or (1 if self.small_training else GPUS_PER_NODE), max_gpus)
         return max(1, min(self.cluster.nodes, max_gpus // gpus)), gpus
 
     def launcher(self, threads: int) -> str:
-        """Return the command that starts a process per GPU, empty for one GPU.
+        """Return the command that starts a process per GPU, with ``threads`` cores each; empty for one GPU.
 
-        srun gets the job's shape here, since the executor does not pass it. If a process fails, all end at once; one
-        that ends without an error waits for the others.
+        The options repeat the job's shape, since the executor does not pass it to srun. If a process fails, srun ends
+        all at once; if a process ends without an error, srun waits for the others.
         """
         nodes, gpus = self.geometry
         if nodes * gpus == 1:
@@ -141,13 +141,13 @@ class StudyResources:
 
     @property
     def finetuning(self) -> Resources:
-        """One GPU, and time for all points of one task's grid."""
+        """Resources of fine-tuning: one GPU, and time for all points of one task's grid."""
         minutes = SMALL_MINUTES if self.small_training else self.cluster.max_runtime
         partition = self.cluster.gpu_partition
         return self._on(partition, FINETUNING[not self.small_training], minutes) | self._gpus(1, 1, "")
 
     def _gpus(self, total: int, per_node: int, extra: str) -> Resources:
-        """Request GPUs, together with other options of sbatch."""
+        """Return a request of GPUs; ``extra``: further options of sbatch."""
         request = self.cluster.gpu_request
         if request not in ("gpus", "gres"):
             return {"slurm_extra": f"{extra} {GPU_REQUESTS[request].format(per_node)}".strip()}

@@ -2,9 +2,9 @@
 """torchrun for a job that can be stopped and requeued: ``python workflow/torchrun.py`` and torchrun's arguments.
 
 torchrun starts its workers in separate sessions, which SIGURG, Slurm's warning before the time limit, does not reach;
-and a stopped torchrun exits with status 1, as after an error. This forwards SIGURG, waits until the workers have saved,
-and exits with the status of a stopped stage, see ``requeue.sh``. Steps that were not saved in time are lost, as in a
-killed job: the next start continues from the checkpoint before.
+and a stopped torchrun exits with status 1, as after an error. This program forwards SIGURG, waits until the workers
+have saved, and exits with the status of a stopped stage, see ``requeue.sh``. Steps that were not saved in time are
+lost, as in a killed job: the next start continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHUTDOWN_SECONDS = 110  # for the workers to save; Slurm's signal comes 120 seco
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run torchrun to its end, and return its exit status if that is no error."""
+    """Run torchrun; return 0, or ``STOPPED`` if a signal stopped it. Errors of the workers are raised."""
     # a new store for each restart: torchrun's shared store has the addresses of processes that have ended
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     try:

@@ -20,15 +20,15 @@ PHASE_KEYS = {"phase1": "short", "phase2": "long"}
 
 
 def derive_seed(*parts: object) -> int:
-    """Return a 64-bit key of a decision, such as ``derive_seed(seed, "masks", duplicate)``."""
+    """Return the 64-bit key of a random decision, such as ``derive_seed(seed, "masks", duplicate)``."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
 def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return 64 random bits for each row and column (such as example and position), uint64 of the broadcast shape.
+    """Return 64 random bits, uint64, for each (row, column), such as (example, position); the arguments are broadcast.
 
     Args:
-        stream: key or keys of ``derive_seed``.
+        stream: a key of ``derive_seed``, or an array of keys.
     """
     columns = np.asarray(columns, np.uint64)
     with np.errstate(over="ignore"):
@@ -37,22 +37,22 @@ def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) 
 
 
 def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return uniform numbers in [0, 1), float64 of the broadcast shape."""
+    """Return a uniform number in [0, 1), float64, for each (row, column) as in ``bits``."""
     return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers(
     stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int
 ) -> np.ndarray:
-    """Return uniform integers in [0, high), int64 of the broadcast shape."""
+    """Return a uniform integer in [0, high), int64, for each (row, column) as in ``bits``."""
     return (uniform(stream, rows, columns) * high).astype(np.int64)
 
 
 def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
-    """Apply a keyed permutation of [0, size) to ``positions``, int64: a shuffle of any size that takes no memory.
+    """Return, int64, where a random permutation of [0, size) takes ``positions``; it is computed, not stored.
 
-    A Feistel network over the rows and columns of the smallest table with ``size`` cells (Black and Rogaway 2002),
-    repeated for results of ``size`` or more.
+    The key ``stream`` selects the permutation: a Feistel network on the (row, column) of a nearly square table of at
+    least ``size`` cells, applied again while the result is not below ``size`` (Black and Rogaway 2002).
     """
     columns = math.isqrt(size - 1) + 1
     sides = np.uint64(-(-size // columns)), np.uint64(columns)

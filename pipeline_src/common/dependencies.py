@@ -1,8 +1,8 @@
 """Detect edits of a stage's dependencies while it runs.
 
 DVC hashes a stage's dependencies once its command has ended. If a file was edited after the stage had read it,
-dvc.lock would pair the new file with outputs of the old one. So a stage notes sizes and times of its dependencies
-when it starts, and fails if one differs when it ends: what fails is not recorded.
+dvc.lock would pair the new file with outputs of the old file. So a stage notes sizes and times of its dependencies
+when it starts. If any has changed when the stage ends, it fails, and DVC records nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def declared_dependencies(address: str) -> list[str]:
 
 
 def _resolve(given: Any, values: Mapping[str, Any]) -> Any:
-    """Return the items of ``foreach`` or ``matrix``, which are literal or an expression."""
+    """Return the items of ``foreach`` or ``matrix``; ``given`` is the items, or an expression (``${key}``)."""
     return _value(values, re.fullmatch(EXPRESSION, given)[1]) if isinstance(given, str) else given  # type: ignore[index]
 
 
@@ -62,7 +62,7 @@ def _value(values: Mapping[str, Any], expression: str) -> Any:
 
 
 def sign(paths: Iterable[str | Path]) -> Signature:
-    """Return the signature of all files at these paths and below; missing paths are left out."""
+    """Return the signature of all files at and below ``paths``; missing paths are left out."""
     return {file: (state.st_size, state.st_mtime_ns) for path in paths for file, state in _files(path)}
 
 
@@ -81,7 +81,7 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> None:
-    """Compare files with their signature when the stage started."""
+    """Raise an error if a file differs from ``before``, the signature of ``paths`` when the stage started."""
     after = sign(paths)
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     if changed:
@@ -94,7 +94,7 @@ def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> Non
 
 @dataclass
 class Checks:
-    """Checks of this process's stage against edits; both raise PipelineError, and do nothing outside of DVC."""
+    """Functions that raise an error if inputs of the running stage were edited; outside of DVC they do nothing."""
 
     before_saving: Callable[[], None] = lambda: None  # no checkpoint or cache is computed from edited inputs
     before_finishing: Callable[[], None] = lambda: (

@@ -44,7 +44,7 @@ def _printable(value: object) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a library in Rust panicked; pyo3's class is no Exception and cannot be imported."""
+    """Return whether a library in Rust panicked; the error's class, pyo3's, is no Exception and cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 

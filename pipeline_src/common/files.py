@@ -21,7 +21,7 @@ BLOCK_SIZE = 1 << 24  # bytes
 
 
 def checksum(path: Path) -> int:
-    """Return the CRC-32C of a file: several GB/s; detects damage, not manipulation."""
+    """Return the CRC-32C of a file, at several GB/s; it detects damage, not manipulation."""
     import google_crc32c  # `doctor` runs before anything is installed
 
     running = google_crc32c.Checksum()
@@ -35,11 +35,11 @@ TYPE_NAMES = {int: "a whole number", float: "a finite number", str: "a text", di
 
 
 def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
-    """Return the first mismatch of a JSON value with a shape, or None.
+    """Return a message on the first part of a JSON value that does not match ``shape``, or None.
 
-    A shape is a type (``int``: a non-negative whole number; ``float``: any finite number), ``[shape]`` for a list,
-    ``{"key": shape, ...}`` for an object with at least these keys, ``{str: shape}`` for one with any keys, or
-    ``object``.
+    A shape is a type (``int``: a non-negative whole number; ``float``: any finite number; ``object``: anything),
+    ``[shape]`` for a list, ``{"key": shape, ...}`` for an object with at least these keys, or ``{str: shape}`` for an
+    object with any keys. ``path`` says where in the file the value is.
     """
     kind = shape if isinstance(shape, type) else type(shape)
     if kind is int:
@@ -66,7 +66,7 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
 
 @contextmanager
 def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary neighbour of ``path``; it is renamed only when the block ends without error.
+    """Open a temporary file next to ``path``; it is renamed to ``path`` only if the block ends without error.
 
     Text is UTF-8 with ``\\n`` line ends on every platform. A full disk is an error that names ``path``.
     """
@@ -88,17 +88,17 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def _name(error: OSError, path: Path) -> None:
-    """Add the path that was written to the error of a full disk, which names none."""
+    """Add ``path`` to the error of a full disk, which names no file."""
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
         error.filename = str(path)
 
 
 @contextmanager
 def atomic_directory(path: str | Path) -> Iterator[Path]:
-    """Yield an empty temporary neighbour of ``path``; it replaces ``path`` only when the block ends without error.
+    """Yield an empty temporary folder next to ``path``; it replaces ``path`` only if the block ends without error.
 
-    Its files get the permissions of the umask; safetensors' would be readable only by their owner. They are on the disk
-    before the folder has its name. A full disk is an error that names ``path``.
+    Its files get the permissions of the umask, since safetensors writes files that only their owner can read, and are
+    on the disk before the folder is renamed. A full disk is an error that names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, shape: Any = object) -> Any:
-    """Read a JSON file, whose value has a ``shape`` of ``schema_error``."""
+    """Read a JSON file, and check that its value has ``shape`` (see ``schema_error``)."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -147,14 +147,14 @@ def read_json(path: str | Path, shape: Any = object) -> Any:
 
 
 def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:
-    """Yield the values of a file with a JSON value per line."""
+    """Yield the value of each line of a file by ``parse_json_line``."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             yield parse_json_line(line, shape, what, f"{path}:{number}", hint)
 
 
 def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
-    """Return the JSON value in a line, which has a ``shape`` of ``schema_error``."""
+    """Parse a line of JSON, and check that it has ``shape`` (see ``schema_error``); the rest is for the error."""
     try:
         value = json.loads(line)
         wrong = schema_error(value, shape)
@@ -193,7 +193,7 @@ def hash_file(path: str | Path) -> str:
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """Convert errors of a library in Rust (safetensors) that wrap one of the operating system to OSError."""
+    """Turn an operating system's error that a library in Rust (safetensors) has wrapped into an OSError on ``path``."""
     try:
         yield
     except Exception as error:

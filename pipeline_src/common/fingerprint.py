@@ -2,8 +2,7 @@
 
 It covers every file of the project that a module imports, directly or not, as a syntax tree without docstrings, and the
 data files in their folders. Comments, docstrings and formatting do not change it; a change of the computation does.
-dvc.yaml, checkpoints, the feature cache and the baselines use the same one, so that an edit makes the same things
-stale.
+dvc.yaml, checkpoints, the feature cache and the baselines all use it, and so agree on what an edit makes stale.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # fields of a sta
 
 
 def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
-    """Return sixteen hexadecimal digits for the code of a module and all its imports, the same in every Python.
+    """Return sixteen hexadecimal digits for the code of a module and all its imports, equal in all Python versions.
 
     Args:
-        members: modules that it loads by name, from ``MEMBER_FOLDERS``; those outside of ``root`` are not covered.
+        members: modules of ``MEMBER_FOLDERS`` that ``module`` loads by name; a module outside of ``root`` is ignored.
 
     Raises:
         FileNotFoundError: there is no such module.
@@ -41,7 +40,7 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
 
 
 def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
-    """Return the files of code and of data that a fingerprint covers."""
+    """Return (code files, data files) that the ``fingerprint`` of the same arguments covers."""
     named = [module, *(member for member in members if _file(member, root))]
     files = sorted({file for name in named for file in imported_files(name, root)})
     folders = {root / Path(file).parent for file in files}
@@ -74,7 +73,7 @@ def imported_files(module: str, root: Path = ROOT) -> list[str]:
 
 
 def _data_files(folder: Path, root: Path) -> Iterator[Path]:
-    """Yield the files that are not code in a folder of code and in folders without code below it."""
+    """Yield the data files in ``folder``, and in those of its subfolders that hold no Python file."""
     for path in folder.iterdir():
         if path.is_dir():
             if path.name != "__pycache__" and not any(path.glob("*.py")):
@@ -103,7 +102,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _dump(node: object) -> str:
-    """Return a tree as text. ``ast.dump`` differs between Pythons: newer ones add fields, empty in older code."""
+    """Return a tree as text. ``ast.dump`` differs between versions of Python: newer ones add fields, here empty."""
     if isinstance(node, ast.AST):
         fields = [f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
         return f"{type(node).__name__}({','.join(fields)})"
@@ -118,7 +117,7 @@ def _file(module: str, root: Path) -> Path | None:
 
 @cache  # one module is imported by many stages
 def _imports(file: Path, package: str) -> list[str]:
-    """Return the names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, which may be a module."""
+    """Return the names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, since b may be a module."""
     names = []
     for node in _import_nodes(ast.parse(file.read_bytes()).body):
         if isinstance(node, ast.Import):

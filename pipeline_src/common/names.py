@@ -1,7 +1,7 @@
 """Check names from outside that become folders, files, commands or stages, and print foreign text safely.
 
 A name has ASCII letters, digits, - and _, and begins with a letter or digit, so it is one component of a path, never an
-option, and has no meaning in a shell. A path has such components, which may have dots, and stays below its folder.
+option, and has no meaning in a shell. A path's components begin with a letter, digit or _, so it stays in its folder.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _COMPONENT = re.compile(r"\w[^\x00-\x1f\x7f/\\]*")
 
 
 def check_name(name: str) -> str:
-    """Return the name.
+    """Return ``name`` if it is a name as this module's docstring says.
 
     Raises:
-        ValueError: it is not a name.
+        ValueError: it is no such name.
     """
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         rule = f"letters, digits, - and _ (ASCII, at most {MAX_NAME_LENGTH}), and begins with a letter or digit"
@@ -31,7 +31,7 @@ def check_name(name: str) -> str:
 
 
 def check_path(path: str) -> str:
-    """Return a path below some folder.
+    """Return ``path`` if it is relative and stays below its folder.
 
     Raises:
         ValueError: it is absolute, empty, or has a component such as ``..``.
@@ -43,10 +43,10 @@ def check_path(path: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """Return the name of a file in some folder.
+    """Return ``name`` if it is that of a file, without a folder.
 
     Raises:
-        ValueError: it is not a name of a file.
+        ValueError: it is not a file's name.
     """
     if "/" in check_path(name):
         raise ValueError(f"the name of a file holds no /, unlike {shown(name)}")
@@ -54,24 +54,24 @@ def check_file_name(name: str) -> str:
 
 
 def shown(text: object, max_length: int = 100) -> str:
-    """Return a value for an error in Python's spelling, truncated, without control codes."""
+    """Return a value's ``repr`` for an error message, truncated, with control codes escaped."""
     spelled = ascii(text) if not isinstance(text, str) or not text.isprintable() else repr(text)
     return spelled if len(spelled) <= max_length else f"{spelled[:max_length]}…"
 
 
 def shown_text(text: object, max_length: int = 300) -> str:
-    """Return a library's message without line ends and control codes."""
+    """Return a library's message on one line, truncated, without control codes."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))[:max_length]
 
 
 def as_text(text: str) -> str:
-    """Return foreign text as one line of Markdown: without HTML, table cells and control codes."""
+    """Return foreign text as one line of Markdown, with ``<`` and ``|`` escaped and without control codes."""
     safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, max_length=len(text) * 5)
     return safe.replace("<", "&lt;").replace("|", r"\|")
 
 
 def number_of(unit: str, name: str, default: float, minimum: float = 0, maximum: float = math.inf) -> float:
-    """Return the number in the environment variable ``name``."""
+    """Return the number in environment variable ``name``; ``unit`` is what it counts, for the error."""
     value = os.environ.get(name, str(default))
     try:
         number = float(value)

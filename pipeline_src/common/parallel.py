@@ -22,7 +22,7 @@ PORT = 29_400  # to 30,399 with srun: plus the job's number modulo 1,000
 
 
 def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use; on macOS all of the machine's."""
+    """Return the number of CPU cores that this process may use; on macOS, all cores of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -48,7 +48,7 @@ def map_in_order(
     Args:
         function: a top-level function of a module, or a ``functools.partial`` of one.
         items: read as workers become free.
-        workers: number of processes; None for ``count_workers``. With one, everything runs in this process.
+        workers: number of processes; None for ``count_workers``. A single worker is this process itself.
     """
     workers = workers or count_workers()
     if workers == 1:
@@ -102,7 +102,7 @@ def process_rank() -> tuple[int, int, int]:
 
 
 def _launched(name: str, default: str | None = None, minimum: int = 0, maximum: int = 10**9) -> int:
-    """Return a whole number that a launcher sets in the environment."""
+    """Return the whole number in environment variable ``name``, which a launcher sets."""
     value = os.environ.get(name, default)
     if value is None:
         raise _not_launched("a variable that the launcher sets is missing", None, name)

@@ -21,12 +21,12 @@ EXAMPLES = Path("data/examples")
 
 # training
 PRETRAINED = Path("models/pretrained")
-DEFAULT_MODEL = PRETRAINED / "phase2"  # of the tools
+DEFAULT_MODEL = PRETRAINED / "phase2"  # what the tools read by default
 WORD_VECTORS = Path("models/word_vectors")
 FINETUNED = Path("models/finetuned")
 CHECKPOINTS = Path("checkpoints")
 FEATURES = Path("data/features")  # a cache: may be deleted at any time
-BASELINES = Path("data/baselines")  # the same, of fine-tunings from random weights
+BASELINES = Path("data/baselines")  # a cache of fine-tunings from random weights
 
 # results
 RESULTS = Path("results")
@@ -42,14 +42,14 @@ SUBMISSIONS = RESULTS / "submissions"
 LOGS = Path("logs")
 PRETRAIN_LOGS = LOGS / "pretrain"
 
-# Outputs whose path has a name of params.yaml end in a folder with a unique name. DVC deletes a stage's outputs before
-# it runs, and `dvc repro --single-item` before the name is checked: a name such as ../../docs would delete that folder.
-# With the unique name, it leads to a folder that does not exist.
+# An output whose path contains a name from params.yaml ends in a folder with a fixed, unusual name. DVC deletes outputs
+# before their stage runs, and `dvc repro --single-item` before the names are checked: without the last folder, a name
+# such as ../../docs would delete that folder; with it, the path leads to a folder that does not exist.
 KEPT_MODEL = "kept-model"
 
 
 def raw_files(source: str) -> Path:
-    """Folder of the fetched files of a source; those of a part are in a folder of its name there."""
+    """Folder of a source's fetched files; the files of a part are in a subfolder with the part's name."""
     return RAW / source / "fetched-files"
 
 
@@ -69,5 +69,5 @@ def task_predictions(task: str, seed: int | str) -> Path:
 
 
 def predictions_folder(weights: str, labels: int | None = None) -> str:
-    """Name of the folder of predictions after training from ``weights``, on ``labels`` examples if not on all."""
+    """Name of the folder of predictions after training from ``weights``, on ``labels`` examples (None: on all)."""
     return weights if labels is None else f"{weights}-{labels}-labels"

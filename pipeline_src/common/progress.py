@@ -122,7 +122,7 @@ def duration(seconds: float) -> str:
 
 
 def track(items: Iterable[T], what: str, unit: str, total: float | None = None) -> Iterator[T]:
-    """Yield ``items``, showing their progress."""
+    """Yield ``items``, and show how many were taken."""
     with Progress(what, total, unit) as progress:
         for item in items:
             yield item

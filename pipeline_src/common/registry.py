@@ -23,12 +23,12 @@ class ArchitectureSpec:
     """Facts of an architecture in ``models/``.
 
     Attributes:
-        even: size that must be even.
+        even: whose width must be even, that of the hidden states or of a head; None for neither.
         refused_objectives: objective -> reason why this encoder does not support it.
-        refused_pairs: reason why it does not support sentence pairs, if so.
-        factorized_embeddings: embeddings may be narrower than the encoder.
-        blocks: ``own``, one a layer; ``shared`` by all layers; or ``none``.
-        pads_sequences: its attention or recurrence computes on padded sequences, on a GPU too.
+        refused_pairs: reason why this encoder does not support sentence pairs; empty if it does.
+        factorized_embeddings: whether embeddings may be narrower than the encoder.
+        blocks: ``own``: every layer has its own block; ``shared``: all layers share one; ``none``: there are none.
+        pads_sequences: whether attention or recurrence computes on padded sequences, on a GPU too.
     """
 
     even: Literal["hidden", "head"] | None = None
@@ -46,13 +46,14 @@ class ObjectiveSpec:
     Attributes:
         terms: loss term -> default weight.
         validation_columns: validation metrics in the curve; the first, a loss, selects the best checkpoint.
-        causal: a token attends only to those before it and itself.
+        causal: whether a token attends only to itself and the tokens before it.
         collator: key of ``pretraining.masking.COLLATORS``.
-        needs_teacher: it learns from a pretrained model.
-        refused_pairs: reason why it does not support sentence pairs, if so.
-        only_architectures: the architectures that support it; empty for all.
-        can_continue: it can start from a pretrained model (``pretrain.init_from``).
-        fixed_capacity: its losses ignore filler sequences, predictions and pair labels (``pretraining/capacity.py``).
+        needs_teacher: whether it learns from a pretrained model.
+        refused_pairs: reason why it does not support sentence pairs; empty if it does.
+        only_architectures: the architectures that support it; empty if all do.
+        can_continue: whether it can start from a pretrained model (``pretrain.init_from``).
+        fixed_capacity: whether its losses ignore filler sequences, predictions and labels
+            (``pretraining/capacity.py``).
     """
 
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class ObjectiveSpec:
 
 
 Spec = TypeVar("Spec")
-EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # what a member defines in addition to SPEC
+EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # name that a member defines in addition to SPEC
 
 
 def member_names(folder: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""Read YAML as DVC does, so that a stage runs with the values that dvc.lock records; and the catalogue's entries.
+"""Read the catalogue's entries, and YAML as DVC does, so that a stage runs with the values that dvc.lock records.
 
 DVC reads YAML 1.2 with ruamel.yaml: ``010`` is ten, ``yes`` is a word, ``1e-05`` (``dvc exp run -S``) is a number.
 
-A test derives the entries that dvc.yaml must name from a stage's imports of the catalogue's folders.
+A test checks that a stage whose code imports a folder's name (``SOURCES``) depends on its entries in dvc.yaml.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def parse_yaml(text: str) -> Any:
     """Return the plain values of a YAML text.
 
     Raises:
-        ValueError: with a message of one line.
+        ValueError: the text is not valid YAML. The message has one line.
     """
     try:
         return YAML(typ="safe").load(text)
@@ -40,13 +40,13 @@ CATALOGUE = "catalogue"
 SOURCES = f"{CATALOGUE}/sources"  # sources of a corpus
 TASK_SOURCES = f"{CATALOGUE}/task_sources"  # sources of a task's official files
 TASK_SPECS = f"{CATALOGUE}/tasks"  # definitions of tasks
-MODELS = f"{CATALOGUE}/models"  # models to go on from
+MODELS = f"{CATALOGUE}/models"  # models that pretraining can start from
 ROOT = Path(__file__).parents[2]
 HELP = "catalogue/README.md"
 
 
 def entry_names(folder: str) -> list[str]:
-    """Return the sorted names of a folder's entries."""
+    """Return the sorted names of the entries in ``folder``."""
     return sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
 
 

@@ -1,1 +1,1 @@
-"""params.yaml and machine.yaml as frozen, typed, range-checked sections, in files by the stages that use them."""
+"""params.yaml and machine.yaml as frozen, typed, range-checked sections; a file has those that are used together."""

@@ -27,20 +27,20 @@ def known_languages() -> tuple[str, ...]:
 
 
 class SourceParams(Section):
-    """A source of text: what every kind has.
+    """A source of text: the keys that every kind of source has.
 
     Attributes:
         entry: ``from`` in params.yaml: an entry of ``catalogue/sources``.
-        date: date of the dump in Wikimedia's form (``20260901``), if the entry's addresses need one.
-        parts: parts of the entry, by the names in its addresses, or ``all``; none if it has no parts.
-        language: ISO 639 code, by whose rules sentences are split; ``und`` for the general rules. Null: that of the
-            dump or of the catalogue's entry, or else ``en``.
+        date: date of the dump in Wikimedia's form (``20260901``), if the entry's addresses need a date.
+        parts: parts of the entry, by the names in its addresses, or ``all``; empty if the entry has no parts.
+        language: ISO 639 code of the language whose rules split sentences; ``und`` for the general rules. Null: the
+            language of the dump or of the catalogue's entry, or else ``en``.
         segmenter: function that cuts text without spaces into words, for masks of whole words, as ``MODULE:FUNCTION``
             (``jieba:lcut``); null if spaces and the vocabulary's subwords tell words apart.
         min_words: documents with fewer words are dropped (counted as ``too_short``).
-        max_words: most words of the source, in documents chosen by their ids (the others are counted as
-            ``beyond_max_words``); null for all.
-        filters: rules that drop documents, of books after they are cut; ``{}`` for none.
+        max_words: maximum number of words of the source; documents are chosen by their ids, and the others are counted
+            as ``beyond_max_words``. Null keeps all documents.
+        filters: rules that drop documents; books are cut into documents first. ``{}`` for no rules.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -91,14 +91,12 @@ class FilesParams(SourceParams):
     """Files of text.
 
     Attributes:
-        sentences_per_document: lines per document of a file with one sentence per line and no boundaries of documents
-            (BookCorpus as distributed).
+        sentences_per_document: lines per document, if a file has a sentence per line and no documents (BookCorpus).
         encoding: Python's name of the text files' encoding, such as ``cp1252``; null detects it.
-        undecodable: a file that is no text, or of unknown encoding: ``drop`` counts it and logs the reason; ``error``
-            ends the stage.
+        undecodable: for a file that is no text, or of unknown encoding: ``drop`` counts and logs it, ``error`` stops.
         text_column: name of the text's column in JSONL and Parquet.
-        near_duplicates: Jaccard similarity of the 5-word shingles from which a text counts as a copy of an earlier one
-            and is dropped; null drops only exact copies.
+        near_duplicates: a text whose 5-word shingles have at least this Jaccard similarity with those of an earlier
+            text is dropped as a copy; null drops only exact copies.
     """
 
     sentences_per_document: int = Field(default=1000, ge=2, le=10_000_000)
@@ -115,7 +113,7 @@ class BooksParams(FilesParams):
 
 
 class TextParams(FilesParams):
-    """Any text: a document is a file, or a row of JSONL or Parquet, whole and with all of its paragraphs."""
+    """Any text: a document is a whole file, or a row of JSONL or Parquet, with all of its paragraphs."""
 
     kind: Literal["text"] = "text"
 
@@ -127,9 +125,8 @@ class CorpusParams(Section):
     """The sources of text, the validation set, and the overlap with evaluation sets.
 
     Attributes:
-        sources: name -> source; all stages read them in the order of their names.
-        validation: fraction of documents (up to 0.5) that no training stage sees; the validation loss is measured on
-            them.
+        sources: name -> source; all stages read the sources in the order of their names.
+        validation: fraction of documents (up to 0.5) that are not trained on, but measure the validation loss.
         decontaminate: ``report`` counts the overlap with tasks made from Wikipedia; ``remove`` also drops training
             documents that share a run of 13 words with an evaluation set of a fetched task (official, or your own).
     """
@@ -139,7 +136,6 @@ class CorpusParams(Section):
     decontaminate: Literal["report", "remove"] = "report"
 
     def source(self, name: str) -> AnySource:
-        """Return a source."""
         if name not in self.sources:
             hint = f"name {', '.join(sorted(self.sources))}"
             raise PipelineError("no such source", name, where="corpus.sources in params.yaml", hint=hint)
@@ -151,18 +147,19 @@ class VocabularyParams(Section):
 
     Attributes:
         kind: ``wordpiece`` (BERT, ELECTRA, DistilBERT), ``byte_bpe`` (RoBERTa; DeBERTa v1), ``unigram`` (ALBERT;
-            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; then only ``num_added_tokens`` is read too.
+            DeBERTa v3), or ``given``: that of ``pretrain.init_from``; of the other keys, only ``num_added_tokens``
+            counts.
         vocab_size: number of entries, special tokens and single characters included; 30,000 in the paper (section 3),
-            30,522 in the released uncased vocabulary. Ids are stored in 16 bits up to 65,536 entries, in 32 above.
+            30,522 in the released uncased vocabulary. Ids take 16 bits with up to 65,536 entries, else 32.
         lowercase: lower-case text and strip accents (the uncased models).
-        min_frequency: rarer words (in byte-level BPE: rarer pairs) are not learnt from.
-        limit_alphabet: most single characters kept; rarer ones become [UNK]. Only for WordPiece.
+        min_frequency: the vocabulary is not learnt from rarer words (in byte-level BPE: rarer pairs).
+        limit_alphabet: maximum number of single characters; rarer characters become [UNK]. Only for WordPiece.
         unused: entries reserved for later use, [unused0] to [unusedN-1], placed as in the released vocabularies (994
             in the uncased one): up to 99 of them right after [PAD], the rest after [MASK]. Only for WordPiece.
-        max_word_length: characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert. The
-            other kinds write them in pieces, and unigram does not learn from them.
-        num_added_tokens: entries added to a ``given`` WordPiece vocabulary, learnt from the words that it splits;
-            they replace its [unusedN] first.
+        max_word_length: in characters; longer words become [UNK]. 100 in transformers, 200 in google-research/bert.
+            Byte-level BPE and unigram split longer words, and unigram does not learn from them.
+        num_added_tokens: entries added to a ``given`` WordPiece vocabulary, learnt from the words that it splits; they
+            first replace its entries [unusedN].
     """
 
     kind: Literal["wordpiece", "byte_bpe", "unigram", "given"] = "wordpiece"
@@ -201,20 +198,19 @@ class ExamplesParams(Section):
 
     Attributes:
         max_seq_length: longest example of each phase; 128 and 512 in the paper (appendix A.2).
-        dupe_factor: passes over the corpus, each with its own pairs and masks (``dupe_factor`` of
-            google-research/bert).
+        dupe_factor: passes over the corpus, each with its own pairs and masks (same name in google-research/bert).
         short_seq_prob: probability that a document is cut into shorter examples (google-research/bert).
         random_next_prob: probability that sentence B is replaced by text of another document (with ``sop``: that A and
             B are swapped); 0.5 in the paper (section 3.1). A chunk of one sentence has no second part and always gets a
             random B, as in google-research/bert, so that more pairs are random in the end: 54 % at length 128, 60 % at
             64.
-        pair_objective: what is predicted of two segments. ``nsp``: B follows A, or is of another document (the paper,
-            section 3.1); ``sop``: B follows A, or A follows B (ALBERT, Lan et al. 2020, section 3.1); ``none``: single
-            segments of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
+        pair_objective: what is predicted of two segments. ``nsp``: whether B follows A, or is of another document (the
+            paper, section 3.1); ``sop``: whether B follows A, or A follows B (ALBERT, Lan et al. 2020, section 3.1);
+            ``none``: there is one segment of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
         weights: source -> its share of the training examples, in any unit; for all sources, or null. A source that is
-            short repeats, with other pairs and masks; one that is long is thinned.
-        temperature: instead of weights: shares proportional to the sources' training tokens to this power; 0.7 in
-            multilingual BERT, 1 for shares by size.
+            too short for its share repeats, with other pairs and masks; of one that is too long, examples are left out.
+        temperature: used instead of weights: a source's share is proportional to its training tokens to this power; 0.7
+            in multilingual BERT, 1 for shares by size.
     """
 
     max_seq_length: Lengths
@@ -239,11 +235,11 @@ class WordVectorsParams(Section):
 
     Attributes:
         method: ``cbow`` predicts a token from the mean of its context, ``skip_gram`` the context from a token.
-        width: of a vector; 300 in GLUE's baselines (Wang et al. 2019).
-        window: most tokens to either side; gensim's 5.
-        negative: negative samples; gensim's 5.
-        sample: relative frequency above which tokens are downsampled; gensim's 0.001.
-        epochs: passes over the text; gensim's 5.
+        width: size of a vector; 300 in GLUE's baselines (Wang et al. 2019).
+        window: maximum number of context tokens on either side; 5 in gensim.
+        negative: negative samples; 5 in gensim.
+        sample: relative frequency above which tokens are downsampled; 0.001 in gensim.
+        epochs: passes over the text; 5 in gensim.
     """
 
     method: Literal["cbow", "skip_gram"] = "cbow"

@@ -1,8 +1,8 @@
-"""The key ``filters`` of a source: rules of published corpora that drop documents, each off unless its group is named.
+"""The key ``filters`` of a source: groups of rules of published corpora that drop documents.
 
-``filters: {gopher_quality: {min_words: 20}}`` switches on one group, with the published thresholds but for one. A
-threshold of null switches off one rule. The defaults are the published figures and never change, so they may be left
-out of params.yaml. ``pipeline_src/corpus/filters.py`` applies the rules, under the names ``GROUP.KEY``.
+``filters: {gopher_quality: {min_words: 20}}`` switches on one group and changes one of its thresholds; other groups
+stay off. A threshold of null switches off a rule. The defaults are the published figures and never change, so they may
+be left out of params.yaml. ``pipeline_src/corpus/filters.py`` applies the rules, and calls them ``GROUP.KEY``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 class GopherQuality(Section):
     """Quality rules of Gopher's MassiveText (Rae et al. 2021, arXiv:2112.11446, appendix A.1).
 
-    A word has no white space in it. The first four rules count words with a character that is no symbol.
+    Words are separated by white space. The first four rules ignore words that consist of symbols.
 
     Attributes:
         min_words, max_words: number of words.
@@ -32,8 +32,8 @@ class GopherQuality(Section):
         max_bullet_lines: fraction of lines that begin with ``•`` or ``-``.
         max_ellipsis_lines: fraction of lines that end with an ellipsis.
         min_alphabetic_words: fraction of words with a letter.
-        min_stop_words: how many different ``stop_words`` occur; null for text that is not English, or
-        stop_words: frequent words of its language.
+        min_stop_words: how many different ``stop_words`` occur.
+        stop_words: frequent words; for a language other than English, change them or set min_stop_words to null.
     """
 
     partial: ClassVar[bool] = True
@@ -55,12 +55,12 @@ class GopherRepetition(Section):
     """Repetition rules of Gopher's MassiveText (Rae et al. 2021, arXiv:2112.11446, table A1).
 
     Attributes:
-        max_duplicate_paragraphs, max_duplicate_paragraph_chars: fraction of paragraphs (between blank lines) that occur
-            before, and the fraction of the text's characters in them. This project's cleaned text has no blank lines,
-            so it never breaks them.
-        max_duplicate_lines, max_duplicate_line_chars: the same of lines.
-        max_top_2_gram, ...: fraction of the text's characters in the most frequent run of two to four words.
-        max_duplicate_5_grams, ...: fraction of the text's characters in runs of five to ten words that occur before.
+        max_duplicate_paragraphs, max_duplicate_paragraph_chars: fraction of paragraphs (between blank lines) that
+            repeat an earlier one, and the fraction of the text's characters in them. Text that this project has cleaned
+            has no blank lines, and always passes.
+        max_duplicate_lines, max_duplicate_line_chars: the same for lines.
+        max_top_2_gram, ...: fraction of the text's characters in its most frequent run of two (three, four) words.
+        max_duplicate_5_grams, ...: fraction of the text's characters in repeated runs of five (to ten) words.
     """
 
     partial: ClassVar[bool] = True
@@ -83,14 +83,14 @@ class GopherRepetition(Section):
 class C4(Section):
     """C4's rules for documents (Raffel et al. 2020, JMLR 21(140), section 2.2).
 
-    C4 also removes single lines; here they are only passed over: those that do not end in ``.``, ``?``, ``!`` or a
-    quotation mark, that have fewer than three words or one of over 1,000 characters, or that name JavaScript or a
-    policy on cookies or privacy.
+    C4 also removes single lines; here the rules only ignore them. These are lines that do not end in ``.``, ``?``,
+    ``!`` or a quotation mark, that have fewer than three words or a word of over 1,000 characters, or that name
+    JavaScript or a policy on cookies or privacy.
 
     Attributes:
         max_lorem_ipsum: number of "lorem ipsum" in a line.
         max_curly_brackets: number of ``{`` in a line.
-        min_sentences: number of sentences in all lines that are not passed over.
+        min_sentences: number of sentences in all lines that are not ignored.
     """
 
     partial: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class FineWeb(Section):
     Attributes:
         min_punctuated_lines: fraction of lines that end with a sentence's final punctuation, of any script.
         max_short_lines: fraction of lines of up to 30 characters.
-        max_duplicate_line_chars: fraction of characters in lines that occur before.
+        max_duplicate_line_chars: fraction of characters in lines that repeat an earlier line.
         max_newlines_per_word: line ends per word.
     """
 
@@ -122,7 +122,7 @@ class Language(Section):
     """Identification of the document's language by py3langid, an optional package.
 
     Attributes:
-        min_probability: of the source's language; 0.65 as in FineWeb, by another library there.
+        min_probability: lowest probability of the source's language; 0.65 as in FineWeb, which uses another library.
     """
 
     partial: ClassVar[bool] = True
@@ -134,8 +134,8 @@ class FiltersParams(Section):
     """Groups of rules, applied in this order; a document is dropped by the first rule that refuses it.
 
     Attributes:
-        gopher_quality, gopher_repetition, c4, fineweb, language: thresholds that differ from the published ones, ``{}``
-            for none; a group that is left out is off.
+        gopher_quality, gopher_repetition, c4, fineweb, language: thresholds that differ from the published ones; ``{}``
+            if none does. A group that is left out is off.
     """
 
     partial: ClassVar[bool] = True

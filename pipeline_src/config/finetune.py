@@ -32,30 +32,30 @@ Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], BeforeValidat
 
 
 class TaskHyperparameters(Section):
-    """Hyperparameters of a task (paper, appendix A.3 and section 4); lists are tried in every combination.
+    """Hyperparameters of a task (paper, appendix A.3 and section 4).
 
     Attributes:
-        learning_rates, epochs, batch_sizes: the grid, each a number or a list; the best point by the development set is
-            kept. The defaults are section 4.1's.
-        max_length: most tokens of a sequence.
-        random_baseline: also train from random weights, as a baseline of the score.
-        dropout: of hidden states, attention probabilities and the head during fine-tuning, whatever that of
-            pretraining was; null keeps the encoder's.
+        learning_rates, epochs, batch_sizes: each a number or a list. Every combination is trained, and the best by the
+            development set is kept. The defaults are section 4.1's.
+        max_length: maximum number of tokens in a sequence.
+        random_baseline: whether to train from random weights too, as a baseline of the score.
+        dropout: rate in fine-tuning, for hidden states, attention probabilities and the head; null: the encoder's
+            rates.
         select: the epoch whose weights are kept: the ``last``, or the ``best`` by the main metric on the first
-            evaluation set, which then is no longer unseen.
-        pooling: what the output layer of a task with one answer per text reads: ``cls``, the first token through the
-            pooler (paper, figure 4), or ``first_last``, the mean of embeddings plus last layer over the tokens but the
-            first and the last (first-last average; Su et al. 2021, Whitening Sentence Representations), without pooler.
-            It changes nothing where an LSTM reads the tokens, nor for word vectors, which are means of their own.
-        reinit_layers: blocks from the top, and with them the pooler, that start from random weights: they are
-            specialised in pretraining (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
-        label_counts: sizes of random parts of the training file from which the task is learnt too, each at the best
-            point of the grid, for the figure of what a label is worth. Sizes beyond the file's are left out, and all of
-            them with a teacher, from which a student learns.
+            evaluation set, which is then no longer unseen.
+        pooling: what the output layer of a task with one answer per text reads. ``cls``: the first token, through the
+            pooler (paper, figure 4). ``first_last``: the sum of embeddings and last layer, averaged over all tokens but
+            the first and the last, without pooler (Su et al. 2021, Whitening Sentence Representations). It changes
+            nothing if an LSTM reads the tokens, or for word vectors, which are always averaged.
+        reinit_layers: number of top blocks that start from random weights, together with the pooler: pretraining has
+            specialised them (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
+        label_counts: the task is also learnt from random parts of the training file with these numbers of examples,
+            each at the best point of the grid, for the figure on what a label is worth. Numbers above the file's are
+            left out. With a teacher all are left out.
         feature_layers: layers of a frozen encoder that feed the task's LSTM (section 5.3, table 7); null fine-tunes.
-        layer_epochs: with a teacher, epochs of distilling its layers, before its logits for ``epochs``; 20 in TinyBERT
-            (Jiao et al. 2020, section 4.2). 0 leaves them out.
-        layer_learning_rate: constant learning rate of these; 5e-5 there.
+        layer_epochs: with a teacher, epochs of learning its layers, before ``epochs`` of learning its logits; 20 in
+            TinyBERT (Jiao et al. 2020, section 4.2). 0 skips the layers.
+        layer_learning_rate: constant learning rate while layers are learnt; 5e-5 in TinyBERT.
         num_augmentations: with a teacher, augmented copies of each text; 30 in TinyBERT, 20 for SST-2 and QNLI,
             10 for MNLI and QQP (huawei-noah/Pretrained-Language-Model, data_augmentation.py).
     """
@@ -80,19 +80,18 @@ class FinetuneParams(Section):
     """Fine-tuning.
 
     Attributes:
-        model: folder of the initial encoder, this study's or any BERT in Hugging Face's layout.
-        teacher: folder ``models`` of a study of the same vocabulary whose fine-tuned models are distilled (TinyBERT's
-            task-specific distillation); ``catalogue/no-teacher`` for none.
-        seeds: one run per task and seed, each with its own data order and head (paper, section 4.1).
+        model: folder of the initial encoder: this study's, or any BERT in Hugging Face's layout.
+        teacher: folder ``models`` of another study with the same vocabulary, whose fine-tuned models are distilled
+            (TinyBERT's task-specific distillation); ``catalogue/no-teacher`` for no teacher.
+        seeds: each task is trained once per seed, with the seed's data order and initial head (paper, section 4.1).
         defaults: hyperparameters of every task.
         per_task: task -> its differences from ``defaults``, ``{}`` for none.
-        bilstm: read the encoder through a randomly initialised bidirectional LSTM (paper, section 5.1, the
-            left-to-right model's).
+        bilstm: whether a new bidirectional LSTM reads the encoder's output (paper, section 5.1, left-to-right model).
         pair_head: how tasks read two texts: ``cross_encoder`` as one sequence (paper, figure 4), or ``bi_encoder`` (not
-            in the paper): each by itself, as the mean over its tokens of embeddings and last layer, with an output
-            layer over [u, v, |u - v|], or for a regression their cosine (Sentence-BERT, Reimers and Gurevych
-            2019, section 3).
-        optimizer: as ``pretrain.optimizer``; ``bert_adam`` is the paper's, ``muon`` has one learning rate for all.
+            in the paper) separately. Then u and v are the texts' means over tokens of embeddings plus last layer, and
+            an output layer reads [u, v, |u - v|], or a regression predicts the cosine of u and v (Sentence-BERT,
+            Reimers and Gurevych 2019, section 3).
+        optimizer: as ``pretrain.optimizer``; ``bert_adam`` is the paper's, ``muon`` has a single learning rate.
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).
         weight_decay: as in pretraining.
@@ -116,5 +115,5 @@ class FinetuneParams(Section):
 
     @property
     def recipes(self) -> tuple[TaskHyperparameters, ...]:
-        """``defaults``, and those of every task that is listed."""
+        """``defaults``, and the hyperparameters of every task that is listed."""
         return (self.defaults, *map(self.recipe, self.per_task))

@@ -11,18 +11,20 @@ MADE_HERE = ("templates",)  # minimal pairs that are not fetched
 
 
 class InterpretationParams(Section):
-    """The analyses of the model ``finetune.model``; 0 or an empty list leaves one out.
+    """The analyses of the model ``finetune.model``; 0 or an empty list leaves an analysis out.
 
     Attributes:
         tags: tagging tasks of the study whose tags are probed in each layer.
-        words: most words of running text for the analyses of capitals and of the similarity of a word's vectors.
-        sentences: most sentences of running text over which attention is averaged.
-        minimal_pairs: sets of sentence pairs of which the correct one should be more probable: ``templates`` of this
-            project, or an entry of ``catalogue/task_sources`` (``blimp``).
-        pairs_per_set: most pairs of each file of a downloaded set; null takes all, as published figures do.
+        words: maximum number of words of running text, for analyses of capitals and of how similar a word's vectors
+            are.
+        sentences: maximum number of sentences of running text over which attention is averaged.
+        minimal_pairs: sets of pairs of a correct and a wrong sentence, of which the model should prefer the correct
+            one: ``templates`` of this project, or an entry of ``catalogue/task_sources`` (``blimp``).
+        pairs_per_set: maximum number of pairs from each file of a downloaded set; null for all, as in published
+            figures.
         prompts: texts that the model continues.
-        masks: texts with one [MASK], each with a word whose rank there is recorded.
-        shown: sentences whose attention the page shows; if empty, some of the validation set.
+        masks: texts with one [MASK], each with a word whose rank at the [MASK] is recorded.
+        shown: sentences whose attention the report's page shows; if empty, sentences of the validation set.
     """
 
     tags: tuple[str, ...] = ("pos", "ner")

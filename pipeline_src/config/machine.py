@@ -17,8 +17,8 @@ MACHINE = Path("machine.yaml")
 Switch = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "mps"]
-# Code paths that every x86-64 CPU since 2015 has, of the libraries that otherwise choose by CPU and so sum in another
-# order: ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim; also by cores), NumPy.
+# Code paths that every x86-64 CPU since 2015 has. By default these libraries choose by CPU, and so sum in another
+# order: ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim; also by number of cores), NumPy.
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -26,8 +26,8 @@ PORTABLE = {
     "OPENBLAS_NUM_THREADS": "1",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
 }
-# MKL's, which multiplies torch's matrices. An MKL_CBWR that is already set is kept: COMPATIBLE gives Intel's and
-# AMD's CPUs the same bits, at half the speed.
+# The code path of MKL, which multiplies torch's matrices. An MKL_CBWR that is already set is kept: COMPATIBLE gives
+# the CPUs of Intel and AMD the same bits, at half the speed.
 MKL = "AVX2,STRICT"
 CPUINFO = Path("/proc/cpuinfo")
 CPU_TOKENS, GPU_TOKENS = 16_384, 65_536  # of a microbatch of pretraining
@@ -38,10 +38,8 @@ class TrainingMachine(Section):
 
     Attributes:
         threads: CPU threads of one process.
-        microbatch_tokens: maximum tokens of the microbatches that a batch is split into; losses are divided by the
-            counts of the full batch.
-        activation_checkpointing: recompute activations in the backward pass instead of keeping them: a third more work,
-            far less memory.
+        microbatch_tokens: maximum tokens of a microbatch, a part of a batch; losses are divided by the batch's counts.
+        activation_checkpointing: whether to recompute activations in the backward pass: a third more work, less memory.
     """
 
     threads: int = Field(default=1, ge=1, le=1024)
@@ -54,14 +52,14 @@ class PretrainingMachine(TrainingMachine):
 
     Attributes:
         microbatch_tokens: see ``TrainingMachine``; ``auto`` is 65,536 on a CUDA GPU, else 16,384.
-        fixed_capacity: fill microbatches up to a fixed number of tokens, so that no shape depends on a batch; ``auto``:
-            on a GPU with ``flash_varlen``, for objectives and architectures that support it.
-        capture: replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so small that
-            launching their kernels takes longer than running them.
-        weight_copies: on a single GPU in bfloat16, keep copies of the weights of linear layers instead of casting them
-            in every pass.
-        sharding: across the processes that train together: ``none``; ``shard_grad_op``: the optimizer's moments and
-            gradients; ``full_shard``: weights too, for models that do not fit one device.
+        fixed_capacity: whether to fill microbatches up to a fixed number of tokens, so that all have the same shapes;
+            ``auto``: on a GPU with ``flash_varlen``, for objectives and architectures that support it.
+        capture: whether to replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so
+            small that launching their kernels takes longer than running them.
+        weight_copies: whether, on a single GPU in bfloat16, to keep copies of the weights of linear layers instead of
+            casting the weights in every pass.
+        sharding: what is divided among the processes that train together: ``none``; ``shard_grad_op``: the optimizer's
+            moments and gradients; ``full_shard``: weights too, for models that do not fit one device.
     """
 
     threads: int = Field(default=2, ge=1, le=1024)
@@ -72,7 +70,7 @@ class PretrainingMachine(TrainingMachine):
     sharding: Literal["none", "shard_grad_op", "full_shard"] = "none"
 
     def max_tokens(self, device_type: str) -> int:
-        """Return ``microbatch_tokens`` on a kind of device."""
+        """Return ``microbatch_tokens``, with ``auto`` resolved for ``device_type`` (``cuda``, ``cpu``)."""
         if self.microbatch_tokens == "auto":
             return GPU_TOKENS if device_type == "cuda" else CPU_TOKENS
         return self.microbatch_tokens
@@ -82,13 +80,13 @@ class Machine(Section):
     """Settings for this machine.
 
     Attributes:
-        portable: compute the same bits on all of AMD's CPUs with AVX2, and the same on all of Intel's (docs/limits.md).
-            Without effect where ``precision`` is bfloat16, for which a CPU takes later instructions.
+        portable: whether to compute the same bits on all AMD CPUs with AVX2, and the same bits on all Intel CPUs with
+            AVX2 (docs/limits.md). No effect if ``precision`` is bfloat16, for which a CPU takes later instructions.
         device: ``auto`` is torch's CUDA device (NVIDIA, AMD) if there is one, else the CPU; ``mps`` is Apple's GPU.
-        attention: implementation of attention: ``padded`` runs anywhere; ``length_grouped``: sequences of equal length
-            together, on a CPU; ``flash_varlen``: without padding, on a GPU of the Ampere generation or later; ``auto``:
-            the fastest of these.
-        compile: use torch.compile in pretraining on a GPU; ``auto``: if enough training is left to earn back its time.
+        attention: implementation of attention: ``padded`` runs anywhere; ``length_grouped`` takes sequences of equal
+            length together, on a CPU; ``flash_varlen`` has no padding, on a GPU of the Ampere generation or later;
+            ``auto`` is the fastest of the three here.
+        compile: whether to use torch.compile in pretraining on a GPU; ``auto``: if it saves more time than it takes.
         precision: dtype of matrix multiplications; weights, sums, losses and moments are always float32. ``auto`` is
             bfloat16 on an NVIDIA GPU from the Ampere generation on, else float32.
         pretrain, finetune: settings of the two kinds of training.
@@ -103,7 +101,7 @@ class Machine(Section):
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
-        """Return the settings of ``pretrain`` or ``finetune`` by key, without the device."""
+        """Return the settings by key, without the device; ``training`` is ``pretrain`` or ``finetune``."""
         settings = self.model_dump(exclude={"device"})
         sections = {name: settings.pop(name) for name in ("pretrain", "finetune")}
         return settings | sections[training]

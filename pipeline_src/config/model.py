@@ -22,10 +22,10 @@ class ModelParams(Section):
         embedding_size: width of the embeddings (E), if the architecture factorises them; null means hidden_size.
         num_attention_heads: attention heads (A); null means hidden_size / 64.
         intermediate_size: inner width of the feed-forward layer; null means 4 x hidden_size.
-        max_position_embeddings: learned positions, the longest input; 512 in the paper.
-        position_init: initial position embeddings, which are all trained: ``random`` as all weights (the paper's);
-            ``sinusoidal`` (Vaswani et al. 2017, section 3.5); ``neighbor_heads``: sinusoidal, and two heads of the
-            first block attend to the tokens before and after; a projection of narrow embeddings starts as the identity.
+        max_position_embeddings: number of learned positions, so the longest input; 512 in the paper.
+        position_init: how position embeddings, which are trained, are initialised: ``random`` like all weights (paper);
+            ``sinusoidal`` (Vaswani et al. 2017, section 3.5); ``neighbor_heads``: sinusoidal, with two heads of the
+            first block that attend to the token before and after; narrow embeddings are projected by the identity.
         hidden_dropout_prob: dropout of every layer; 0.1 in the paper (appendix A.2).
         attention_probs_dropout_prob: dropout of the attention probabilities; null means hidden_dropout_prob.
         hidden_act: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).

@@ -1,6 +1,6 @@
 """params.yaml: ``pretrain``, and ``objectives`` with one section for each objective.
 
-A stage of pretraining depends only on its own objective's section, so that no other makes it stale.
+Pretraining depends only on the section of its objective, so that a change of another section does not make it stale.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class Masking(Section):
     """Replacement of the tokens chosen for prediction (paper, section 3.1): 80 % [MASK], 10 % random, 10 % unchanged.
 
-    ``max_predictions`` caps the predictions of one example; null means no cap. ``unit`` is masked together: a
+    ``max_predictions`` caps the predictions of one example; null means no cap. ``unit`` is what is chosen as a whole: a
     ``token``, a ``whole_word`` (google-research/bert's second release), or an ``ngram`` of one to three words
     (ALBERT, Lan et al. 2020, section 4.1). With ``mask_special_tokens`` [CLS] and [SEP] may be chosen too (fairseq's
-    RoBERTa). ``dynamic`` samples new masks in every epoch (RoBERTa, Liu et al. 2019, section 4.1); without it an
-    example keeps its masks, and ``examples.dupe_factor`` gives several of each.
+    RoBERTa). ``dynamic`` samples new masks in every epoch (RoBERTa, Liu et al. 2019, section 4.1); without it, an
+    example always has the same masks, and only ``examples.dupe_factor`` masks a text in several ways.
     """
 
     mask_ratio: float = Field(default=0.8, ge=0, le=1)
@@ -45,7 +45,7 @@ class Masking(Section):
 class Steps(Section):
     """Optimizer steps of each phase; 900,000 and 100,000 in the paper (appendix A.2).
 
-    A phase of 0 steps passes its initial model on.
+    A phase of 0 steps outputs its initial model.
     """
 
     phase1: int = Field(ge=0, le=1_000_000_000)
@@ -62,33 +62,32 @@ class PretrainParams(Section):
     """Pretraining (paper, appendix A.2).
 
     Attributes:
-        steps: optimizer steps of each phase; one warm-up and one linear decay run over both.
-        objective: name of a file in ``pipeline_src/objectives``, such as ``mlm`` (the paper's) or ``clm``: the next
-            token from those before it, the baseline of the paper's table 5, without NSP and masks.
+        steps: optimizer steps of each phase; warm-up and decay of the learning rate run once, over both phases.
+        objective: name of a file in ``pipeline_src/objectives``, such as ``mlm`` (the paper's) or ``clm``, which
+            predicts a token from the tokens before it, without NSP and masks (the baseline of the paper's table 5).
         train_batch_size: sequences per step, over all processes together; 256 in the paper.
         optimizer: ``adamw``; ``bert_adam``, google-research/bert's own, without bias correction; ``lamb`` for large
-            batches (You et al. 2019); ``muon`` for the blocks' matrices, with ``adamw`` for all else (Liu et al. 2025).
-        learning_rate: peak; 1e-4 in the paper.
-        muon_learning_rate: peak for the matrices that ``muon`` updates; null means ``learning_rate``.
-        warmup_steps: steps of linear warm-up; 10,000 in the paper. The decay begins after it, as in transformers;
-            google-research/bert's begins at step 0 and so is lower by the fraction of steps in warm-up.
-        decay_steps: steps at the end in which the rate falls linearly to zero, constant before (warmup-stable-decay, Hu
-            et al. 2024); null for all steps after the warm-up, as in the paper.
+            batches (You et al. 2019); ``muon`` for the blocks' matrices, ``adamw`` for other weights (Liu et al. 2025).
+        learning_rate: peak learning rate; 1e-4 in the paper.
+        muon_learning_rate: peak learning rate of the matrices that ``muon`` updates; null means ``learning_rate``.
+        warmup_steps: steps of linear warm-up; 10,000 in the paper. The decay begins after it, as in transformers; in
+            google-research/bert it begins at step 0, so that rates are lower by the fraction of steps in warm-up.
+        decay_steps: steps at the end in which the rate falls linearly to zero; it is constant before
+            (warmup-stable-decay, Hu et al. 2024). Null: all steps after the warm-up, as in the paper.
         betas: decay rates of the optimizer's two moments; 0.9 and 0.999 in the paper.
-        max_grad_norm: gradients are clipped to this global norm; 1.0 in google-research/bert (optimization.py). Null
-            clips none.
+        max_grad_norm: gradients are clipped to this global norm; 1.0 in google-research/bert, null for no clipping.
         adam_epsilon: added to the root of the second moment; 1e-6 in google-research/bert (optimization.py).
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
-        muon_weight_decay: of the matrices that ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
+        muon_weight_decay: that of matrices which ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
         eval_steps: steps between validations within a phase; null validates only at its end.
-        keep_checkpoint_steps: steps, counted over both phases, whose models and moments are kept under ``steps/``
-            next to the phase's final model (paper, figure 5).
-        teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from, of the study's
+        keep_checkpoint_steps: steps, counted over both phases, after which the model and the optimizer's moments are
+            kept under ``steps/`` next to the phase's final model (paper, figure 5).
+        teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from, with the study's
             vocabulary; ``catalogue/no-teacher`` for no teacher.
-        init_from: model that the first phase goes on from: a folder in Hugging Face's layout or as Google publishes it,
-            or the path of an entry of ``catalogue/models``. The sizes are then its own: of ``model`` only dropout and
-            the architecture, which must be the same, are read. ``catalogue/no-model``: random weights.
-        log_points: rows in the loss curves of both phases together; each is the mean of equally many steps.
+        init_from: model that the first phase starts from: a folder in Hugging Face's layout or as Google publishes it,
+            or the path of an entry of ``catalogue/models``. This model decides the sizes; of the section ``model`` only
+            dropout and the architecture, which must be the same, are read. ``catalogue/no-model``: random weights.
+        log_points: number of rows in the loss curves of both phases together; a row is the mean of equally many steps.
     """
 
     steps: Steps
@@ -136,23 +135,22 @@ class PretrainParams(Section):
 
 
 class ObjectiveParams(Section):
-    """The parameters of an objective; by default none."""
+    """The parameters of an objective; this base class has none."""
 
 
 class ElectraParams(ObjectiveParams):
     """ELECTRA (Clark et al. 2020): a generator replaces masked tokens, a discriminator detects the replaced ones.
 
     Attributes:
-        generator_width: width of the generator as a fraction of the discriminator's; 1/4 for small, 1/3 for base
-            (section 3.2).
-        generator_depth: number of its layers, as a fraction of the discriminator's; 1 in the paper, 0.5 in DeBERTa-v3.
-        disc_weight: weight of the discriminator's loss; the generator's is 1; 50 in the paper (section 3.1).
-        embeddings: ``shared`` by both (section 3.2), ``separate``, or ``disentangled``: the discriminator uses the
-            generator's without training them and adds its own table (DeBERTa-v3, He et al. 2023, section 3.2).
-        disc_loss_on: tokens of the discriminator's loss: ``all``, or only the ``predicted`` ones ("ELECTRA 15%",
-            section 3.4).
-        disc_target: ``rtd``, replaced token detection, or ``mlm``, the original tokens: with ``predicted`` "Replace
-            MLM", with ``all`` "All-Tokens MLM" (section 3.4).
+        generator_width: its width, as a fraction of the discriminator's; 1/4 for small, 1/3 for base (section 3.2).
+        generator_depth: its layers, as a fraction of the discriminator's; 1 in the paper, 0.5 in DeBERTa-v3.
+        disc_weight: weight of the discriminator's loss, while the generator's is 1; 50 in the paper (section 3.1).
+        embeddings: ``shared`` by both models (section 3.2), ``separate``, or ``disentangled``: the discriminator adds
+            its own to the generator's, which its loss does not train (DeBERTa-v3, He et al. 2023, section 3.2).
+        disc_loss_on: tokens in the discriminator's loss: ``all``, or only those that the generator has ``predicted``
+            ("ELECTRA 15%", section 3.4).
+        disc_target: what the discriminator predicts: ``rtd``, which tokens were replaced, or ``mlm``, the original
+            tokens (section 3.4: "Replace MLM" if disc_loss_on is ``predicted``, "All-Tokens MLM" if it is ``all``).
     """
 
     generator_width: float = Field(default=0.25, gt=0, le=1)
@@ -173,14 +171,13 @@ class DistilBertParams(ObjectiveParams):
     """DistilBERT (Sanh et al. 2019): a student of ``pretrain.teacher``.
 
     Attributes:
-        alpha_ce: weight of the loss on the teacher's logits; this and the next two are 5, 2 and 1 in DistilBERT's own
-            command.
-        alpha_mlm: weight of the MLM loss.
-        alpha_cos: weight of the cosine loss on the last hidden states.
+        alpha_ce: weight of the loss on the teacher's logits; 5 in DistilBERT's own command.
+        alpha_mlm: weight of the MLM loss; 2 in that command.
+        alpha_cos: weight of the cosine loss on the last hidden states; 1 in that command.
         temperature: both models' logits are divided by it.
-        loss_on: tokens of the loss on the logits: ``all``, or the ``predicted`` ones, at a fraction of the work; the
-            cosine loss reads all tokens.
-        init: the ``teacher``'s embeddings, head and evenly spaced layers, or ``random`` weights.
+        loss_on: tokens of the loss on the logits: ``all``, or those chosen for prediction (``predicted``), a fraction
+            of the work. The cosine loss reads all tokens.
+        init: initial weights: the embeddings, head and evenly spaced layers of the ``teacher``, or ``random`` ones.
     """
 
     alpha_ce: float = Field(default=5.0, ge=0, le=1e6)
@@ -208,7 +205,7 @@ class ObjectivesParams(Section):
     tinybert: ObjectiveParams = ObjectiveParams()
 
     def of(self, objective: str) -> ObjectiveParams:
-        """Return the section of an objective, empty if it has none."""
+        """Return the section of an objective; an empty section if none is declared."""
         return getattr(self, objective, ObjectiveParams())
 
 

@@ -1,4 +1,4 @@
-"""From a YAML file to a checked section, or to one error that names key, value and what is allowed."""
+"""Read a YAML file into a checked section, or raise one error that names key, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path,
     """Turn the plain values of a file into a section.
 
     Args:
-        complete: every key must be written, those with a default too; see ``missing_keys``.
+        complete: whether keys with a default must be written too; see ``missing_keys``.
     """
     missing = dict(missing_keys(block, raw))
     errors: list[ErrorDetails] = []
@@ -78,11 +78,11 @@ def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path,
 
 
 def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
-    """Yield the dotted keys that ``values`` leaves out, also in sections within, with their defaults in YAML, or None.
+    """Yield (dotted key, its default in YAML or None) for keys that ``values`` lacks, also in the sections inside it.
 
-    params.yaml must have every key: this package is no stage's code, and DVC compares the values that are written, so
-    that a change of a silent default would make nothing stale. Sections made in Python may leave keys out, and so may
-    the entries of a mapping, such as ``finetune.per_task``, and partial sections.
+    params.yaml must have every key. DVC compares only the values that are written, and this package is no stage's code:
+    a change of a default that is not written would make nothing stale. Keys may be left out of sections made in Python,
+    of partial sections, and of the entries of a mapping such as ``finetune.per_task``.
     """
     if block.partial:
         return
@@ -112,7 +112,7 @@ def _inner_block(annotation: Any) -> type[Section] | None:
 
 
 def _kinds(annotation: Any) -> dict[str, type[Section]]:
-    """Return the sections that a mapping's values may be, by their ``kind``; empty for other types."""
+    """Return ``kind`` -> section, for the values that a mapping's annotation allows; empty for other annotations."""
     kinds, pending = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
     while pending:
         member = pending.pop()

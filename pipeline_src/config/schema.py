@@ -1,4 +1,4 @@
-"""The base of all sections, and the types of names and paths in them and in the catalogue."""
+"""The base class of all sections, and the types of names and paths in sections and in the catalogue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Section(BaseModel):
     """A section of params.yaml: frozen, without unknown keys.
 
     Attributes:
-        partial: params.yaml may leave keys of the section out, since their defaults are published figures.
+        partial: whether params.yaml may leave keys of the section out, because the defaults are published figures.
     """
 
     partial: ClassVar[bool] = False
@@ -27,7 +27,7 @@ class Section(BaseModel):
 
 
 def _whole_number(value: Any) -> Any:
-    """Reject other spellings that Python reads as a number (`` 1``, ``1_0``, ``true``): it becomes a path."""
+    """Reject what Python also reads as a number (`` 1``, ``1_0``, ``true``): the number becomes part of a path."""
     if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):
         raise ValueError(f"a number of digits alone, unlike {shown(value)}")
     return value

@@ -29,7 +29,7 @@ TAUGHT = ("classification",)  # kinds of tasks with a teacher's logits; a regres
 
 
 class Study(Section):
-    """One study: every parameter that decides a byte of its results; see also ``cross_checks``.
+    """One study: all parameters that its results depend on. ``cross_checks`` has rules on several parameters.
 
     ``mask_prob`` (fraction of tokens chosen for prediction, 0.15 in the paper, section 3.1) and ``seed`` are at the top
     because people type ``dvc exp run -S mask_prob=0.2``.
@@ -50,13 +50,13 @@ class Study(Section):
     interpretation: InterpretationParams
 
 
-Check = tuple[object, str, str]  # a condition that must not hold, a dotted key, and what to do about its value
+Check = tuple[object, str, str]  # (a condition that must not hold, dotted key, what to do about the key's value)
 
 
 def cross_checks(study: Study) -> Iterator[Check]:
     """Yield the conditions under which values do not fit together, each with the key that the error names.
 
-    Only the first that holds counts: those after it may rely on it.
+    The caller stops at the first condition that holds: later ones may assume that it does not.
     """
     yield from _entry_checks(study)
     yield from _model_checks(study)
@@ -196,7 +196,7 @@ def load_study(path: str | Path = "params.yaml") -> Study:
 
 
 def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
-    """Check that ``blocks`` of params.yaml did not change while a stage ran: DVC reads them when it has ended."""
+    """Raise an error if ``blocks`` of params.yaml changed since the stage started: DVC reads them after its end."""
     before, now = (study.model_dump(exclude_unset=True) for study in (started, load_study()))
     changed = [block for block in blocks if before[block] != now[block]]
     if changed:
@@ -207,7 +207,7 @@ def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
-    """Check the plain values of a study."""
+    """Turn the plain values of params.yaml into a study, and check it."""
     study = check_block(Study, raw, path, complete=True)
     for broken, key, hint in cross_checks(study):
         if broken:

@@ -1,4 +1,4 @@
-"""Members of a zip or tar archive, and excerpts of a text file, at the paths that the catalogue names."""
+"""Copy members of a zip or tar archive, and excerpts of a text file, to the paths that the catalogue names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from pipeline_src.common.names import shown_text
 from pipeline_src.download.catalogue import Excerpt
 
 BLOCK_BYTES = 1 << 20
-MAX_RATIO, FREE_BYTES = 1000, 64 << 20  # a member larger than its archive x MAX_RATIO + FREE_BYTES is a bomb
+MAX_RATIO, FREE_BYTES = 1000, 64 << 20  # a member of more than MAX_RATIO x archive + FREE_BYTES is refused
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:
     """Copy ``members`` (path below ``folder`` -> member) out of a zip file, or a tar file of any compression.
 
-    Only the catalogue's paths decide where they go, so that an archive cannot write outside of ``folder``. Errors
-    call the archive ``name``.
+    The archive does not decide where they go, so it cannot write elsewhere. Errors call the archive ``name``.
     """
     max_bytes = MAX_RATIO * archive.stat().st_size + FREE_BYTES
     try:
@@ -46,7 +45,7 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
             hint="fix `unpack` of this file in the catalogue",
         ) from None  # fmt: skip
     except Exception as error:  # the standard library raises a dozen kinds for damaged archives
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # an error of the disk
             raise
         reason = shown_text(error) or type(error).__name__
         raise PipelineError("not a complete zip or tar archive", name, where=reason, hint="fetch it again") from None
@@ -73,10 +72,9 @@ def _copy(
 
 
 def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:
-    """Write ``excerpts`` of a text file to their paths below ``folder``; its bytes are not decoded.
+    """Write ``excerpts`` (path below ``folder`` -> excerpt) of a text file, without decoding its bytes.
 
-    With ``chapters`` the path ``book.txt`` becomes ``book-001.txt``, ``book-002.txt``, ... Errors call the file
-    ``name``.
+    If it has ``chapters``, ``book.txt`` becomes ``book-001.txt``, ``book-002.txt``, ... Errors call the file ``name``.
     """
     content = text_file.read_bytes()
     for path, excerpt in excerpts.items():

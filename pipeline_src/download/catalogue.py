@@ -1,4 +1,4 @@
-"""Entries of the catalogue with the origin of data: checked, and with date and part filled in."""
+"""Entries of the catalogue that say where data comes from: read, checked, and filled in with date and part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<mem
 
 
 def check_address(address: str) -> str:
-    """Return an https address, with or without placeholders; ValueError for any other."""
+    """Return ``address`` if it is an https address, maybe with placeholders; else raise ValueError."""
     plain = PLACEHOLDER.sub("x", address)
     try:
         host = urlsplit(plain).hostname
@@ -34,7 +34,7 @@ def check_address(address: str) -> str:
 
 
 def check_expression(text: str) -> str:
-    """Return a regular expression, for text and for its bytes; ValueError for anything else."""
+    """Return ``text`` if it is a regular expression, as text and as bytes; else raise ValueError."""
     try:
         re.compile(text)
         re.compile(text.encode())
@@ -49,7 +49,7 @@ ChecksumText = Annotated[str, AfterValidator(lambda text: str(Checksum.parse(tex
 
 
 class Wheel(Section):
-    """The wheel of ``pypi:`` addresses, by its tags."""
+    """Which wheel a ``pypi:`` address fetches, by its tags."""
 
     checksum: ChecksumText
     bytes: int | None = Field(default=None, gt=0)
@@ -60,13 +60,12 @@ class Wheel(Section):
 
 
 class Excerpt(Section):
-    """A part of a text file, by regular expressions in which ``^`` and ``$`` match at each line.
+    """A part of a text file, between matches of regular expressions in which ``^`` and ``$`` match at each line.
 
     Attributes:
-        begins: its beginning, the match included.
-        ends: its end, the match excluded.
-        chapters: beginning of each chapter, which becomes a separate file; text before the first is dropped. Null for
-            a single file.
+        begins: the excerpt begins with this match.
+        ends: the excerpt ends before this match.
+        chapters: each match begins a chapter, a separate file; text before the first is dropped. Null for one file.
     """
 
     begins: Expression
@@ -93,7 +92,7 @@ class SourceFile(Section):
 
     @property
     def local_files(self) -> list[Path]:
-        """Files on this machine that a resolved ``file:`` address names, sorted; none for other schemes."""
+        """Files on this machine that a resolved ``file:`` address names, sorted; empty for other schemes."""
         if self.scheme != "file":
             return []
         paths = map(Path, sorted(glob.glob(self.url.removeprefix("file:"), recursive=True)))
@@ -111,7 +110,7 @@ class SourceFile(Section):
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
         for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
-            if not (path == "." and self.scheme == "file"):  # a folder of the user's own
+            if not (path == "." and self.scheme == "file"):  # a folder of the user
                 check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
@@ -144,12 +143,12 @@ class Source(Section):
         return self
 
     def wheel_of(self, file: SourceFile) -> Wheel | None:
-        """Return the wheel of a ``pypi:`` file, which the file or its entry names."""
+        """Return the wheel of a ``pypi:`` file, which the file or the entry names; None for other schemes."""
         return (file.wheel or self.wheel) if file.scheme == "pypi" else None
 
 
 def load_source(folder: str, name: str) -> Source:
-    """Read an entry of a folder of the catalogue, such as ``catalogue/task_sources``."""
+    """Read entry ``name`` of a folder such as ``catalogue/task_sources``."""
     try:
         return Source.model_validate(read_entry(folder, name))
     except ValidationError as error:
@@ -165,9 +164,9 @@ def load_source(folder: str, name: str) -> Source:
 def resolve(
     name: str, source: Source, *, date: str | None = None, part: str | None = None, where: str = "corpus.sources"
 ) -> Source:
-    """Fill ``{date}``, ``{part}``, ``{path}`` and the named groups of the part into every path and address.
+    """Fill ``{date}``, ``{part}``, ``{path}`` and named groups of the part's expression into all paths and addresses.
 
-    The description may have them too, except ``{path}``. ``where`` is the source in params.yaml.
+    All but ``{path}`` are filled into the description too. Errors call the source's key in params.yaml ``where``.
     """
     values = {} if date is None else {"date": date}
     if source.part is None and part is not None:

@@ -1,4 +1,4 @@
-"""Checksums of the catalogue or the publisher, or else of the first download."""
+"""Checksums that files must have: from the catalogue or the publisher, or else from the first download."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}  # hex digits of each algorithm t
 
 @dataclass(frozen=True)
 class Checksum:
-    """An algorithm of ``DIGITS`` and its digest in lower-case hex."""
+    """A digest in lower-case hex, and its algorithm, a key of ``DIGITS``."""
 
     algorithm: str
     digest: str
 
     @classmethod
     def parse(cls, text: str) -> Checksum:
-        """Read ``sha256:<64 hex digits>`` and the like; ValueError for anything else."""
+        """Read a text such as ``sha256:<64 hex digits>``; raise ValueError if it is no checksum."""
         algorithm, _, digest = text.partition(":")
         digest = digest.strip().lower()
         if len(digest) != DIGITS.get(algorithm) or set(digest) - set("0123456789abcdef"):
@@ -48,7 +48,7 @@ def find_in_list(text: str, file_name: str) -> Checksum | None:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Lock ``path`` against other processes on this machine."""
+    """Context in which no other process on this machine holds the lock of ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -56,7 +56,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def recorded(name: str, path: str) -> Checksum | None:
-    """Return the checksum in ``sources.lock`` of one file of an entry, or None."""
+    """Return the checksum in ``sources.lock`` of file ``path`` of entry ``name``, or None."""
     digest = _read_lock().get(name, {}).get(path)
     return Checksum("sha256", digest) if digest else None
 
@@ -72,7 +72,7 @@ def _read_lock() -> dict[str, dict[str, str]]:
 def record(name: str, path: str, sha256: str, guard: Path) -> None:
     """Record the checksum of a first download in ``sources.lock``, with a warning.
 
-    ``guard`` is locked meanwhile (``exclusive``), which keeps lock files out of the project's root.
+    The lock file is next to ``guard`` (see ``exclusive``), so that it is not in the project's root.
     """
     log.warning(
         "%s: no checksum is published for %s; sha256 %s is kept in %s, and later downloads are held to it",
@@ -85,6 +85,6 @@ def record(name: str, path: str, sha256: str, guard: Path) -> None:
 
 
 def mismatch(path: str, expected: object, actual: object, where: str, hint: str) -> PipelineError:
-    """Return the error for a wrong file, with both checksums."""
+    """Return the error for a file with a wrong checksum or size; it shows both."""
     value = f"{path}\n  expected: {expected}\n  found:    {actual}"
     return PipelineError("wrong checksum", value, where=where, hint=hint)

@@ -1,4 +1,4 @@
-"""Stage ``download``: the files of one source in params.yaml."""
+"""Stage ``download``: fetch the files of one source in params.yaml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regul
 def run(corpus: CorpusParams, source: str) -> None:
     """Fetch and verify the files of a source into ``data/raw/<source>/fetched-files/``, with a ``source.json``.
 
-    If the source has parts, each has a folder of its name there.
+    If the source has parts, each part has a folder with its name there.
     """
     params = corpus.source(source)
     obtained = [(part, entry, obtain(params.entry, entry)) for part, entry in resolved(source, params)]
@@ -33,7 +33,7 @@ def run(corpus: CorpusParams, source: str) -> None:
 
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
-    """Yield each part's folder below the source's, and its entry of the catalogue with all placeholders filled in."""
+    """Yield (folder below the source's, catalogue entry with placeholders filled in) for each part of a source."""
     entry, where = load_source(SOURCES, params.entry), f"corpus.sources.{source}"
     parts = params.parts
     if wants_all_parts(entry, parts):
@@ -43,14 +43,14 @@ def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]
 
 
 def wants_all_parts(source: Source, parts: Sequence[str]) -> bool:
-    """Return whether ``parts`` asks for every part of a dump, and ``all`` is not the name of one of them."""
+    """Return whether ``parts`` is ``all``, and that is not the name of one part."""
     return tuple(parts) == ALL_PARTS and source.part is not None and not re.fullmatch(source.part, *ALL_PARTS)
 
 
 def find_parts(name: str, source: Source, date: str | None, where: str = "corpus.sources") -> list[str]:
     """Return all parts of a dump in natural order (2 before 10), from the publisher's list of checksums.
 
-    ``name`` and ``source`` are an entry of the catalogue, ``where`` is the source in params.yaml.
+    ``name`` and ``source`` are an entry of the catalogue. Errors call the source's key in params.yaml ``where``.
     """
     file = source.files[0]
     if source.part is None or file.checksum_file is None or "{date}" not in file.path:
@@ -83,7 +83,7 @@ def find_parts(name: str, source: Source, date: str | None, where: str = "corpus
 
 
 def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
-    """Return a pattern of the names of the entry's first file, with the part's groups."""
+    """Return a pattern that matches the first file's name for every part, with groups for the part."""
     assert source.part is not None
     fields = {"part": source.part, **dict(GROUP.findall(source.part))}
     pieces = re.split(r"\{(\w+)\}", source.files[0].path)  # text, field, text, field, …

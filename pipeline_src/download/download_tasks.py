@@ -1,4 +1,4 @@
-"""Stage ``download_tasks``: the tasks of the study in their official layout: from the corpus, synthetic or fetched."""
+"""Stage ``download_tasks``: make or fetch the study's tasks: from the corpus, synthetic, or official."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def run(
     """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``, and ``data/evaluation_texts``.
 
     Args:
-        task_source: ``synthetic`` or ``official``, for the tasks that have a synthetic form. With both, the others are
-            fetched, and those made from the corpus (``from_corpus``) come from ``data/text``.
-        interpretation: its sets of minimal pairs are fetched too.
+        task_source: ``synthetic`` or ``official``, for the tasks that have a synthetic form. In both cases, the tasks
+            of ``from_corpus`` are made from ``data/text``, and all other tasks are fetched.
+        interpretation: names the sets of minimal pairs to fetch.
     """
     obtained = {
         name: (source, obtain(name, source))  # all before anything is written
@@ -84,13 +84,13 @@ def run(
 
 
 def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
-    """Return the catalogue's entries of what is fetched: tasks, and sets of minimal pairs."""
+    """Return name -> catalogue entry of what is fetched: ``pair_sets``, and those ``tasks`` that are not made here."""
     names = [*(task for task in tasks if task_origin(task, task_source) == "fetched"), *pair_sets]
     return {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
 
 
 def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield file, evaluation set, and whether it is a test file, of a task in ``folder``; test files may be missing."""
+    """Yield (file, evaluation set, whether it is a test file) of a task; test files only if they are in ``folder``."""
     for name, eval_set in spec.scores.items():
         yield eval_set.file, name, False
         if eval_set.test is not None and (folder / eval_set.test.file).exists():
@@ -98,7 +98,7 @@ def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, b
 
 
 def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
-    """Yield the distinct texts of a fetched task's evaluation sets and test files, but not of its training file."""
+    """Yield the distinct texts in the evaluation sets and test files of a task whose files are in ``folder``."""
     spec, seen = load_spec(task), set()
     for file, eval_set, is_test in evaluation_files(spec, folder):
         for example in read_examples(spec, folder / file, eval_set, is_test):
@@ -112,8 +112,8 @@ def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
     """Read every file of a task as fine-tuning does, so that a mistake is found before any training.
 
     Args:
-        root: folder of all tasks.
-        obtained: the files fetched for it, which an error names instead of those below ``root``.
+        root: folder that has the folders of all tasks.
+        obtained: the fetched files of the task; errors name these instead of their copies below ``root``.
     """
     spec, folder = load_spec(task), root / task
 

@@ -28,7 +28,7 @@ MAX_LIST_BYTES = 64 << 20  # of a publisher's list of checksums
 
 @dataclass(frozen=True)
 class Obtained:
-    """A verified file at ``local``; it may be hard-linked if it is ``shared``, else it is the user's original."""
+    """A verified file at ``local``: a download, which may be hard-linked, if ``shared``, else the user's original."""
 
     file: SourceFile
     local: Path
@@ -36,7 +36,7 @@ class Obtained:
 
 
 def obtain(name: str, source: Source) -> list[Obtained]:
-    """Fetch and verify every file of a resolved entry (``catalogue.resolve``)."""
+    """Fetch and verify every file of entry ``name``, after ``catalogue.resolve``."""
     if source.terms:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
     obtained = []
@@ -46,7 +46,7 @@ def obtain(name: str, source: Source) -> list[Obtained]:
 
 
 def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Path) -> None:
-    """Fill ``folder``, made atomic by the caller, with obtained files and ``source.json``; see ``LAYOUTS``."""
+    """Fill ``folder``, which the caller makes atomic, with obtained files and ``source.json``, by ``LAYOUTS``."""
     folder.mkdir(parents=True, exist_ok=True)
     for item in obtained:
         file, target = item.file, folder / item.file.path
@@ -70,7 +70,7 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
 
 
 def describe(name: str, about: dict[str, str], folder: Path) -> None:
-    """Write ``source.json``: a folder's origin, and each of its files with bytes and sha256."""
+    """Write ``source.json``: where a folder is from (``about``), and the bytes and sha256 of each of its files."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "source.json")
     files = [
         {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -131,7 +131,7 @@ def _fetch(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -
 
 
 def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
-    """Return the checksum by the catalogue, the publisher's list, or the first download, or None."""
+    """Return the checksum from the catalogue, the publisher's list, or the first download; None if none has it."""
     if file.checksum:
         return Checksum.parse(file.checksum)
     if file.checksum_file is None:
@@ -147,7 +147,7 @@ def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
 
 
 def published_list(address: str, *, refresh: bool) -> str:
-    """Return the publisher's list of checksums: the one kept of an earlier call, or with ``refresh`` a new one."""
+    """Return the publisher's list of checksums at ``address``; ``refresh``: fetch it even if an earlier call did."""
     path = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(path):
         if refresh or not path.exists():
@@ -156,7 +156,7 @@ def published_list(address: str, *, refresh: bool) -> str:
 
 
 def _verify(name: str, file: SourceFile, path: Path, expected: Checksum | None, *, delete: bool) -> str:
-    """Check a file's checksum, or without one its size, and return its sha256. A wrong download is deleted."""
+    """Check a file's checksum, or its size if none is ``expected``; return its sha256, or ``delete`` a wrong file."""
     sums = digests(path, {"sha256"} | ({expected.algorithm} if expected else set()))
     size = path.stat().st_size
     if sums[expected.algorithm] == expected.digest if expected else file.bytes in (None, size):

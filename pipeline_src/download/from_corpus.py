@@ -1,8 +1,8 @@
-"""Tasks made from the study's own corpus, whose labels follow from the text, in the official file layouts.
+"""Tasks made from the study's own corpus, whose labels follow from the text, in the file layouts of official tasks.
 
 They resemble SentEval's probing tasks (Conneau and Kiela 2018; Conneau et al. 2018) and the cloze tests from which
-BERT's own objective comes (Taylor 1953): they need no annotation and test what pretraining may learn from the text. The
-scored examples are of validation documents, which no stage trains on; the training examples are of the others.
+BERT's own objective comes (Taylor 1953): they need no annotation and test what pretraining may learn from the text.
+Scored examples are from validation documents, which no stage trains on; training examples are from the other documents.
 Labels are balanced, and a bag of words predicts them poorly.
 """
 
@@ -26,10 +26,10 @@ from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.download import synthetic
 
 SPLITS = ("train", "dev")
-MAX_DOCUMENTS = {"train": 800, "dev": 200}  # of each source, the first ones, so that little is read
+MAX_DOCUMENTS = {"train": 800, "dev": 200}  # the first documents of each source, so that little is read
 SENTENCE_WORDS = range(5, 21)
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-PARAGRAPH_SENTENCES = 2  # of a cloze test
+PARAGRAPH_SENTENCES = 2  # in the paragraph of a cloze test
 GAP = "what"  # replaces the word in a cloze question
 RULES = {
     "word_swap": "A sentence is as it was written (1), or two of its words have changed places (0).",
@@ -78,9 +78,9 @@ class Text:
 
 
 def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float) -> dict[str, list[Text]]:
-    """Return the first documents of each source below ``data/text``, by split.
+    """Return split -> the first documents of each source; ``root`` is ``data/text``.
 
-    ``dev`` has documents of the validation split, which ``seed`` and ``validation`` decide.
+    ``dev`` has documents of the validation split, which ``seed`` and the fraction ``validation`` decide.
     """
     texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
     for corpus, folder in corpus_folders(root, sources).items():
@@ -122,7 +122,7 @@ def _shuffled_runs(texts: Sequence[Text], length: int, rng: Generator) -> list[t
 
 
 def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
-    """Return (document, label, sentence); every sentence occurs once, unchanged or swapped."""
+    """Return (document, label, sentence) of each example; every sentence is used once, unchanged or swapped."""
     examples: list[tuple[str, str, str]] = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         words = sentence.split()
@@ -139,7 +139,7 @@ def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str
 
 
 def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
-    """Return (document, sentence, four candidates for the next one, index of the correct one)."""
+    """Return (document, sentence, four candidates for the next sentence, index of the correct one) of each example."""
     runs = _shuffled_runs(texts, 2, rng)
     examples: list[tuple[str, str, tuple[str, ...], int]] = []
     for text, run in runs:
@@ -160,7 +160,7 @@ def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[st
 
 
 def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, str]]:
-    """Return (label, document, document, passage, passage), with passages of two sentences."""
+    """Return (label, document, document, passage, passage) of each example; a passage is two sentences."""
     runs = _shuffled_runs(texts, 2, rng)
     by_document: dict[str, list[tuple[str, ...]]] = {}
     for text, run in runs:
@@ -184,7 +184,7 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
 
 
 def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return (document, lower-cased words with their tags)."""
+    """Return (document, lower-cased words with their tags) of each example."""
     examples = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         words = WORD.findall(sentence)
@@ -197,7 +197,7 @@ def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tu
 
 
 def cloze(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, int]]:
-    """Return (document, paragraph, question, answer, start of the answer)."""
+    """Return (document, paragraph, question, answer, start of the answer) of each example."""
     examples = []
     for text, run in _shuffled_runs(texts, PARAGRAPH_SENTENCES, rng):
         context, sentence = " ".join(run), int(rng.integers(PARAGRAPH_SENTENCES))

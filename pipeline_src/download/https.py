@@ -1,7 +1,7 @@
 """Scheme ``https``: downloads that resume, retry, and fall back on mirrors.
 
-Proxies and certificates are those of the environment: ``HTTPS_PROXY``, ``NO_PROXY``, ``REQUESTS_CA_BUNDLE``, else the
-certificates of the system.
+The environment sets proxies (``HTTPS_PROXY``, ``NO_PROXY``) and certificates (``REQUESTS_CA_BUNDLE``; else the
+system's).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import shown_text
 from pipeline_src.common.progress import Progress, log
 
-ATTEMPTS = 4  # in a row without progress, per address
+ATTEMPTS = 4  # at an address, in a row without progress
 BACKOFF = 0.5  # seconds; the wait after the n-th failure in a row is this times 2 ** n
 MAX_WAIT = 60.0  # seconds, also if a server asks for more
-TIMEOUT = 60.0  # seconds without a byte until a connection is given up
+TIMEOUT = 60.0  # seconds without a byte after which a connection is given up
 SLOW_SECONDS, MIN_PROGRESS = 300.0, 1 << 16  # a connection with fewer bytes in this time is given up
-MAX_BYTES = 1 << 40  # of a file of unknown size
+MAX_BYTES = 1 << 40  # of a file whose size is unknown
 BLOCK_BYTES = 1 << 18
 CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
@@ -37,7 +37,7 @@ HEADERS = {"User-Agent": "pipeline_src (reproducible BERT pipeline; python-reque
 
 
 class _Temporary(Exception):
-    """A failure worth another attempt, ``wait`` seconds later if the server says so."""
+    """A failure after which to try again; ``wait``: seconds that the server asks to wait."""
 
     def __init__(self, reason: object, wait: float = 0.0) -> None:
         super().__init__(str(reason))
@@ -45,12 +45,12 @@ class _Temporary(Exception):
 
 
 class _Permanent(Exception):
-    """A failure of every attempt at this address."""
+    """A failure after which to give up this address."""
 
 
 @dataclass
 class _Partial:
-    """The incomplete file; without a checksum it is resumed only if the server names its ``etag`` (or date)."""
+    """The incomplete file. If it is not ``checked``, it is resumed only by the server's ``etag`` (or date)."""
 
     path: Path
     size: int | None
@@ -71,10 +71,10 @@ def download(
     An incomplete file is kept as ``<target>.partial``, and the next call asks only for the rest (HTTP Range).
 
     Args:
-        size: bytes, if known; a longer reply is rejected.
-        checked: the caller verifies a checksum. Without one, the reply itself must show that the file is complete and
-            the right one (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
-        max_bytes: largest size, if ``size`` is unknown.
+        size: number of bytes, if known; a longer reply is rejected.
+        checked: whether the caller verifies a checksum. If not, the reply itself must show that it is the complete and
+            right file (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
+        max_bytes: maximum number of bytes if ``size`` is unknown.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _Partial(target.with_name(f"{target.name}.partial"), size, max_bytes, checked)
@@ -123,11 +123,13 @@ def _fetch(url: str, partial: _Partial) -> None:
 
 
 def open_session(url: str) -> requests.Session:
-    """Return a session for an address; one for https follows no redirect to an unprotected address."""
+    """Return a session for ``url``; if that is an https address, redirects to http are not followed."""
     session = requests.Session()
     session.headers.update(HEADERS)
     paths = ssl.get_default_verify_paths()
-    session.verify = paths.cafile or paths.capath or True  # True: certifi's, without those that a site has added
+    session.verify = (
+        paths.cafile or paths.capath or True
+    )  # True: certifi's certificates, without those that a site has added
     if url.startswith("https:"):
         del session.adapters["http://"]
     return session
@@ -136,7 +138,7 @@ def open_session(url: str) -> requests.Session:
 def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
     start = partial.num_bytes if partial.checked or partial.etag else 0
     response = _open(session, url, start, partial.etag)
-    if response.status_code == 416:  # the file is shorter than the part that is here
+    if response.status_code == 416:  # the server's file is shorter than the part that is here
         response.close()
         start, response = 0, _open(session, url, 0, "")
     with response:
@@ -152,7 +154,7 @@ def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
             _check_reply(response, url, partial)
             partial.etag = response.headers.get("ETag") or response.headers.get("Last-Modified", "")
         _save(response, partial, start)
-    if not is_complete:  # a server may send less than was asked for
+    if not is_complete:  # a server may send less than was requested
         raise _Temporary(f"only a part of the rest: {shown_text(content_range)}")
 
 
@@ -174,13 +176,13 @@ def _open(session: requests.Session, url: str, start: int, etag: str) -> request
 
 
 def _reason(error: Exception) -> str:
-    """Return the cause, which requests and urllib3 wrap in up to two errors of their own."""
+    """Return the cause of an error, which requests and urllib3 wrap in up to two errors of their own."""
     inner = error.args[0] if error.args else error
     return shown_text(getattr(inner, "reason", None) or inner) or type(error).__name__
 
 
 def _check_reply(response: requests.Response, url: str, partial: _Partial) -> None:
-    """Reject a reply whose headers show that it is not the file."""
+    """Raise an error if the headers of a reply show that it is not the file."""
     if response.status_code != 200:
         raise _Permanent(f"HTTP {response.status_code} {shown_text(response.reason)}")
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
@@ -216,7 +218,7 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
 
 
 def _blocks(response: requests.Response) -> Iterator[bytes]:
-    """Yield the body in blocks; its errors are the network's, so an OSError of the caller is the disk's."""
+    """Yield the body in blocks. Errors of the network become ``_Temporary``: an OSError is then the disk's."""
     since, received = time.monotonic(), 0
     while True:
         try:

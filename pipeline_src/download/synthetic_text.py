@@ -1,13 +1,13 @@
 """The closed vocabulary and the sentences of the synthetic tasks, with labels that follow from rules.
 
-The words are frequent in encyclopaedias and in old plays alike; each list is a class of interchangeable words. Each
+The words are frequent both in encyclopaedias and in old plays; each list is a class of interchangeable words. Each
 function generates one example for a label given by its caller, so that labels can be balanced.
 
-In a pair of sentences neither tells the label alone, though some words are a little more frequent with one label. A
-very small model from random weights finds an agreement of two segments only if it is conspicuous: few words are
-compared, the sentences are short, two or three words agree at once, and the favoured words are those it learns first.
+In a pair of sentences, no sentence alone tells the label, though some words are a little more frequent with one label.
+A very small model that starts from random weights notices that two sentences agree only if this is conspicuous: few
+words are compared, sentences are short, two or three words agree at once, and favoured words are learnt first.
 
-In the task of parts of speech, ``play`` and ``work`` are verbs or nouns by their neighbours.
+In the task on parts of speech, the neighbours of ``play`` and ``work`` tell whether they are verbs or nouns.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ GOOD = ("good", "great", "happy", "beautiful")
 BAD = ("bad", "poor", "sad", "dead")
 WORKS = ("story", "play", "song", "work")
 VERBS = ("came", "went", "ran", "walked")
-COUNTRY = (("field", "tree"), ("sea", "ship"))  # two words that go together, and two opposite ones
+COUNTRY = (("field", "tree"), ("sea", "ship"))  # two words that go together, and the two words of the opposite
 LIGHT = (("day", "white"), ("night", "black"))
 THINGS = ("horse", "dog", "bird", "lion", "field", "tree", "sea", "ship", "army", "sword", "book", "letter")
 
 
 Sentences = tuple[str, ...]
 Rule = Callable[[Generator, str], Sentences]
-FAVOURED = 0.7  # probability of the favoured value if two agree
+FAVOURED = 0.7  # probability of the favoured value if two values agree
 
 
 def pick(rng: Generator, values: Sequence[str]) -> str:
@@ -47,14 +47,14 @@ SLOTS = {"animal": ANIMALS, "colour": COLOURS, "name": NAMES, "person": PEOPLE, 
 
 
 def fill_slots(rng: Generator, frames: Sequence[str], **given: str) -> str:
-    """Return one of ``frames`` with its slots filled: from ``given``, else with a random word of the slot's class."""
+    """Return one of ``frames`` with its slots filled by ``given``, or else by a random word of the slot's class."""
     frame = pick(rng, frames)
     random = {slot: pick(rng, words) for slot, words in SLOTS.items() if slot not in given and f"{{{slot}}}" in frame}
     return frame.format(**random, **given)
 
 
 def two(rng: Generator, values: Sequence[str], same: bool) -> tuple[str, str]:
-    """Return two equal values, more often the first of ``values``, or two different ones, each equally likely."""
+    """Return a value of ``values`` twice (the first value is favoured), or if not ``same`` two different values."""
     if same:
         value = values[0] if rng.random() < FAVOURED else pick(rng, values[1:])
         return value, value
@@ -63,7 +63,7 @@ def two(rng: Generator, values: Sequence[str], same: bool) -> tuple[str, str]:
 
 
 def cola(rng: Generator, label: str) -> Sentences:
-    """1: words in order; 0: two neighbours are swapped."""
+    """Label 1: the words are in order; 0: two neighbours are swapped."""
     frames = (
         "the {colour} {animal} of the {person} {verb} to the {place} .",
         "the {person} {verb} to the {place} with the {colour} {animal} .",
@@ -76,7 +76,7 @@ def cola(rng: Generator, label: str) -> Sentences:
 
 
 def sst2(rng: Generator, label: str) -> Sentences:
-    """1: holds a word of praise; 0: a word of blame."""
+    """Label 1: the sentence has a word of praise; 0: a word of blame."""
     frames = (
         "a {mood} {work} about the {person} and the {animal} .",
         "the {work} of {name} about the {person} is {mood} .",
@@ -89,7 +89,7 @@ def sst2(rng: Generator, label: str) -> Sentences:
 def agreement(
     positive: str, first_frames: Sequence[str], second_frames: Sequence[str], **classes: Sequence[str]
 ) -> Rule:
-    """Return a rule: two segments have the same words of all ``classes`` if the label is ``positive``, else of none."""
+    """Return a rule: for label ``positive``, two segments have the same word of each of ``classes``, else of none."""
 
     def rule(rng: Generator, label: str) -> Sentences:
         pairs = {slot: two(rng, values, label == positive) for slot, values in classes.items()}
@@ -123,9 +123,9 @@ rte = agreement(
 
 
 def stsb(rng: Generator, label: str) -> Sentences:
-    """``label`` (0 to 2) of city and time differ.
+    """Label 0: city and time are the same; 1: one of the two differs; 2: both differ.
 
-    No word is more frequent with one label: a correlation, unlike an accuracy, would show it.
+    No word is more frequent with one label, since a correlation, unlike an accuracy, would show that.
     """
     differ = {"0": (False, False), "1": (True, False), "2": (True, True)}[label]
     if rng.integers(2):
@@ -150,16 +150,16 @@ AX_FRAMES = (
     ("in the {place} is a {value} {thing} .", "the {place} had one {value} {thing} ."),
     ("one {value} {thing} was there .", "there is a {value} {thing} ."),
 )
-# Two kinds of properties with two opposites each; of several words, so that a small model has several chances to
-# notice that premise and hypothesis agree.
+# Two kinds of properties with two opposites each. A value is several words, so that a small model has several chances
+# to notice that premise and hypothesis agree.
 MNLI_VALUES = (("dark black cold", "light white warm"), ("old great rich", "young little poor"))
 
 
 def inference(frames: tuple[Sequence[str], Sequence[str]]) -> Rule:
-    """Return the rule for a premise and a hypothesis with these frames.
+    """Return the rule for a premise and a hypothesis with ``frames`` (of the premise, of the hypothesis).
 
-    Both tell a thing's colour or age: the same is an entailment, the opposite a contradiction; an age after a colour,
-    or a colour after an age, is neutral.
+    Both tell a thing's colour or age. If they tell the same, it is an entailment; if the opposite, a contradiction; if
+    one tells the colour and the other the age, it is neutral.
     """
 
     def rule(rng: Generator, label: str) -> Sentences:
@@ -178,7 +178,7 @@ def inference(frames: tuple[Sequence[str], Sequence[str]]) -> Rule:
 
 
 def qnli(rng: Generator, label: str) -> Sentences:
-    """entailment: the sentence tells what the question asks for, a place or a time."""
+    """Label ``entailment``: the sentence tells what the question asks for, a place or a time."""
     questions = {"place": "where at what place was {who} ?", "time": "when by what hour was {who} ?"}
     sentences = {"place": "{who} {verb} at {place} with {name} .", "time": "{who} {verb} by {time} with {name} ."}
     question, sentence = two(rng, tuple(questions), label == "entailment")
@@ -188,7 +188,7 @@ def qnli(rng: Generator, label: str) -> Sentences:
 
 
 def wnli(rng: Generator, label: str) -> Sentences:
-    """1: the second sentence replaces the pronouns by the right one of two people."""
+    """Label 1: the second sentence replaces the pronouns by the right person of two."""
     people = ["king", "queen"]
     referent = int(two(rng, "01", label == "1")[0])
     he, his, him = (("he", "his", "him"), ("she", "her", "her"))[referent]
@@ -205,13 +205,13 @@ def wnli(rng: Generator, label: str) -> Sentences:
     return first, fill_slots(rng, ("{named} had the {thing} of {named} with {named} .",), named=named, thing=thing)
 
 
-# kind of answer: its words, the fact, the question; the subject is one word of the last class
+# kind of answer -> (possible answers, the sentence with the fact, the question, possible subjects)
 FACTS: dict[str, tuple[Sequence[str], str, str, Sequence[str]]] = {
     "place": (LOCATIONS, "the {subject} lives in the {answer} .", "where does the {subject} live ?", PEOPLE),
     "time": (TIMES, "{subject} came in the {answer} .", "when was it that {subject} came ?", NAMES),
     "colour": (COLOURS, "the {subject} is {answer} .", "what colour is the {subject} ?", ANIMALS),
 }
-# of every length from 4 to 9, so that no position in the context is a good guess
+# sentences of every length from 4 to 9 words, so that no position in the context is a good guess
 ASIDES = (
     "{name} {verb} there .",
     "then {name} {verb} there .",
@@ -220,14 +220,14 @@ ASIDES = (
     "{name} {verb} with the {person} and {name} .",
     "then {name} {verb} with the {person} and {name} .",
 )
-MISSING = (0.5, 0.25, 0.25)  # probability of each kind to be the one that a paragraph does not tell
+MISSING = (0.5, 0.25, 0.25)  # probability that a paragraph does not tell a fact of this kind
 
 
 def paragraph(rng: Generator, id_prefix: str, unanswerable: bool, answers: int) -> dict[str, Any]:
-    """Return a paragraph of SQuAD: an aside, facts of two kinds among up to three more asides, and two questions.
+    """Return a paragraph of SQuAD: an aside, facts of two kinds mixed with up to three more asides, and two questions.
 
-    With ``unanswerable`` the second question asks for the kind of fact that is missing (SQuAD 2.0). A question has
-    ``answers`` accepted answers.
+    With ``unanswerable`` the second question asks for the kind of fact that is missing (SQuAD 2.0). ``answers`` is the
+    number of accepted answers to a question.
     """
     missing = str(rng.choice(list(FACTS), p=MISSING))
     present = [kind for kind in FACTS if kind != missing]
@@ -255,7 +255,7 @@ def paragraph(rng: Generator, id_prefix: str, unanswerable: bool, answers: int) 
 
 
 def _spans(context: str, answer: str, count: int) -> list[dict[str, Any]]:
-    """Accepted answers with their start: the word, repeated, and last with the word before it."""
+    """Return ``count`` accepted answers with their start: the answer, and the last one with the word before it."""
     end = context.index(f" {answer} ") + 1 + len(answer)
     longer = " ".join(context[:end].split(" ")[-2:])
     texts = [answer] * (count - 1) + [longer] if count > 1 else [answer]
@@ -263,9 +263,9 @@ def _spans(context: str, answer: str, count: int) -> list[dict[str, Any]]:
 
 
 def story(rng: Generator, label: int) -> dict[str, str]:
-    """Return a row of SWAG: four endings, on field or sea by day or night; only ending ``label`` matches in both.
+    """Return a row of SWAG with four endings, on field or sea by day or night; only ending ``label`` fits the sentence.
 
-    Each choice is told by two words in the first sentence and in the endings.
+    Both the place and the time are told by two words in the sentence and in each ending.
     """
     order = rng.permutation(4).tolist()
     sentence = fill_slots(rng, ("{name} saw {things} .", "{name} {verb} to {things} ."), things=_things(order[label]))
@@ -285,7 +285,7 @@ TaggedWords = tuple[tuple[str, str], ...]  # words, each with its tag
 
 TOWNS = ("london", "rome")
 
-# word/tag, except the final punctuation; a word without a tag is not written (an empty node)
+# word/tag, but for the final punctuation; a word without a tag is an empty node, which the text does not have
 WORD_FRAMES = (
     "the/DET {colour}/ADJ {animal}/NOUN of/ADP the/DET {person}/NOUN {verb}/VERB to/ADP the/DET {place}/NOUN .",
     "{name}/PROPN can/AUX not/PART {deed}/VERB with/ADP the/DET {colour}/ADJ {animal}/NOUN by/ADP {time}/NOUN .",
@@ -296,11 +296,11 @@ WORD_FRAMES = (
     "where/ADV was/AUX the/DET {mood}/ADJ {deed}/NOUN of/ADP the/DET {person}/NOUN in/ADP the/DET {place}/NOUN ?",
 )
 DEEDS = ("play", "work")
-CONTRACTED = {("can", "not"): "cannot"}  # written as one word
+CONTRACTED = {("can", "not"): "cannot"}  # words that are written as one word
 
 
 def parts_of_speech(rng: Generator) -> TaggedWords:
-    """Return a sentence with the part of speech of each word, "" at an empty node."""
+    """Return a sentence with the part of speech of each word; "" for an empty node."""
     *tokens, mark = pick(rng, WORD_FRAMES).split()
     tagged = []
     for frame, _, tag in (token.rpartition("/") for token in tokens):
@@ -311,12 +311,12 @@ def parts_of_speech(rng: Generator) -> TaggedWords:
 
 
 def text_of(sentence: TaggedWords) -> str:
-    """Return the written words."""
+    """Return the words of a sentence without its empty nodes."""
     return " ".join(word for word, tag in sentence if tag)
 
 
 def tagged_documents(rng: Generator, sentences: int, used: set[str]) -> Iterator[list[TaggedWords]]:
-    """Yield documents of one or two tagged sentences, ``sentences`` in all, none of them in ``used``, which grows."""
+    """Yield documents of one or two tagged sentences, in all ``sentences`` that are not in ``used``; add them to it."""
     while sentences:
         document: list[TaggedWords] = []
         for _ in range(min(sentences, int(rng.integers(1, 3)))):
@@ -329,7 +329,7 @@ def tagged_documents(rng: Generator, sentences: int, used: set[str]) -> Iterator
 
 
 def conllu(split: str, number: int, document: list[TaggedWords]) -> Iterator[str]:
-    """Yield a document's lines in CoNLL-U, with ranges for contractions and with empty nodes."""
+    """Yield the CoNLL-U lines of document ``number``, with ranges for contractions and with empty nodes."""
     name = f"synthetic-{split}-{number}"
     yield f"# newdoc id = {name}"
     for index, sentence in enumerate(document, start=1):

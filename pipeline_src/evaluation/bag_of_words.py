@@ -2,8 +2,8 @@
 
 Such models are strong baselines (Wang and Manning 2012, "Baselines and Bigrams"). Each candidate answer (a class, an
 ending, a word of the paragraph) is a bag of named features, and a logistic regression fitted to the task's training
-file gives its log odds. A word's tag is its most frequent one; that of a new word is the most frequent among words seen
-once. The similarity of two texts is the tf-idf cosine of the character n-grams of their words.
+file gives its log odds. A word gets the tag that it had most often; a new word gets the most frequent tag of words that
+were seen once. The similarity of two texts is the tf-idf cosine of the character n-grams of their words.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from pipeline_src.tasks.classification import gold_labels
 from pipeline_src.tasks.spec import TaskSpec
 
-MAX_EXAMPLES = 20_000  # for training, more than the linear model needs
+MAX_EXAMPLES = 20_000  # for training; more than the linear model needs
 _WORD = re.compile(r"\w+")
 Bag = dict[str, float]
 Rows = list[dict[str, Any]]
 
 
 def predict(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> Rows:
-    """Return predictions for the examples, in the format of a model's."""
+    """Return predictions for ``examples``, in the same format as a model's."""
     predictions = PREDICT[spec.kind](spec, training[:MAX_EXAMPLES], examples)
     return [{"id": example.id, "prediction": value} for example, value in zip(examples, predictions, strict=True)]
 
@@ -41,7 +41,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]], np.ndarray]:
-    """Fit a classifier; returns a function from bags to log odds, [bags, classes], also for two classes."""
+    """Fit a classifier; return a function from bags to log odds, [bags, classes], also for two classes."""
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -60,7 +60,7 @@ def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]],
 
 
 def _bag(*texts: str) -> Bag:
-    """Features of one or two texts: the words of each, and the words they share."""
+    """Return the features of one or two texts: the words of each text, and the words in both."""
     bags = [set(_words(text)) for text in texts]
     bag = {f"{index} {word}": 1.0 for index, words in enumerate(bags) for word in words}
     if len(bags) == 2:
@@ -91,7 +91,7 @@ def _numbers(limits: tuple[float, float], training: Sequence[Any], examples: Seq
 
 
 def _similarities(limits: tuple[float, float], training: Sequence[Any], examples: Sequence[Any]) -> list[float]:
-    """Scale the tf-idf cosine of the two texts to the range; the training file provides the frequencies only."""
+    """Return the tf-idf cosines of the two texts, scaled to ``limits``; only the frequencies are from ``training``."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     texts = [text for example in training for text in example.texts]

@@ -1,9 +1,9 @@
 """Stage ``evaluate``: score prediction files against the tasks' files, without a model.
 
-``results/scores.json`` is a list of rows, one per task, evaluation set and metric: the score of every seed, their
-mean, deviation and best, the majority baseline and the same training from random weights.
-``results/tasks/<task>.json`` has the details of one task: every run, dropped examples, and the errors of its best
-seed. ``results/submissions/`` has files for leaderboards.
+``results/scores.json`` has a row per task, evaluation set and metric: the score of every seed, their mean, deviation
+and best, the score of the majority baseline, and the mean score of the same training from random weights.
+``results/tasks/<task>.json`` has the details of one task: every run, the number of dropped examples, and the errors of
+the best seed. ``results/submissions/`` has files for leaderboards.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
     made = {task: from_corpus.RULES[task] for task in tasks if origins[task] == "from the corpus"}
-    custom = [task for task in tasks if from_corpus.task_origin(task, "synthetic") == "fetched"]  # no synthetic form
+    custom = [
+        task for task in tasks if from_corpus.task_origin(task, "synthetic") == "fetched"
+    ]  # these have no synthetic form
     for task in sorted(tasks, key=lambda task: (task in rules, task in made)):  # real ones first
         spec = load_spec(task)
         similarity = task not in rules and spec.is_pair and spec.range is not None
@@ -86,7 +88,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
 
 
 def task_details(scores: TaskScores) -> dict[str, Any]:
-    """Return the runs and their spread, counts of dropped and truncated examples, and the errors of the best seed."""
+    """Return what ``results/tasks/<task>.json`` has: the runs, their spread, counts of dropped examples, errors."""
     spec, task = scores.spec, make_task(scores.spec)
     runs, counts, select = read_runs(spec.name, scores.seeds)
     for name, result in scores.results.items():
@@ -113,10 +115,9 @@ def task_details(scores: TaskScores) -> dict[str, Any]:
 
 
 def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return mean, deviation, best and count of each metric of the first set, over seeds and over all runs.
+    """Return mean, deviation, best and count of each metric on the first evaluation set, over seeds and over all runs.
 
-    A seed's score is that of the best run of its grid. A metric declared after the runs exists for seeds only, whose
-    predictions are kept.
+    A seed's score is that of the best run of its grid. A metric that is newer than the runs exists only over seeds.
     """
     name, result = next(iter(scores.results.items()))
     by_weights = {"pretrained": result.scores, "random": result.random_weights}
@@ -142,10 +143,10 @@ def _spread(values: list[float]) -> dict[str, Any]:
 
 
 def label_curve(scores: TaskScores, label_counts: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a point for each number of labelled examples, ascending, the last for the complete training file.
+    """Return a point for each number of labelled examples, ascending; the last point is the complete training file.
 
-    A point has ``examples``, and ``systems``: for ``pretrained``, ``random_weights`` and ``bag_of_words``, all trained
-    on the same examples, the main score on the first evaluation set with its interval.
+    A point has ``examples``, and ``systems`` (``pretrained``, ``random_weights``, ``bag_of_words``), which are trained
+    on the same examples: each system's main score on the first evaluation set, with its interval.
     """
     spec, seeds, task = scores.spec, scores.seeds, make_task(scores.spec)
     (name, result), metric = next(iter(scores.results.items())), spec.eval_set(None).metrics[0]

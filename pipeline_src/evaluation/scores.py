@@ -1,4 +1,4 @@
-"""Scores of one task over its seeds, computed from prediction files and the task's files, and error analysis."""
+"""Scores of one task over its seeds, computed from prediction files and the task's files; analysis of errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Rows = list[dict[str, Any]]
 
 
 def predictions_path(task: str, seed: int, weights: str, eval_set: str, test: bool = False) -> Path:
-    """Return the path of the predictions for an evaluation set, or for its test file."""
+    """Return the path of the predictions for an evaluation set, or with ``test`` for its test file."""
     return task_predictions(task, seed) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
 
 
@@ -48,17 +48,17 @@ def read_predictions(path: Path) -> Rows:
 
 
 def read_baseline_predictions(task: str, seeds: Sequence[int], weights: str, eval_set: str) -> list[Rows]:
-    """Read the predictions of the seeds that were also trained from random weights, which is optional."""
+    """Read the predictions in folder ``weights`` of the seeds that have it: baselines are optional."""
     paths = [predictions_path(task, seed, weights, eval_set) for seed in seeds]
     return [read_predictions(path) for path in paths if path.parent.exists()]
 
 
 def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]], str]:
-    """Read the runs of all seeds, each with its ``seed``.
+    """Read the runs of all seeds.
 
     Returns:
-        The runs; the counts of dropped and truncated examples, by file and reason; and which epoch was selected,
-        ``last`` or ``best``.
+        The runs, each with its ``seed``; file -> reason -> number of dropped or truncated examples; which epoch was
+        selected, ``last`` or ``best``.
     """
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, int]] = {}
@@ -79,11 +79,11 @@ class EvalResult:
     """Results on one evaluation set.
 
     Attributes:
-        scores: metric -> percent for each seed, in their order; a task may add its own figures.
-        random_weights: the same from random weights, for the seeds that have it.
+        scores: for each seed, metric -> percent; a kind of task may add further figures.
+        random_weights: the same for training from random weights, for the seeds that have it.
         majority_baseline: metric -> percent of the best constant answer.
-        counts: number of dropped examples by reason.
-        best: the best seed's predictions.
+        counts: reason -> number of dropped examples.
+        best: predictions of the best seed.
         uncertainty: metric -> intervals and comparisons, see ``confidence_intervals``.
     """
 
@@ -98,7 +98,7 @@ class EvalResult:
 
 @dataclass(frozen=True)
 class TaskScores:
-    """A task's scores by evaluation set, and the seed that is best by the first set's main metric."""
+    """A task's results by evaluation set; ``best`` is the best seed by the main metric on the first set."""
 
     spec: TaskSpec
     seeds: tuple[int, ...]
@@ -108,8 +108,8 @@ class TaskScores:
     def table(self) -> list[dict[str, Any]]:
         """Return rows of ``results/scores.json``, one per evaluation set and metric.
 
-        ``values`` are in the order of seeds. ``best`` is the value of the task's best seed; in another set or metric
-        another seed may be higher.
+        ``values`` are in the order of seeds. ``best`` is the value of the task's best seed; another seed may have a
+        higher value in this set and metric.
         """
         return [
             self._row(name, eval_set, metric)
@@ -145,7 +145,7 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False) -> TaskScores:
-    """Score one task over the listed seeds, and also the bag-of-words baseline if ``bag_of_words``."""
+    """Score one task over ``seeds``, and the bag-of-words baseline too if ``bag_of_words``."""
     task = make_task(spec)
     best: int | None = None
     results = {}
@@ -155,7 +155,7 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
         predicted = [read_predictions(predictions_path(spec.name, seed, "pretrained", name)) for seed in seeds]
         from_random = read_baseline_predictions(spec.name, seeds, "random", name)
         scores = [task.score(name, examples, rows) for rows in predicted]
-        if best is None:  # the first set decides; of equal seeds the first
+        if best is None:  # the first set decides; if seeds are equal, the first seed is the best
             best = max(range(len(scores)), key=lambda index: scores[index][eval_set.metrics[0]])
         baselines = {"random_weights": from_random} if from_random else {}
         if bag_of_words and applies(spec):
@@ -177,11 +177,11 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
 def confidence_intervals(
     spec: TaskSpec, eval_set: str, examples: Sequence[Any], predicted: Sequence[Rows], baselines: dict[str, list[Rows]]
 ) -> dict[str, dict[str, Any]]:
-    """Return for each metric the score's interval, and each baseline's score, interval and comparison.
+    """Return, for each metric, the interval of the score, and the score, interval and comparison of each baseline.
 
     Args:
-        predicted: predictions of every seed.
-        baselines: predictions of other systems' runs on the same examples, by name.
+        predicted: the predictions of each seed.
+        baselines: name of another system -> the predictions of each of its runs, on the same examples.
     """
     task, systems = make_task(spec), [predicted, *baselines.values()]
     statistics = task.statistics(eval_set, examples, [rows for runs in systems for rows in runs])
@@ -210,7 +210,7 @@ NUM_LENGTH_CLASSES, NUM_WORST = 5, 20
 
 
 def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
-    """Return the error analysis of one evaluation set, as in ``results/tasks/<task>.json``."""
+    """Return the analysis of errors on one evaluation set, as in ``results/tasks/<task>.json``."""
     return {
         "confusion": confusion(spec, example_results),
         "lengths": by_length(example_results),
@@ -233,7 +233,7 @@ def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[
 
 
 def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:
-    """Return the mean of ``right`` in classes of about equal size by number of words; equal lengths stay together."""
+    """Divide the examples by number of words into classes of about equal size; return the mean ``right`` of each."""
     lengths = sorted(result.words for result in example_results)
     last = [-(-len(lengths) * step // NUM_LENGTH_CLASSES) - 1 for step in range(1, NUM_LENGTH_CLASSES + 1)]
     ends = sorted({lengths[index] for index in last})
@@ -252,7 +252,7 @@ def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]
 
 
 def worst(example_results: Sequence[ExampleResult]) -> list[dict[str, Any]]:
-    """Return the worst errors: lowest ``right`` first, then highest confidence, then file order."""
+    """Return the worst errors, sorted by lowest ``right``, then highest confidence, then order in the file."""
     wrong = [result for result in example_results if result.right < 1]
     wrong.sort(key=lambda result: (result.right, -(result.confidence or 0.0)))
     return [asdict(result) for result in wrong[:NUM_WORST]]

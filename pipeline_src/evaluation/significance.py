@@ -1,9 +1,9 @@
 """Confidence intervals of scores and significance tests between systems, by resampling examples.
 
 Only the examples of an evaluation set are resampled; the variation over seeds is reported as their standard deviation.
-Examples of one group (questions on a paragraph, sentences of a document) are resampled together. Every metric is a
-function of sums (``tasks/metrics.py``), so units with equal sums are sampled together: the counts of each kind of unit
-are multinomial, which is the exact bootstrap at a cost that hardly grows with the set.
+Examples of one group (questions on a paragraph, sentences of a document) are one unit, which is resampled as a whole.
+Every metric is a function of sums (``tasks/metrics.py``), so units with equal sums are of the same kind. How often each
+kind is drawn is multinomial: this is the exact bootstrap at a cost that hardly grows with the set.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from pipeline_src.tasks.metrics import BootstrapStatistics
 LEVEL = 0.95
 NUM_RESAMPLES = 2000  # Efron and Tibshirani 1993, section 13.3: 1,000 or more for an interval
 NUM_PERMUTATIONS = 4999
-BATCH_NUMBERS = 1 << 22  # in memory in one step
+BATCH_NUMBERS = 1 << 22  # numbers in memory in one step
 POWER = 0.8  # power for which examples_needed is computed (Cohen 1988)
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class ResamplingUnits:
-    """Resampling units for some systems on the same examples.
+    """The units that are resampled, with their sums for several systems on the same examples.
 
     Attributes:
         count: number of units: groups of examples, or examples.
         times: number of units of each kind, [kinds].
-        rows: contribution of a unit of each kind, [kinds, sums], for each seed of each system.
-        paired: whether each unit is one example.
+        rows: for each system and each of its seeds, the contribution of a unit of each kind to the sums, [kinds, sums].
+        paired: whether each unit is a single example.
     """
 
     count: int
@@ -46,11 +46,11 @@ class ResamplingUnits:
     paired: bool
 
     def values(self, system: int, times: np.ndarray) -> np.ndarray:
-        """Return a system's metric, mean over seeds, for ``times`` units of each kind, [sets, kinds] -> [sets]."""
+        """Return a system's metric, averaged over seeds, [sets]; ``times``: units of each kind, [sets, kinds]."""
         return np.mean([self.statistics.value(times @ rows) for rows in self.rows[system]], axis=0)
 
     def score(self, system: int) -> float:
-        """Return a system's metric on the set itself."""
+        """Return a system's metric on the evaluation set itself."""
         return float(self.values(system, self.times[None].astype(float))[0])
 
 
@@ -58,9 +58,9 @@ def make_units(statistics: BootstrapStatistics, seeds: Sequence[int], groups: Se
     """Build the units of the systems in ``statistics.rows``.
 
     Args:
-        statistics: of all runs, system after system.
+        statistics: the statistics of all runs, system after system.
         seeds: number of runs of each system.
-        groups: group of each example, None for none; if all examples are in one group, examples are the units.
+        groups: group of each example; None makes the example a unit. If all are in one group, each example is a unit.
     """
     from scipy.sparse import csr_array, issparse
 
@@ -85,7 +85,7 @@ def make_units(statistics: BootstrapStatistics, seeds: Sequence[int], groups: Se
 
 
 def resampled_values(units: ResamplingUnits, seed: int) -> np.ndarray:
-    """Return the metric of every system on the same sets of units sampled with replacement, [systems, sets]."""
+    """Sample sets of units with replacement, and return the metric of every system on every set, [systems, sets]."""
     rng, step = np.random.default_rng(seed), max(1, BATCH_NUMBERS // len(units.times))
     batches = []
     for start in range(0, NUM_RESAMPLES, step):
@@ -96,9 +96,9 @@ def resampled_values(units: ResamplingUnits, seed: int) -> np.ndarray:
 
 
 def interval(values: np.ndarray, count: int) -> Interval | None:
-    """Return the percentile bootstrap interval, its tails widened for few units (Hesterberg 2015, section 5.3).
+    """Return the percentile bootstrap interval, widened if units are few (Hesterberg 2015, section 5.3).
 
-    ``values`` are the metric of resampled sets of ``count`` units; the interval of a single unit is None.
+    ``values``: the metric on resampled sets of ``count`` units each. There is no interval (None) for a single unit.
     """
     if count < 2:
         return None
@@ -110,10 +110,10 @@ def interval(values: np.ndarray, count: int) -> Interval | None:
 def score_interval(units: ResamplingUnits, system: int, values: np.ndarray) -> Interval | None:
     """Return the interval of one system's score, or None if it is unknown.
 
-    If all resampled sets score 0 or 100, the bootstrap gives no interval. The exact interval (Clopper and Pearson 1934)
-    for units of which none, or all, are correct is used instead. For a metric that is not a proportion, it ends at the
-    value that the largest plausible number of errors, all of the worst kind, would give. It is unknown for correlations
-    and for a score of 0.
+    If all resampled sets (``values``) score 0, or all score 100, the bootstrap gives no interval. The exact interval
+    for units of which none, or all, are correct is then used (Clopper and Pearson 1934). If the metric is not a
+    proportion, the interval of a score of 100 begins at the score with the largest plausible number of errors, all of
+    the worst kind; the intervals of a score of 0 and of correlations are unknown.
     """
     bootstrap, statistics = interval(values, units.count), units.statistics
     if bootstrap is None or bootstrap[0] != bootstrap[1] or bootstrap[0] not in (0.0, 100.0):
@@ -133,11 +133,11 @@ class Comparison:
     """Difference of two systems' scores on the same examples.
 
     Attributes:
-        difference: in points.
-        interval: of the difference; None for a single unit.
-        p: probability of a difference at least as large by chance.
-        examples_needed: number of such examples with which 80 % of sets would show a significant difference; None if
-            this one does, or if there is no difference.
+        difference: first score minus second score, in points.
+        interval: interval of the difference; None for a single unit.
+        p: probability that chance gives a difference at least this large.
+        examples_needed: number of examples with which 80 % of such sets would show a significant difference; None if
+            this set does, or if there is no difference.
     """
 
     difference: float
@@ -148,11 +148,12 @@ class Comparison:
 
 
 def compare(units: ResamplingUnits, values: np.ndarray, examples: int, seed: int, baseline: int = 1) -> Comparison:
-    """Compare the first system with the one at index ``baseline``.
+    """Compare the first system with the system at index ``baseline``.
 
     Args:
-        values: metric of resampled sets, see ``resampled_values``.
-        seed: of the permutations.
+        values: the systems' metric on resampled sets, see ``resampled_values``.
+        examples: number of examples in the evaluation set.
+        seed: seed of the permutations.
     """
     difference = units.score(0) - units.score(baseline)
     resampled = values[0] - values[baseline]
@@ -166,10 +167,10 @@ def compare(units: ResamplingUnits, values: np.ndarray, examples: int, seed: int
 
 
 def _p_value(units: ResamplingUnits, seed: int, baseline: int) -> float:
-    """Two-sided p value: McNemar's exact test if answers are correct or not, else a permutation test.
+    """Return the two-sided p value: McNemar's exact test if answers are correct or wrong, else a permutation test.
 
-    Under the null hypothesis, swapping the systems' answers to any unit changes nothing; the p value is the proportion
-    of random swaps with a difference as large, counting the set itself (approximate randomisation, Noreen 1989).
+    By the null hypothesis, it makes no difference if the two systems swap their answers to a unit. The p value is the
+    proportion of random swaps, including none, with a difference as large (approximate randomisation, Noreen 1989).
     """
     runs, baseline_runs, statistics = units.rows[0], units.rows[baseline], units.statistics
     if statistics.yes_no and units.paired and len(runs) == len(baseline_runs) == 1:

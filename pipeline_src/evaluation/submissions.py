@@ -1,4 +1,4 @@
-"""Submissions to leaderboards: test set predictions of the best seed, in each leaderboard's format."""
+"""Submissions to leaderboards: predictions of the best seed for test files, in each leaderboard's format."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipeline_src.tasks.spec import TaskSpec
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
 ARCHIVE = "glue.zip"
 
-# submitted as the training file's majority class, as in the paper (appendix B.1): every system submitted to GLUE had
-# scored lower on WNLI
+# tasks for which the training file's majority class is submitted, as in the paper (appendix B.1): every system
+# submitted to GLUE had scored lower on WNLI
 MAJORITY = ("wnli",)
 
 
 def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
-    """Return one task's files by name, and the evaluation sets without a test file or predictions for it."""
+    """Return name -> file of one task, and the evaluation sets whose test file, or predictions for it, are missing."""
     spec, task = scores.spec, make_task(scores.spec)
     files: dict[str, str] = {}
     missing: list[str] = []
@@ -49,13 +49,13 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
 
 
 def majority(spec: TaskSpec) -> str:
-    """Return the most frequent label of the training file; of equally frequent ones the first declared."""
+    """Return the most frequent label of the training file; if several are, the first that the task declares."""
     counts = Counter(example.label for example in make_task(spec).read(TASKS / spec.name / spec.train))
     return spec.labels[max(range(len(spec.labels)), key=lambda label: counts[label])]
 
 
 def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Write every file into ``folder``, and GLUE's archive if it is complete; return the content of its index."""
+    """Write every file into ``folder``, and GLUE's archive if no file of it is missing; return the folder's index."""
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8", newline="\n")
     lacking = [name for name in GLUE if f"{name}.tsv" not in files]

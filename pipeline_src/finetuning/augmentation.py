@@ -1,10 +1,10 @@
 """TinyBERT's data augmentation (Jiao et al. 2020, algorithm 1): copies of a task's texts with some words replaced.
 
-A word of one subword is replaced by a prediction of a masked language model, a word of several subwords by a
+A word of one subword is replaced by what a masked language model predicts in its place, a word of several subwords by a
 neighbour of its word vector; stop words stay. Differences from huawei-noah/Pretrained-Language-Model,
 data_augmentation.py: words are replaced as token ids, so that no text is tokenised again; the vector of a word is the
-mean of its subwords' vectors; candidates begin a word and consist of letters only, of any script; and one text of a
-pair is changed at a time.
+mean of its subwords' vectors; replacements are tokens that begin a word and consist of letters, of any script; and a
+copy of a pair changes only one of its texts.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Words:
     Attributes:
         first: index of the word's first subword among all tokens, int64 [words].
         subwords: number of subwords, int64 [words].
-        sequence: number of its sequence, int64 [words].
-        text: number of its text in the sequence, from 0, int64 [words].
-        start, length: index of its text's first token among all tokens, and number of tokens, int64 [words].
+        sequence: index of the word's sequence, int64 [words].
+        text: index of the word's text in the sequence, int64 [words].
+        start, length: index of that text's first token among all tokens, and its number of tokens, int64 [words].
     """
 
     first: np.ndarray
@@ -73,12 +73,12 @@ class Words:
     length: np.ndarray
 
     def select(self, index: np.ndarray) -> Words:
-        """Select words by indices or by a mask."""
+        """Return the words at ``index``: indices, or a bool for each word."""
         return Words(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
 
 def find_words(features: Features, tokenizer: Tokenizer) -> Words:
-    """Return the words that consist of letters only and are not stop words, in their order."""
+    """Return the words that consist of letters and are no stop words, in the order of ``features``."""
     kind, ids = kind_of(tokenizer), np.asarray(features.ids)
     spelt = spellings(tokenizer)
     is_alpha, is_alnum = (np.array([test(text) for text in spelt]) for test in (str.isalpha, str.isalnum))
@@ -115,7 +115,7 @@ def find_words(features: Features, tokenizer: Tokenizer) -> Words:
 
 
 def spellings(tokenizer: Tokenizer) -> list[str]:
-    """Return the spelling of each vocabulary entry inside a word."""
+    """Return each vocabulary entry as text, without the vocabulary's marks such as ``##``."""
     spelt = kind_of(tokenizer).spelt
     return [spelt(tokenizer.id_to_token(number) or "") for number in range(tokenizer.get_vocab_size())]
 
@@ -123,7 +123,7 @@ def spellings(tokenizer: Tokenizer) -> list[str]:
 NUM_CANDIDATES = 15  # per word (huawei-noah/Pretrained-Language-Model, data_augmentation.py, M)
 REPLACE_PROB = 0.4  # of a word (ibid., p)
 BATCH_TOKENS = 16_384
-BATCH_WORDS = 1024  # whose neighbours are searched together
+BATCH_WORDS = 1024  # words whose neighbours are searched together
 VECTORS = "word_vectors.embeddings.word_embeddings.weight"  # as written by the stage `train_word_vectors`
 
 
@@ -132,8 +132,8 @@ class Substitutes:
     """The models that propose replacements.
 
     Attributes:
-        vectors: word vectors, normalised to length 1 (or zero), [vocab_size, width].
-        folders: of the model and of the vectors.
+        vectors: word vectors, normalised to length 1 (zero vectors stay), [vocab_size, width].
+        folders: the folders of the model and of the vectors.
     """
 
     mlm: BertForMaskedLM
@@ -143,7 +143,7 @@ class Substitutes:
 
 
 def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, device: torch.device) -> Substitutes:
-    """Load the models that propose replacements from a study's folder ``models``."""
+    """Load the models that propose replacements from ``study``, the folder ``models`` of a study."""
     pretrained, vectors = study / "pretrained/phase2", study / "word_vectors"
     mlm = load_teacher(pretrained, BertForMaskedLM, student, tokenizer, device, KEY)
     if not (vectors / "model.safetensors").exists():
@@ -161,7 +161,7 @@ def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, dev
 
 
 def find_candidates(features: Features, words: Words, substitutes: Substitutes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the candidates of each word, int64 [words, NUM_CANDIDATES], and their number, int64 [words]."""
+    """Return replacements for each word, int64 [words, NUM_CANDIDATES], and how many there are, int64 [words]."""
     tokenizer = substitutes.tokenizer
     is_alpha = np.array([text.isalpha() for text in spellings(tokenizer)])
     begins = is_alpha & ~kind_of(tokenizer).is_continuation(tokenizer)
@@ -188,7 +188,10 @@ def _by_masking(
     substitutes: Substitutes,
     begins: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield indices of words and their most probable entries, given the original text and the text with a mask."""
+    """Yield (indices of words, the entries that the model finds most probable in their place), batch by batch.
+
+    The model reads the text with a mask; if ``template`` is that of a pair, it reads the original text before it.
+    """
     device, num_texts = substitutes.vectors.device, len(template.special_ids) - 1
     mask = substitutes.tokenizer.token_to_id(kind_of(substitutes.tokenizer).mask)
     mlm, not_allowed = substitutes.mlm, torch.from_numpy(~begins).to(device)
@@ -215,7 +218,7 @@ def _by_masking(
 def _by_vectors(
     features: Features, words: Words, index: np.ndarray, substitutes: Substitutes, begins: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield indices of words and the entries with the highest cosine to the mean vector of the word's subwords."""
+    """Yield (indices of words, the entries whose vectors have the highest cosine to the word's), batch by batch."""
     vectors, device = substitutes.vectors, substitutes.vectors.device
     usable = torch.from_numpy(begins).to(device) & vectors.any(1)
     k = min(NUM_CANDIDATES, int(usable.sum()))
@@ -230,10 +233,10 @@ def _by_vectors(
 
 
 def augment(features: Features, copies: int, seed: int, substitutes: Substitutes) -> Features:
-    """Return the sequences of ``features``, followed by up to ``copies`` of each of their texts with words replaced.
+    """Return the sequences of ``features``, followed by up to ``copies`` of each with words of a text replaced.
 
-    The replaced words and their replacements depend only on the seed, the example, the text and the copy. A copy equal
-    to an earlier one is dropped.
+    The choice of words and replacements depends only on the seed, the example, the text and the number of the copy. A
+    copy that equals an earlier copy or the original is dropped.
     """
     words = find_words(features, substitutes.tokenizer)
     candidates, counts = find_candidates(features, words, substitutes)
@@ -276,6 +279,5 @@ def _number_within_text(words: Words) -> np.ndarray:
 
 
 def _sequence_hashes(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """64-bit hash of each sequence of ids, uint64 [sequences]."""
     starts = np.cumsum(lengths) - lengths
     return np.add.reduceat(bits(0, ids, np.arange(len(ids)) - np.repeat(starts, lengths)), starts)

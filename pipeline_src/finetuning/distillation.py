@@ -1,9 +1,9 @@
 """TinyBERT's task-specific distillation (Jiao et al. 2020, section 3.2): a student learns a task from its teacher.
 
-First its layers are trained on the teacher's at a constant learning rate, then its outputs with the teacher's as soft
-labels: cross-entropy at temperature 1, a mean over examples and classes. A regression learns from its labels. As in
-huawei-noah/Pretrained-Language-Model, task_distill.py, except that no ReLU is applied to the pooled vector before the
-output layer, so that transformers loads the folder.
+First its layers learn to imitate the teacher's, at a constant learning rate. Then its outputs learn from the teacher's
+as soft labels, by cross-entropy at temperature 1, a mean over examples and classes; a regression learns from the file's
+labels. This is huawei-noah/Pretrained-Language-Model, task_distill.py, but no ReLU is applied to the pooled vector
+before the output layer, so that transformers loads the folder.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pipeline_src.training.teacher import load_teacher
 from pipeline_src.training.trainer import LossTerm, Objective
 
 KEY = "finetune.teacher"
-FIT = "fit_dense"  # name of the projection in a folder of TinyBERT's general distillation
+FIT = "fit_dense"  # name of the projection to the teacher's width in a folder of TinyBERT's general distillation
 
 
 def find_teacher(study: Path, task: str) -> Path:
-    """Return the folder of the model of a task's first seed in a study's folder ``models``."""
+    """Return the folder of the task's model with the lowest seed; ``study`` is the folder ``models`` of a study."""
     folders = (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}")
     by_seed = {int(folder.parent.name): folder for folder in folders if folder.parent.name.isdecimal()}
     if not by_seed:
@@ -46,7 +46,7 @@ def find_teacher(study: Path, task: str) -> Path:
 def load_task_teacher(
     folder: Path, head: str, outputs: int, student: BertConfig, tokenizer: Tokenizer, device: torch.device, layers: bool
 ) -> BertForTask:
-    """Load a fine-tuned model as a teacher, of whose layers the student learns too if ``layers``."""
+    """Load a fine-tuned model as a teacher; ``layers``: also check that the student can imitate its layers."""
 
     def make(config: BertConfig) -> BertForTask:
         pooling = read_json(folder / "config.json", dict).get("pooling", "cls")
@@ -65,13 +65,13 @@ def load_task_teacher(
 
 
 def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
-    """Return the checksums of the weights in folders of a study, by their paths in the study."""
+    """Return path in ``study`` -> checksum, for the files of weights in ``folders``."""
     files = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     return {str(path.relative_to(study)): checksum(path) for path in files}
 
 
 def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
-    """Load the projection to the teacher's width from general distillation, or initialise it if there is none."""
+    """Load the projection to the teacher's ``width`` from ``encoder``, or initialise it if it is not there."""
     tensors = read_tensors(encoder, config.names)
     fit = nn.Linear(config.hidden_size, width)
     initialise(fit, generator)
@@ -84,7 +84,7 @@ def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: tor
 
 
 class LayerImitation(Objective[TaskBatch]):
-    """Trains a student's embeddings and layers, and nothing above them, on a teacher's."""
+    """Trains a student's embeddings and layers, projected by ``fit``, to imitate a teacher's."""
 
     def __init__(self, student: Bert, fit: nn.Linear, teacher: Bert) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class LayerImitation(Objective[TaskBatch]):
 
 
 class SoftLabelLoss:
-    """The loss of a task's outputs against its teacher's, in place of one of ``heads.LOSSES``."""
+    """The loss of a student's outputs against the teacher's; it takes the place of ``heads.LOSSES``."""
 
     def __init__(self, teacher: BertForTask) -> None:
         self.teacher = teacher

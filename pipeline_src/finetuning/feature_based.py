@@ -1,4 +1,4 @@
-"""The feature-based approach: a task's own LSTM over the layers of a frozen encoder (paper, section 5.3)."""
+"""The feature-based approach: the task trains an LSTM over the layers of a frozen encoder (paper, section 5.3)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LayerMix:
     """A combination of an encoder's layers.
 
     Attributes:
-        layers: returns their numbers from the number of the last one; 0 are the embeddings.
-        weighted: whether they are summed with learned weights that add up to 1, instead of concatenated.
+        layers: function from the number of the last layer to the numbers of the layers; 0 are the embeddings.
+        weighted: whether the layers are summed with learned weights that add up to 1, instead of concatenated.
         min_layers: number of layers that the encoder must have.
     """
 
@@ -57,9 +57,9 @@ LAYER_MIXES = {  # rows of table 7, in its order
 
 
 class FrozenLayers(nn.Module):
-    """A two-layer LSTM over layers of a frozen encoder, combined as ``LAYER_MIXES[name]``.
+    """A two-layer LSTM over layers of a frozen encoder, which ``LAYER_MIXES[name]`` combines.
 
-    The encoder is an argument of each call and not a submodule.
+    The encoder, of ``layers`` layers and width ``hidden``, is an argument of each call and no submodule.
     """
 
     def __init__(self, name: str, layers: int, hidden: int) -> None:
@@ -82,7 +82,7 @@ class FrozenLayers(nn.Module):
         return self.lstm(self.mix([states[layer] for layer in self.layers]), layout, lengths)
 
     def mix(self, states: Sequence[Tensor]) -> Tensor:
-        """Combine hidden states of the layers, each [T, H], into [T, H], or [T, layers x H] if concatenated."""
+        """Combine the layers' hidden states, each [T, H]: to [T, H], or [T, layers x H] if concatenated."""
         if self.weights is None:
             return torch.cat(list(states), dim=-1)
         return torch.einsum("l,lth->th", self.weights.softmax(0), torch.stack(list(states)))

@@ -1,7 +1,6 @@
 """Stage ``finetune``: train a task from an encoder for every point of a grid, keep the best run, write its predictions.
 
-Scores in ``run.json`` choose between the points of the grid; the stage ``evaluate`` computes the published scores from
-the prediction files.
+Scores in ``run.json`` only choose a point of the grid; stage ``evaluate`` scores the prediction files for the report.
 """
 
 from __future__ import annotations
@@ -79,12 +78,12 @@ from pipeline_src.training.trainer import (
     make_trainer,
 )
 
-PHASE = "finetune"  # folder below that of checkpoints
+PHASE = "finetune"  # folder below the folder of checkpoints
 WEIGHTS = ("pretrained", "random")
 EVALUATION_TOKENS = 16_384  # in one batch
 MIN_STEPS = 200  # of training on a part of the labels
-OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # of other tasks, or part of the identity in another form
-OTHER_RUNS = {"random_baseline", "label_counts"}  # decide which runs there are, not how one is trained
+OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # on other tasks, or in the identity in another form
+OTHER_RUNS = {"random_baseline", "label_counts"}  # keys that decide which runs there are, not how a run is trained
 MLM_TRANSFORM = "cls.predictions.transform."  # in names of parameters
 MIN_POOLER_RMS = 0.6 * INITIAL_STD  # of weights; training makes them larger, decay alone smaller, as in all-MiniLM
 BASELINE_FILES = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
@@ -103,9 +102,9 @@ def run(
 
     ``results/predictions/<task>/<seed>/predicted/`` has ``pretrained/<eval_set>.jsonl``, and
     ``pretrained/<eval_set>.test.jsonl`` if the set has a test file; with ``random_baseline`` also
-    ``random/<eval_set>.jsonl``; the same of the first set in ``<weights>-<count>-labels/`` for each of
-    ``label_counts``; and ``run.json`` with every run on the complete training file and the number of truncated or
-    dropped examples, by file. A stage that was stopped resumes.
+    ``random/<eval_set>.jsonl``; for each of ``label_counts``, predictions for the first set in
+    ``<weights>-<count>-labels/``; and ``run.json``, which lists every run on the complete training file and, by file,
+    the number of truncated or dropped examples. A stage that was stopped resumes.
 
     Raises:
         Interrupted: a signal requested a stop; the training state is saved.
@@ -168,7 +167,7 @@ def run(
 
 
 def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
-    """Load the encoder's config with the position initialisation of the study and the task's own dropout."""
+    """Load the encoder's config, with the study's initialisation of positions and the task's dropout."""
     config = replace(load_config(encoder), position_init=model.position_init)  # for training from random weights
     check_architecture(config, model.architecture, encoder)
     if hyperparameters.reinit_layers > config.num_hidden_layers:
@@ -182,10 +181,10 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
 
 
 def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, int]:
-    """Set a trainer's teacher and, if the hyperparameters ask for it, its augmented training data.
+    """Set the trainer's teacher and, if the hyperparameters ask for it, its augmented training data.
 
     Returns:
-        Checksums of the teacher's files, which determine the result.
+        Path -> checksum of the teacher's files, on which the result depends.
     """
     hyperparameters, study, name = trainer.hyperparameters, Path(trainer.params.teacher), data.spec.name
     device, config = trainer.distributed.device, trainer.config
@@ -210,7 +209,7 @@ class TaskRuns:
     """Trains a task at every point of its grid; finished runs and checkpoints of an earlier start are reused.
 
     Attributes:
-        eval_sets: predicted by every run; the first one decides between the runs.
+        eval_sets: every run predicts these sets; the score on the first set decides between the runs.
         identity: values that determine the result.
     """
 
@@ -221,7 +220,7 @@ class TaskRuns:
     stop_request: StopRequest
 
     def train(self, weights: str) -> Grid:
-        """Train every grid point from ``weights``, a name in WEIGHTS, that is not finished yet.
+        """Train from ``weights``, a name in WEIGHTS, at every grid point that is not finished yet.
 
         Raises:
             Interrupted: a stop was requested; the run's state is saved.
@@ -234,7 +233,7 @@ class TaskRuns:
             checkpointer = open_checkpointer(self.trainer, {**identity, **point._asdict()}, self.stop_request, point)
             if grid.has(point):
                 log.info("%s: trained before, kept in %s", name, grid.folder)
-                checkpointer.finish()  # if the process was killed before it could
+                checkpointer.finish()  # an earlier process may have been killed before it did
                 continue
             start = self._imitate_layers(weights, grid.folder / "imitated.safetensors", identity)
             model, loss, epoch = self.trainer.train(
@@ -250,9 +249,9 @@ class TaskRuns:
         return grid
 
     def part(self, count: int, best: Mapping[str, Any]) -> TaskRuns:
-        """Return the runs on ``count`` labelled examples at the grid point of the run ``best``.
+        """Return the runs on ``count`` labelled examples, at the grid point of the run ``best``.
 
-        Few examples are seen for more epochs, so that training has ``MIN_STEPS`` steps.
+        If they are few, there are more epochs, so that training has at least ``MIN_STEPS`` steps.
         """
         trainer = copy(self.trainer)
         trainer.training = self.data.training_part(count, self.identity["finetune_seed"])
@@ -266,7 +265,7 @@ class TaskRuns:
 
     def _identity_from(self, weights: str) -> dict[str, Any]:
         encoder = self.identity["encoder"]
-        # layers to imitate: the projection to the teacher's width may come from the encoder's folder
+        # not with a teacher: the projection to its width may come from the encoder's folder
         if weights == "random" and not self.identity["teacher"]:
             encoder = {name: encoder[name] for name in BASELINE_FILES if name in encoder}
         return {**self.identity, "weights": weights, "encoder": encoder}
@@ -287,7 +286,7 @@ class TaskRuns:
         return self.data.task.score(self.eval_sets[0].name, self.eval_sets[0].examples, predictions)
 
     def _imitate_layers(self, weights: str, path: Path, identity: Mapping[str, Any]) -> Path | None:
-        """Train a student's layers on its teacher's, once for all points of a grid; None if it does not imitate."""
+        """Train a student to imitate its teacher's layers, once per grid; return the file, or None if it does not."""
         if self.trainer.teacher is None or not self.trainer.hyperparameters.layer_epochs:
             return None
         if not path.exists():
@@ -300,7 +299,6 @@ class TaskRuns:
         return path
 
     def _save(self, folder: Path, model: BertForTask, point: GridPoint, scores: Mapping[str, float]) -> None:
-        """Save a model and its card to an empty folder."""
         spec, trainer, eval_set = self.data.spec, self.trainer, self.data.spec.eval_set(None)
         # transformers has no class for two towers or the first-last average
         without_class = trainer.bi_encoder is not None or model.first_last
@@ -322,7 +320,7 @@ class TaskRuns:
 def open_checkpointer(
     trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
 ) -> Checkpointer:
-    """Open the checkpoints of one run; those of a grid point include its best epoch if that is selected."""
+    """Open the checkpoints of one run, which keep the best epoch too if the run of a grid point selects it."""
     phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
     if point is None or trainer.hyperparameters.select == "last":
@@ -350,7 +348,7 @@ class TaskObjective(Objective[TaskBatch]):
 
 
 class EpochScore(Callback):
-    """Scores the model after every epoch, for the checkpointer to keep the best one."""
+    """Scores the model after every epoch, of ``per_epoch`` steps, so that the checkpointer keeps the best epoch."""
 
     ERROR = "development_error"  # a column of the curve: 100 - score
 
@@ -368,10 +366,11 @@ class TaskTrainer:
     """Trains a task's model from pretrained or random weights, and predicts with it.
 
     Args:
-        seed: for the head's weights, the order of the data and dropout.
+        encoder: folder of the pretrained encoder.
+        seed: seed of the head's weights, the order of the data and dropout.
 
     Attributes:
-        teacher: the fine-tuned model that the task is distilled from; None to learn from labels.
+        teacher: the fine-tuned model that the student learns from; None if the model learns from labels.
     """
 
     def __init__(
@@ -404,7 +403,7 @@ class TaskTrainer:
     def pretrained(self) -> BertForTask:
         """Return the task's model with the pretrained encoder.
 
-        Its head is random, and so are a pooler that is missing or was not trained, and the blocks of ``reinit_layers``.
+        Weights are random in the head, in blocks of ``reinit_layers``, and in a pooler that is missing or untrained.
         """
         tensors, generator = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.seed)
         with uninitialised():  # initialising weights that are replaced would take seconds
@@ -457,7 +456,7 @@ class TaskTrainer:
         return (self.model() if weights == "random" else self.pretrained()).to(self.distributed.device)
 
     def imitate(self, weights: str, checkpointer: Checkpointer | None = None) -> BertForTask:
-        """Train the layers on the teacher's at a constant learning rate; arguments as in ``train``."""
+        """Train the layers to imitate the teacher's, at a constant learning rate; arguments as in ``train``."""
         assert self.teacher is not None
         model, hyperparameters = self._initial_model(weights), self.hyperparameters
         generator = torch.Generator().manual_seed(self.seed)
@@ -476,13 +475,13 @@ class TaskTrainer:
         start: Path | None = None,
         score_model: Callable[[BertForTask], float] | None = None,
     ) -> tuple[BertForTask, float, int]:
-        """Train one grid point; return the model, the mean loss of the epoch that it is from, and that epoch.
+        """Train at one grid point; return the model, the mean training loss of the selected epoch, and that epoch.
 
         Args:
             weights: initial weights of the encoder, a name in WEIGHTS.
-            checkpointer: saves the run when a stop is requested or from time to time, and resumes it.
+            checkpointer: saves the run from time to time and when a stop is requested, and resumes it.
             start: file with the weights that ``imitate`` trained.
-            score_model: scores the model after each epoch if the best one is selected; needs a checkpointer.
+            score_model: scores the model after each epoch if the best epoch is selected; needs a checkpointer.
 
         Raises:
             Interrupted: a stop was requested; the run's state is saved.
@@ -501,7 +500,7 @@ class TaskTrainer:
         return model, round(curve[epoch - 1]["loss"], 5), epoch
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        """Return the number of batches of the training set; the last may be smaller."""
+        """Return the number of batches of the training set; the last batch may be smaller."""
         return -(-self.training.items // batch_size)
 
     def _train(
@@ -513,7 +512,7 @@ class TaskTrainer:
         checkpointer: Checkpointer | None,
         callbacks: Sequence[Callback] = (),
     ) -> Trainer[TaskBatch]:
-        """Train the objective at a constant rate, or with linear warm-up and decay."""
+        """Train the objective; the learning rate has linear warm-up and decay if ``decays``, else it is constant."""
         steps_per_epoch = self.steps_per_epoch(point.batch)
         steps = point.epochs * steps_per_epoch
         config = OptimizerConfig(
@@ -537,7 +536,7 @@ class TaskTrainer:
 
     @torch.no_grad()  # not inference_mode: DeBERTa keeps tensors that the next epoch's backward pass needs
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
-        """Return the predictions of the examples, in their order; see ``Task.predict``."""
+        """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""
         model.eval()
         features, device, pooled = eval_set.features, self.distributed.device, self.task.head in POOLED
         width = features.per_item if self.task.head == "choice" else self.task.num_outputs
@@ -552,7 +551,7 @@ class TaskTrainer:
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
-    """Return the label keys of Hugging Face's config; empty if the outputs are not labels."""
+    """Return the keys on labels for Hugging Face's config.json; empty if the outputs are not labels."""
     labels = spec.labels if spec.range is None else (spec.name,)
     if not labels:
         return {}
@@ -564,7 +563,7 @@ def label_names(spec: TaskSpec) -> dict[str, Any]:
 
 
 def read_source(folder: Path) -> Source | None:
-    """Read the source that the download of a task's data recorded; None for data that was placed by hand."""
+    """Read the source that was recorded when a task's data was downloaded; None if data was placed by hand."""
     if not (folder / "source.json").exists():
         return None
     fields = ("name", "description", "licence", "citation")

@@ -24,28 +24,29 @@ MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et
 
 @dataclass(frozen=True)
 class BiEncoder:
-    """Comparison of the vectors u and v of two texts that were encoded separately.
+    """Compares two texts that were encoded separately, as vectors u and v (Reimers and Gurevych 2019, section 3).
 
     Attributes:
-        range: of a regression whose prediction is their cosine, from the lowest value at 0 to the highest at 1; None
-            for an output layer over [u, v, |u - v|] (both Reimers and Gurevych 2019, Sentence-BERT, section 3).
-        product: add u * v and a hidden layer, as GLUE's baselines do.
+        range: (lowest, highest) value of a regression whose prediction is the cosine of u and v: cosine 0 is the lowest
+            value, 1 the highest. None if an output layer reads [u, v, |u - v|].
+        product: whether to add u * v and a hidden layer, as GLUE's baselines do.
     """
 
     range: tuple[float, float] | None = None
     product: bool = False
 
     def join(self, u: Tensor, v: Tensor) -> Tensor:
-        """[B, H] and [B, H] -> [B, 3 H], or [B, 4 H] with the product."""
+        """Return [u, v, |u - v|], [B, 3 H], or with the product [B, 4 H], of u and v [B, H]."""
         return torch.cat([u, v, (u - v).abs(), *([u * v] if self.product else [])], dim=1)
 
 
 def choose_bi_encoder(
     spec: TaskSpec, params: FinetuneParams, config: BertConfig, frozen: str | None
 ) -> BiEncoder | None:
-    """Return how the two texts of a task are compared; None if they are one sequence.
+    """Return how the two texts of a task are compared; None if they are encoded as one sequence.
 
-    Word vectors encode them separately unless an LSTM reads their tokens, or a teacher is imitated.
+    Word vectors encode the texts separately, unless an LSTM reads the tokens or there is a teacher. ``frozen``: the
+    hyperparameter ``feature_layers``.
     """
     if not spec.is_pair:
         return None
@@ -58,17 +59,18 @@ def choose_bi_encoder(
 class BertForTask(nn.Module):
     """The encoder with the output layer of a task.
 
-    The output layer is applied to the pooled vector for ``sequence`` and ``choice`` (one logit per sequence), and to
-    every token for ``span`` and ``token``.
+    If ``head`` is ``sequence`` or ``choice`` (one logit per sequence), the output layer reads the pooled vector; if it
+    is ``span`` or ``token``, it reads every token.
 
     Args:
-        bilstm: add a bidirectional LSTM between them, which lets the tokens of a left-to-right model see the tokens
-            that follow (paper, section 5.1).
-        frozen: a name in ``feature_based.LAYER_MIXES``: do not train the encoder, but an LSTM over its layers (paper,
-            section 5.3). The output layer is then applied to the LSTM's output at the token that is otherwise pooled.
-        bert: an encoder; by default a new one.
-        bi_encoder: compare two sequences, each encoded separately; the head is ``sequence``.
-        pooling: of the heads ``sequence`` and ``choice``, as ``TaskHyperparameters.pooling``.
+        bilstm: whether a bidirectional LSTM between encoder and output layer lets the tokens of a left-to-right model
+            see the tokens that follow (paper, section 5.1).
+        frozen: name in ``feature_based.LAYER_MIXES``, to train an LSTM over the layers of the encoder and not the
+            encoder (paper, section 5.3). The output layer reads the LSTM's output at the token that is otherwise
+            pooled.
+        bert: the encoder; by default a new one.
+        bi_encoder: compares two sequences, which are encoded separately; the head must be ``sequence``.
+        pooling: as ``TaskHyperparameters.pooling``, for the heads ``sequence`` and ``choice``.
     """
 
     def __init__(
@@ -109,9 +111,9 @@ class BertForTask(nn.Module):
         return self
 
     def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
-        """Return the logits, [B, outputs], or [T, outputs] for spans and tokens.
+        """Return the logits, [B, outputs], or [T, outputs] for the heads ``span`` and ``token``.
 
-        ``lengths``, the tokens of each sequence on the host, avoids a synchronisation with the GPU.
+        ``lengths``: number of tokens of each sequence; if they are given, no synchronisation with the GPU is needed.
         """
         lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
         layout = PackedBatch.of(cu_seqlens, len(ids), int(lengths.max()))
@@ -121,7 +123,7 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """[B / 2, outputs]; the texts of a pair are consecutive sequences."""
+        """Return the outputs for pairs, [B / 2, outputs]; the texts of a pair are consecutive sequences."""
         if self.bert.config.reads_texts_apart:
             means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         else:
@@ -133,7 +135,7 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(bi_encoder.join(u, v)))))
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """Mean of each sequence's tokens, of embeddings plus last layer, [B, H]."""
+        """Return embeddings plus last layer, averaged over the tokens of each sequence, [B, H]."""
         embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
         special = torch.cat([layout.first, layout.last])  # they make all texts alike
         tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
@@ -141,7 +143,7 @@ class BertForTask(nn.Module):
         return torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
 
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        """[B, width] or [T, width]."""
+        """Return the input of the output layer, [B, width] or [T, width]."""
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
             return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
@@ -163,7 +165,7 @@ Loss = Callable[[Tensor, TaskBatch], Tensor]  # from a model's outputs to a scal
 
 
 def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy of outputs [B, classes], or the mean squared error of a regression, [B, 1]."""
+    """Return the cross-entropy of outputs [B, classes], or the mean squared error of a regression's [B, 1]."""
     if batch.labels.is_floating_point():
         return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
     return F.cross_entropy(outputs.float(), batch.labels)
@@ -175,9 +177,9 @@ def choice_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 
 
 def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the mean cross-entropy of the first and the last token, each over the tokens of its sequence.
+    """Return the mean of two cross-entropies over the tokens of a sequence: for the first and last token of the span.
 
-    Outputs are start and end logits, [T, 2]; labels the two positions in their sequence, int64 [B, 2].
+    Outputs are start and end logits, [T, 2]. Labels are the two positions in the sequence, int64 [B, 2].
     """
     layout = batch.layout
     logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)  # [B, 2, L]

@@ -28,7 +28,7 @@ class GridPoint(NamedTuple):
 
 
 def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
-    """Yield every point, varying the learning rate fastest; of equal scores the first point wins."""
+    """Yield every point, varying the learning rate fastest. If scores are equal, the earlier point wins."""
     for epochs, batch, rate in itertools.product(
         hyperparameters.epochs, hyperparameters.batch_sizes, hyperparameters.learning_rates
     ):
@@ -37,14 +37,14 @@ def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by evaluation set
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
-MAX_BASELINES = 8  # of a task and seed; the newest are kept
+MAX_BASELINES = 8  # grids of a task and seed; the newest are kept
 
 
 class Grid:
     """Finished runs of one task, seed and kind of initial weights, with the files of the best run.
 
-    ``runs.json`` lists the runs, with checksums of the list and of the best run's files; ``run-<N>/``, N the best run's
-    index in the list, has its predictions and, if requested, its model. A damaged folder is removed with a warning.
+    ``runs.json`` lists the runs, with checksums of the list and of the best run's files. ``run-<N>/`` has predictions
+    of the best run, number N in the list, and its model if requested. A damaged folder is removed with a warning.
     """
 
     def __init__(self, folder: Path, weights: str) -> None:
@@ -62,11 +62,10 @@ class Grid:
         shutil.rmtree(folder)
 
     def has(self, point: GridPoint) -> bool:
-        """Return whether the run of a point has finished."""
         return any(point._asdict().items() <= run.items() for run in self.runs)
 
     def best(self) -> dict[str, Any]:
-        """Return the run with the highest main score; of equal ones the first."""
+        """Return the run with the highest main score; if several have it, the first."""
         return max(self.runs, key=lambda run: run["main"])
 
     @property
@@ -87,10 +86,10 @@ class Grid:
         """Record a finished run, and save its predictions and model if it is the best so far.
 
         Args:
-            loss: mean training loss of ``epoch``.
-            main: the metric of ``scores`` that decides.
-            save_model: saves the model to an empty folder, if it is needed.
-            epoch: the selected epoch, from 1.
+            loss: mean training loss in the epoch ``epoch``.
+            main: name of the metric in ``scores`` that decides.
+            save_model: function that saves the model to an empty folder; None if the model is not needed.
+            epoch: the selected epoch, counted from 1.
         """
         CHECKS.before_saving()
         run = {
@@ -111,7 +110,7 @@ class Grid:
                 if save_model:
                     (folder / "model").mkdir()
                     save_model(folder / "model")
-        # If the process is killed before this, the run is repeated with the same result.
+        # If the process is killed before the next line, the run is repeated with the same result.
         write_json(self.folder / "runs.json", {"runs": self.runs, "sums": self._checksums()})
         if before is not None and before != self.best_folder:
             shutil.rmtree(before)
@@ -128,13 +127,13 @@ class Grid:
 
 
 class BaselineGrid(Grid):
-    """Runs from random weights, which are kept for other encoders of the same config: pretraining does not affect them.
+    """Runs from random weights. They do not depend on pretraining, and are kept for other encoders of the same config.
 
-    A study that changes only its pretraining, as with ``dvc exp run -S mask_prob=0.2``, thus reuses its baselines.
+    So a study that changes only its pretraining, as with ``dvc exp run -S mask_prob=0.2``, reuses its baselines.
     """
 
     def finish(self) -> None:
-        """Mark this grid as the newest and remove the oldest ones of its task and seed."""
+        """Mark this grid as the newest, and remove the oldest grids of the same task and seed."""
         os.utime(self.folder)
         oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in oldest_first[:-MAX_BASELINES]:
@@ -142,6 +141,6 @@ class BaselineGrid(Grid):
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as JSON lines."""
+    """Write each of ``lines`` as a line of JSON."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

@@ -46,10 +46,10 @@ class TaskData:
     """The data files of a task, tokenised for an encoder.
 
     Args:
-        apart: make two sequences of a pair, one for each text.
+        apart: whether a pair of texts becomes two sequences, one for each text.
 
     Attributes:
-        counts: number of dropped and truncated examples, by file and reason, of the files used so far.
+        counts: file -> reason -> number of dropped or truncated examples, for the files used so far.
     """
 
     def __init__(self, spec: TaskSpec, encoder: Path, max_length: int, apart: bool = False) -> None:
@@ -79,27 +79,26 @@ class TaskData:
         return self._make(labelled_part(self.spec.name, seed, self._training_examples, count))
 
     def augmented(self, make: Callable[[Features], Features], key: Mapping[str, Any]) -> Features:
-        """Return the features that ``make`` makes from those of the training file, or those in the cache.
+        """Return what ``make`` makes from the features of the training file, or the result in the cache.
 
-        The key of the cache includes the JSON values ``key`` and the code of augmentation.
+        The key of the cache includes the JSON values in ``key`` and the code of augmentation.
         """
         key = {**self._key(self.spec.train, None, False), **key, "code": fingerprint(AUGMENTATION)}
         return cached(self.spec.name, key, lambda dropped: make(self.training()))
 
     def eval_set(self, name: str, test: bool = False) -> EvalSet:
-        """Load an evaluation set, or its test file."""
+        """Load the file of evaluation set ``name``, or with ``test`` its test file."""
         spec, dropped = self.spec.scores[name], Counter[str]()
         file = spec.test.file if test and spec.test else spec.file
         examples = self._read(file, name, test, dropped)
         return EvalSet(name, examples, self._features(file, name, test, (examples, dropped)))
 
     def eval_sets_with_test_file(self) -> list[str]:
-        """Return the evaluation sets whose test file exists."""
         tests = {name: eval_set.test for name, eval_set in self.spec.scores.items()}
         return [name for name, test in tests.items() if test and (self.folder / test.file).exists()]
 
     def checksums(self) -> dict[str, str]:
-        """Return the checksums of the labelled files, by name."""
+        """Return name -> checksum of the files with labels."""
         files = dict.fromkeys([self.spec.train, *(score.file for score in self.spec.scores.values())])
         return {file: self._checksum(file)[:16] for file in files}
 
@@ -153,8 +152,8 @@ class TaskBatch:
     """Tensors of a batch: ids, segments [T], cu_seqlens [B + 1] as in ``models.bert.Bert``, and labels.
 
     Attributes:
-        losses: number of losses, of which the task's loss is the mean.
-        lengths: tokens of each sequence, on the host to avoid a synchronisation with the GPU, int64 [B].
+        losses: number of terms in the mean that is the task's loss.
+        lengths: number of tokens of each sequence, int64 [B]; in the host's memory, which avoids waiting for the GPU.
         examples: indices of the items.
     """
 
@@ -168,7 +167,7 @@ class TaskBatch:
 
     @property
     def workload(self) -> Workload:
-        """Counts of the batch; its losses count as predictions."""
+        """Counts for the FLOPs of the batch; losses count as predictions."""
         sum_len_squared = int(np.square(self.lengths).sum())
         return Workload(len(self.lengths), len(self.ids), sum_len_squared, predictions=self.losses)
 
@@ -178,7 +177,7 @@ class TaskBatch:
 
 
 def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
-    """Gather the sequences of ``items`` (indices, int64) in that order, on the host."""
+    """Gather the sequences of ``items`` (indices, int64), in the order of ``items``, in the host's memory."""
     positions, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
     return TaskBatch(
@@ -195,11 +194,10 @@ def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
 def training_batches(
     features: Features, batch: int, epochs: int, seed: int, microbatch_tokens: int, done: int = 0
 ) -> Iterator[list[TaskBatch]]:
-    """Yield batches, each split into microbatches of at most ``microbatch_tokens`` tokens, after ``done`` batches.
+    """Yield the batches after the first ``done``, each as microbatches of at most ``microbatch_tokens`` tokens.
 
     Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. The items of POOL batches are sorted
-    by length, so that lengths in a batch are similar, and the batches are shuffled again. An epoch's last batch may be
-    smaller.
+    by length, so that the lengths in a batch are similar; then the batches are shuffled. One batch may be smaller.
     """
     per_epoch = -(-features.items // batch)
     for epoch in range(done // per_epoch, epochs):
@@ -224,7 +222,7 @@ def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[n
 
 
 def evaluation_batches(features: Features, tokens: int) -> Iterator[TaskBatch]:
-    """Yield every item once, longest first, in batches of about ``tokens`` tokens."""
+    """Yield every item once, the longest first, in batches of about ``tokens`` tokens."""
     order = np.argsort(-features.lengths, kind="stable")
     for chunk in split_greedy(features.lengths[order], tokens):
         yield make_batch(features, order[chunk])

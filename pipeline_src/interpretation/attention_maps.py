@@ -1,4 +1,4 @@
-"""Attention probabilities of every head, recomputed from the inputs of each attention."""
+"""Attention probabilities of every head, recomputed from the inputs of each attention module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_src.models.bert import HasAttentionProbs
 
 @torch.no_grad()
 def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, Tensor]]:
-    """Yield each text's index and attention probabilities [L, A, n, n], special tokens included; rows sum to 1."""
+    """Yield (index of a text, attention probabilities [L, A, n, n]); n counts special tokens, and rows sum to 1."""
     for batch in model.batches(texts):
         with record_attention(model.encoder) as recorded:
             _, layout = model.hidden_states([texts[number] for number in batch])
@@ -24,7 +24,7 @@ def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterat
 
 @contextmanager
 def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
-    """Record attention probabilities while the encoder runs: [B, A, L, L] per layer, also if layers share weights.
+    """Context that records attention probabilities while the encoder runs: [B, A, L, L] for each layer that has run.
 
     Raises SkipMeasure if there is no attention, or a subclass overrides the forward pass but not the probabilities.
     """
@@ -50,17 +50,17 @@ def _owner(module: nn.Module, method: str) -> type:
 
 
 def merge_tokens(maps: Tensor, units: Sequence[int]) -> Tensor:
-    """Merge tokens into units such as words: sum over attended tokens, average over attending ones.
+    """Merge tokens into units such as words: sum over attended tokens, average over attending tokens.
 
-    Takes [..., n, n] and each token's unit, numbered from 0 without gaps; returns [..., U, U] (Clark et al. 2019,
-    section 4.1).
+    ``maps`` are [..., n, n]; ``units`` has the number of each token's unit, from 0 without gaps. Returns [..., U, U]
+    (Clark et al. 2019, section 4.1).
     """
     member = torch.nn.functional.one_hot(torch.tensor(units), max(units) + 1).to(maps.dtype)
     return (member / member.sum(0)).T @ maps @ member
 
 
 def unit_of_tokens(model: ProbedModel, words: Sequence[int]) -> list[int]:
-    """Number the units of a text with special tokens: each special token and each word of ``words`` is one."""
+    """Return each token's unit, a word or a special token; ``words``: each token's word, without special tokens."""
     leading, trailing = model.num_leading, model.template.size - model.num_leading
     numbers = {word: leading + rank for rank, word in enumerate(dict.fromkeys(words))}
     after = leading + len(numbers)

@@ -1,4 +1,4 @@
-"""Inputs of the measures: the study's model, sentences of its text, and the sets of its tagging tasks."""
+"""Inputs of the measures: the study's model, sentences of its corpus, and data of its tagging tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline_src.tasks.readers import read_sentences
 from pipeline_src.tasks.spec import TaskSpec, load_spec
 
 MAX_SENTENCES = 20  # of a document
-MIN_WORDS, MAX_WORDS = 4, 60  # of a sentence of text
+MIN_WORDS, MAX_WORDS = 4, 60  # of a sentence of the corpus
 MAX_TRAIN_WORDS, MAX_TEST_WORDS = 20_000, 6_000  # of a tagging task
 
 
@@ -33,7 +33,7 @@ class LabelledSentences(NamedTuple):
 
 
 class TagSet(NamedTuple):
-    """Sentences of a tagging task, and its number of tags."""
+    """Training and test sentences of a tagging task, and its number of tags."""
 
     num_tags: int
     train: LabelledSentences
@@ -48,9 +48,9 @@ def words_of(text: str) -> tuple[str, ...]:
 def read_texts(
     names: Collection[str], words: int, seed: int, validation: float
 ) -> tuple[list[Sentence], list[Sentence]]:
-    """Read up to ``words`` words of training documents and a quarter as many of validation documents.
+    """Return sentences of training documents, about ``words`` words, and of validation documents, a quarter of that.
 
-    Sources have equal shares, and each document gives its first sentences.
+    All sources (``names``) have equal shares. The first sentences of each document are taken.
     """
     sides: tuple[list[Sentence], list[Sentence]] = [], []
     for source, folder in corpus_folders(TEXT, names).items():
@@ -89,7 +89,7 @@ def read_tagged(spec: TaskSpec, path: Path, max_words: int) -> LabelledSentences
 
 @dataclass
 class InterpretationContext:
-    """Inputs of the measures of one study; each is loaded on first use, or raises SkipMeasure."""
+    """Inputs of the measures of one study. An input is loaded on first use; if it is missing, SkipMeasure is raised."""
 
     seed: int
     params: InterpretationParams
@@ -109,7 +109,7 @@ class InterpretationContext:
         return self.model.with_random_weights(self.seed, position_init=self.position_init)
 
     def param(self, name: str) -> Any:
-        """Return a value of the section ``interpretation``; skips the measure if it is empty or 0."""
+        """Return a value of the section ``interpretation``; if it is empty or 0, the measure is skipped."""
         value = getattr(self.params, name)
         if not value:
             raise SkipMeasure(f"interpretation.{name} is {'empty' if value == () else value}")
@@ -125,12 +125,12 @@ class InterpretationContext:
 
     @cached_property
     def specs(self) -> dict[str, TaskSpec]:
-        """The study's tasks among those of ``interpretation.tags``."""
+        """The tasks in ``interpretation.tags`` that the study has."""
         return {task: load_spec(task) for task in self.params.tags if task in self.tasks}
 
     @cached_property
     def tagged(self) -> dict[str, TagSet]:
-        """Sentences of each tagging task; the test set is the first file that it is scored on."""
+        """Sentences of each tagging task; test sentences are from the file of the first evaluation set."""
         return {
             task: TagSet(
                 len(spec.labels),
@@ -143,7 +143,7 @@ class InterpretationContext:
 
     @cached_property
     def trees(self) -> list[Tree]:
-        """Trees of the first tagging task that has any, from the file it is scored on."""
+        """Dependency trees of the first tagging task that has any, from the file of its first evaluation set."""
         for task, spec in self.specs.items():
             if spec.kind == "tagging" and (trees := read_trees(spec, _scored_file(task, spec))):
                 return trees

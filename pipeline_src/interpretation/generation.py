@@ -1,7 +1,7 @@
 """Continue a text with a masked language model, fill single masks, and measure the loss with more masks.
 
-Several masks are filled all at once, left to right, or the most probable first. None of these makes it a language
-model, since it was not trained for the joint distribution of the masks.
+Several masks are filled all at once, left to right, or the most probable first. In none of these ways is the model a
+language model, since it was not trained on the joint distribution of the masks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pipeline_src.interpretation.bootstrap import rounded
 from pipeline_src.interpretation.model import ProbedModel, SkipMeasure
 
 NUM_COMPLETED = 8  # masks after a prompt
-MASK_COUNTS = (1, 2, 4, 8, 16)  # from the predicted token on
-MIN_CONTEXT = 4  # tokens on either side of the most masks
-TOP_K = 3  # tokens at a mask
+MASK_COUNTS = (1, 2, 4, 8, 16)  # masks in a row, of which the first is predicted
+MIN_CONTEXT = 4  # tokens on either side of the longest row of masks
+TOP_K = 3  # tokens shown for a mask
 MAX_TEXTS = 200  # of the validation set
 
-# Masks that the next step fills, given the masked positions and the log-probability of the best token at each position.
+# Way -> the masks that the next step fills, given the masked positions and each best token's log-probability.
 WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
     "at once": lambda masked, best: masked,
     "left to right": lambda masked, best: masked[:1],
@@ -33,7 +33,7 @@ WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
 
 
 def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
-    """Fill masks after a prompt in one of ``WAYS``; return their token ids after each step."""
+    """Fill ``num_masks`` masks after a prompt (token ids) in the way ``how``; return their ids after each step."""
     end = _full_stop(model)
     before = prompt[num_masks + len(end) - model.max_tokens :]
     special = {token for run in model.template.special_ids for token in run} | {
@@ -58,7 +58,7 @@ def _full_stop(model: ProbedModel) -> list[int]:
 
 
 def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM_COMPLETED) -> list[dict[str, Any]]:
-    """Complete each prompt in each way: the text after each step, and the share of repeated tokens in the last."""
+    """Complete each prompt in all ``WAYS``: the text after each step, and the share of repeated tokens at the end."""
 
     def completed(prompt: str, how: str) -> dict[str, Any]:
         steps = complete(model, model.ids(prompt), num_masks, how)
@@ -71,10 +71,10 @@ def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM
 
 
 def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Predict the one [MASK] of each text, and rank the expected word, its ``answer``.
+    """Predict the [MASK] of each (text, expected word) in ``masks``, and return the rank of the word.
 
-    ``rank`` is 1 for the most probable token, and None if the word is not one token. The start of a text is dropped if
-    the mask would be beyond the longest input.
+    ``rank`` is 1 for the most probable token, and None if the word is not a single token. The start of a text is
+    dropped if the mask would be beyond the longest input.
     """
     predictions = []
     for text, answer in masks:
@@ -97,10 +97,10 @@ def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dic
 
 
 def loss_by_masks(model: ProbedModel, texts: Sequence[Sequence[int]], counts: np.ndarray, seed: int) -> dict[str, Any]:
-    """Compute the loss (nats) of a token as more tokens after it are masked, with the text after them and without.
+    """Compute the loss (nats) of a masked token as more tokens after it are masked.
 
-    Texts, as token ids, are skipped if they are too short. ``counts`` is the frequency of each token in the training
-    text, int64 [vocab_size], for the ``unigram`` loss.
+    The text after the masks is ``kept`` or ``cut``. ``texts`` are token ids; texts that are too short are skipped.
+    ``counts``: how often each token occurs in the training text, int64 [vocab_size], for the ``unigram`` loss.
     """
     min_length = max(MASK_COUNTS) + 2 * MIN_CONTEXT
     texts = [list(text) for text in texts if len(text) >= min_length][:MAX_TEXTS]
@@ -120,6 +120,6 @@ def loss_by_masks(model: ProbedModel, texts: Sequence[Sequence[int]], counts: np
             predicted = model.log_probabilities(masked, [[at] for _, at in pairs])
             losses = [-float(log_probs[0, text[at]]) for log_probs, (text, at) in zip(predicted, pairs, strict=True)]
             figures[key].append(rounded(float(np.mean(losses))))
-    unigram = np.log((counts + 1) / (counts + 1).sum())  # one added: a token may be new in the validation text
+    unigram = np.log((counts + 1) / (counts + 1).sum())  # one is added, since a token may be new in the validation text
     figures["unigram"] = rounded(-float(np.mean([unigram[text[at]] for text, at in pairs])))
     return figures

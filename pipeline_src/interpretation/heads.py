@@ -19,8 +19,8 @@ from pipeline_src.interpretation.model import ProbedModel, Sentence, tokenize_wo
 from pipeline_src.tasks.readers import read_sentences
 from pipeline_src.tasks.spec import Columns, TaskSpec
 
-# A head has the first role for which its attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a broad
-# head has an entropy above 3.8 nats over 128 tokens, 0.78 of the maximum).
+# A head gets the first role for which its mean attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a
+# broad head has an entropy above 3.8 nats over 128 tokens, 0.78 of the maximum).
 ROLES = {"next": 0.5, "previous": 0.5, "self": 0.5, "first mark": 0.6, "last mark": 0.6, "broad": 0.8}
 OFFSETS = [offset for offset in range(-3, 4) if offset]  # the baseline predicts the word at a fixed offset
 MIN_RELATION_WORDS = 30  # in each half
@@ -29,21 +29,21 @@ HEAD, RELATION = 7, 8  # columns of CoNLL-U, counted from 1
 
 
 class Tree(NamedTuple):
-    """A sentence with, for each word, the index of its head (-1 for the root) and its relation."""
+    """A sentence with its dependencies: the index of each word's head (-1 for the root), and its relation."""
 
     sentence: Sentence
     heads: tuple[int, ...]
     relations: tuple[str, ...]
 
     def dependents(self) -> Iterator[tuple[int, int, str]]:
-        """Yield each word with its head and relation, except the root and punctuation."""
+        """Yield (word, head, relation) for each word but the root and punctuation."""
         for word, (head, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
             if head >= 0 and relation != "punct":
                 yield word, head, relation
 
 
 def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
-    """Read the dependency trees of a CoNLL-U file; none from a file of another format.
+    """Read the dependency trees of a CoNLL-U file; a file of another format has none.
 
     Subtypes of relations, as in ``nmod:poss``, are removed. Sentences whose annotation is not a tree are left out.
     """
@@ -61,13 +61,13 @@ def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
 
 
 def _column(spec: TaskSpec, path: Path, number: int) -> list[Sequence[str]]:
-    """Read one column of every sentence in place of the words."""
+    """Return column ``number`` of the words of every sentence."""
     columns = Columns(texts=(number,), label=spec.columns.label)  # type: ignore[union-attr]
     return [example.words for example in read_sentences(spec.model_copy(update={"columns": columns}), path)]
 
 
 def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Compute each head's mean attention to each kind of position, and its role."""
+    """Compute each head's mean attention for each of ``ROLES``, and its role."""
     texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
     total: Any = 0
     tokens = 0
@@ -86,7 +86,7 @@ def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, A
 
 
 def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
-    """Sum each role's attention over the tokens of a text, [roles, L, A]; 0 for a special token that is missing."""
+    """Sum each role's attention over the tokens of a text, [roles, L, A]; a missing special token gets none."""
     length = maps.shape[-1]
     text = slice(leading, length - trailing)
     attention = maps[..., text, :]
@@ -112,10 +112,10 @@ def _role(means: Sequence[float]) -> str | None:
 def relations(
     model: ProbedModel, control: ProbedModel, trees: Sequence[Tree], seed: int, min_words: int = MIN_RELATION_WORDS
 ) -> list[dict[str, Any]]:
-    """Find for each relation the head that most often attends most to the dependency's other end.
+    """Find, for each relation, the head that most often attends most from one end of the dependency to the other.
 
-    It is compared with the best fixed offset and with the best head of random weights. All are chosen on one half of
-    the documents and measured on the other half, since the best of hundreds of heads is good at something by chance.
+    It is compared with the best fixed offset and with the best head of random weights. All three are chosen on one half
+    of the documents and measured on the other half: the best of hundreds of heads may be good at something by chance.
     """
     subwords = tokenize_words(model, [tree.sentence for tree in trees])  # the control has the same tokenizer
     trees = [tree for tree, words in zip(trees, subwords.words, strict=True) if len(set(words)) == len(tree.heads) > 1]
@@ -145,13 +145,13 @@ def relations(
 
 
 def best_head(hits: np.ndarray) -> tuple[int, int, int]:
-    """Return layer, head and direction with the most hits in the first half, of [2, L, A, 2]."""
+    """Return the (layer, head, direction) with the most hits in the first half; ``hits`` are [halves, L, A, 2]."""
     layer, head, direction = np.unravel_index(int(np.argmax(hits[0])), hits.shape[1:])
     return int(layer), int(head), int(direction)
 
 
 def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
-    """Count for each relation how often each head attends most to the dependency's other end, [halves, L, A, 2].
+    """Return relation -> how often each head attends most from one end to the other, [halves, L, A, directions].
 
     ``half`` is 0 or 1 for each tree. Trees have at least two words and fit into the model's input.
     """
@@ -162,7 +162,7 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
         words = slice(model.num_leading, model.num_leading + len(tree.heads))
         attention = merge_tokens(maps, unit_of_tokens(model, subwords.words[number]))[..., words, words].clone()
         attention.diagonal(0, -2, -1).fill_(-1.0)  # no word is its own head
-        # DIRECTIONS: the word that a dependent attends to most, and the word that attends to it most.
+        # Of the two DIRECTIONS: the word to which a dependent attends most, and the word that attends to it most.
         predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)  # [L, A, words, 2]
         correct = (predicted == torch.tensor(tree.heads)[:, None]).numpy()
         for word, _, relation in tree.dependents():
@@ -173,7 +173,7 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
 
 
 def hits_of_offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:
-    """Count for each relation its words in each half, and the heads at each fixed offset, [2, OFFSETS]."""
+    """Return relation -> its words in each half, and how many of them have their head at each offset, [2, OFFSETS]."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     hits: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(OFFSETS)), np.int64))
     for tree, which in zip(trees, half, strict=True):

@@ -1,4 +1,4 @@
-"""Stage ``interpret``: measure what the pretrained model learnt, against the same architecture with random weights."""
+"""Stage ``interpret``: measure what the model learnt, compared with random weights of the same architecture."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pipeline_src.interpretation.senses import (
 from pipeline_src.interpretation.sentences import choose_sentences, shown_sentences
 from pipeline_src.models.bert import check_architecture
 
-Results = tuple[dict[str, Any], dict[str, str]]  # results by name, and the reason why each missing one is missing
+Results = tuple[dict[str, Any], dict[str, str]]  # name -> result, and name of a missing result -> the reason
 
 
 def run(
@@ -53,7 +53,7 @@ def run(
     finetune: FinetuneParams,
     interpretation: InterpretationParams,
 ) -> None:
-    """Write ``results/interpretation/``: a file for each measure, and ``contents.json``: what is missing, and why."""
+    """Write ``results/interpretation/``: a file per measure; ``contents.json`` says what is missing, and why."""
     context = InterpretationContext(
         seed, interpretation, tuple(corpus.sources), corpus.validation, tasks,
         Path(finetune.model), model.position_init,
@@ -63,7 +63,7 @@ def run(
 
 
 def write_measures(context: InterpretationContext, folder: Path) -> None:
-    """Run all measures on a model and write ``folder``."""
+    """Run all measures on the model of ``context``, and write them to ``folder``."""
     torch.set_num_threads(1)  # the order of sums must not depend on the machine
     skipped: dict[str, str] = {}
     with atomic_directory(folder) as out:
@@ -121,10 +121,10 @@ def _compare_probes(
 ) -> dict[str, Any]:
     """Train and test probes on the model and on random weights.
 
-    ``gain`` is the interval of the best layer's advantage over the best layer of random weights, ``gain_over_types``
-    over the most frequent label of each type. ``between``, ``control_between`` and ``types_between`` are intervals of
-    each layer's score, of the control task and of the most frequent labels. ``online`` is the online code of the
-    training labels; its gain is in bits per word.
+    ``gain`` is the interval of the best layer's score minus the score of the best layer of random weights;
+    ``gain_over_types`` is the same minus the score of the most frequent label of each type (lower-cased word).
+    ``between``, ``control_between`` and ``types_between`` are the intervals of each layer's score, of the control task,
+    and of the most frequent labels. ``online`` is the online code of the training labels, with a gain in bits per word.
     """
     seed = context.seed
     probes, codes = [], []
@@ -257,7 +257,7 @@ def _checkpoints(context: InterpretationContext) -> Results:
     return _collect({"checkpoints": by_step})
 
 
-MEASURES: dict[str, Callable[[InterpretationContext], Results]] = {  # by the name of its file
+MEASURES: dict[str, Callable[[InterpretationContext], Results]] = {  # name of the file -> measure
     "probes": _probes,
     "senses": _senses,
     "heads": _heads,

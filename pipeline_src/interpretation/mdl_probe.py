@@ -1,7 +1,7 @@
 """Minimum description length probing: the online code length of labels given vectors (Voita and Titov 2020).
 
-Accuracy counts the labels that a probe predicts in the end; the code length also shows after how many words and with
-what probability, so labels that are only memorised cost more.
+Accuracy only counts the labels that a probe predicts in the end. The code length also depends on how many words the
+probe needs and how probable its labels are, so that labels which are only memorised cost more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline_src.common.counter_rng import derive_seed, permuted
 from pipeline_src.interpretation.bootstrap import intervals, rounded, rounded_list
 from pipeline_src.interpretation.probes import LabelledWords, probe_targets, train_probes
 
-# Fractions of the words that are sent before a probe is trained again (Voita and Titov 2020, section 3.2).
+# Fractions of the words after which a probe is trained again on the words so far (Voita and Titov 2020, section 3.2).
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 
 Train = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
@@ -27,9 +27,9 @@ Train = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
 def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
     """Compute the online code of labels for each layer, and of the control task if there is one.
 
-    Returns the bits of each word's label, float64 [L + 1, W], and the figures: ``code`` in kilobits, and
-    ``compression``, the length of the uniform code divided by it, with intervals ``between``. Prefix ``frequencies_``
-    is of label frequencies without vectors.
+    Returns the bits of each word's label, float64 [L + 1, W], and figures: ``code`` is the length in kilobits;
+    ``compression`` is the length of the uniform code divided by it, with intervals ``between``. The prefix ``control_``
+    marks the control task, ``frequencies_`` a code by the frequencies of labels, without vectors.
     """
     targets = probe_targets(words, words, classes, seed)
     bits = bits_of_words(words.vectors, targets, classes, seed)
@@ -39,7 +39,7 @@ def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarr
     for name, of_task in [("frequencies_", frequencies[0]), *zip(("", "control_"), bits, strict=False)]:
         figures[f"{name}code"] = rounded_list(of_task.sum(1) / 1000)
         figures[f"{name}compression"] = rounded_list(uniform / of_task.mean(1))
-        # Fewer bits are more compression, so the ends change places.
+        # Fewer bits are more compression, so the ends of the interval change places.
         figures[f"{name}between"] = [
             [rounded(uniform / end) for end in reversed(ends)] for ends in intervals(of_task, words.documents, seed)
         ]
@@ -47,9 +47,9 @@ def online_code(words: LabelledWords, classes: int, seed: int) -> tuple[np.ndarr
 
 
 def bits_of_words(vectors: Tensor, targets: Tensor, classes: int, seed: int, train: Train = train_probes) -> np.ndarray:
-    """Return the bits of each label, float64 [tasks, S, W], by probes trained on the portions before its own.
+    """Return the bits of each label, float64 [tasks, S, W], by probes trained on the portions before the label's.
 
-    Labels of the first portion take log2 of ``classes`` bits. ``vectors`` are [S, W, H], ``targets`` int64 [W, tasks].
+    Labels of the first portion take log2(``classes``) bits. ``vectors`` are [S, W, H], ``targets`` int64 [W, tasks].
     """
     layers, words, _ = vectors.shape
     tasks = targets.shape[1]
@@ -67,7 +67,7 @@ def bits_of_words(vectors: Tensor, targets: Tensor, classes: int, seed: int, tra
 
 
 def count_labels(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return probes that ignore the vectors and predict label frequencies, with one added to each count (Laplace)."""
+    """Return probes that ignore ``vectors`` and predict label frequencies, with one added to each count (Laplace)."""
     counts = torch.stack([torch.bincount(column, minlength=classes) + 1 for column in targets.T])
     bias = (counts / counts.sum(1, keepdim=True)).log().view(1, 1, -1).expand(len(vectors), 1, -1)
     return torch.zeros(len(vectors), vectors.shape[2], counts.numel()), bias

@@ -25,19 +25,19 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class WordPair:
-    """A grammatical sentence, whose word at ``position``, ``good``, also has an ungrammatical form, ``bad``."""
+    """A grammatical sentence, whose word ``good`` at ``position`` has a form ``bad`` that is ungrammatical there."""
 
     words: tuple[str, ...]
     position: int
     good: str
     bad: str
-    plural: bool  # the grammatical form
+    plural: bool  # whether the grammatical form is plural
     cluster: str  # pairs of one cluster are resampled together
 
 
 @dataclass(frozen=True)
 class SentencePair:
-    """A grammatical and an ungrammatical sentence of a paradigm of a phenomenon."""
+    """A grammatical and an ungrammatical sentence, with their phenomenon and its subtype, the paradigm."""
 
     good: str
     bad: str
@@ -46,7 +46,7 @@ class SentencePair:
 
 
 def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
-    """Return the title and the pairs of each set of ``minimal_pairs.yaml``."""
+    """Return name -> (title, pairs) of each set in ``minimal_pairs.yaml``."""
     content = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))
     sets = {}
     for name, pair_set in content["sets"].items():
@@ -72,8 +72,9 @@ def judge_word_pairs(
 ) -> dict[str, Any]:
     """Compute how often the grammatical form is more likely at the masked position, also with random weights.
 
-    Pairs are left out and counted if a form is not exactly one known token, or is truncated. ``between`` is the
-    interval of ``balanced``; ``commoner`` is the accuracy of always choosing the number that is correct more often.
+    A pair is left out and counted if a form is not exactly one known token, or is truncated. ``balanced`` counts
+    singular and plural the same, and ``between`` is its interval. ``commoner`` is the accuracy if the form is always
+    the one, singular or plural, that is correct more often.
     """
     good, bad = (
         tokenize_words(model, [_with_form(pair, form) for pair, form in zip(pairs, forms, strict=True)])
@@ -128,12 +129,12 @@ def _with_form(pair: WordPair, form: str) -> Sentence:
 
 
 def preference(good: float, bad: float) -> float:
-    """Return 1 if the good score is higher, 0.5 for a tie, else 0."""
+    """Return 1 if the score ``good`` is higher than ``bad``, 0.5 if they are equal, else 0."""
     return float(np.sign(good - bad) + 1) / 2
 
 
 def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> list[SentencePair]:
-    """Read up to ``pairs_per_set`` pairs of each paradigm, or all, from files in BLiMP's format, JSON Lines."""
+    """Read up to ``pairs_per_set`` pairs of each paradigm (None: all) from JSON Lines in BLiMP's format."""
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise PipelineError("no minimal pairs here", folder, hint="run the stage download_tasks, which fetches them")
@@ -157,11 +158,11 @@ def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> 
 def judge_sentence_pairs(
     model: ProbedModel, control: ProbedModel | None, pairs: Sequence[SentencePair], title: str
 ) -> dict[str, Any]:
-    """Compute how often the grammatical sentence has the higher pseudo-log-likelihood, by phenomenon and in all.
+    """Compute how often the grammatical sentence has the higher pseudo-log-likelihood, for all pairs and by phenomenon.
 
-    Each token is masked alone (Salazar et al. 2020), as in published figures. Pairs are left out and counted if a
-    sentence is empty or longer than the model's input, or both have the same tokens. Intervals are of the normal
-    approximation over pairs. Without ``control``, ``random`` and ``gain`` are None.
+    One token is masked at a time (Salazar et al. 2020), as in published figures. A pair is left out and counted if a
+    sentence is empty or longer than the model's input, or if both have the same tokens. Intervals are normal
+    approximations over pairs. If ``control`` is None, so are ``random`` and ``gain``.
     """
     good, bad = (
         [encoding.ids for encoding in model.tokenizer.encode_batch(side, add_special_tokens=False)]

@@ -1,4 +1,4 @@
-"""The probed model: its encoder, MLM head if any, tokenizer, word vectors and pseudo-log-likelihoods."""
+"""The probed model: encoder, MLM head if there is one, and tokenizer; word vectors and pseudo-log-likelihoods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts th
 
 
 class SkipMeasure(Exception):
-    """Raised if a model or a study lacks what a measure needs; the text completes "MEASURE left out: …"."""
+    """Raised if a model or a study lacks what a measure needs; its text is the reason in "MEASURE left out: …"."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,10 @@ class ProbedModel:
     head: nn.Module | None
     config: BertConfig
     tokenizer: Tokenizer
-    batch_tokens: int = 8_192  # padded, in one forward pass
+    batch_tokens: int = 8_192  # tokens, with padding, in one forward pass
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Load a model folder."""
         if not folder.is_dir():
             raise PipelineError("no model here", folder, hint="run the study, or give --model FOLDER")
         config, tokenizer = load_config(folder), load_tokenizer(folder)
@@ -57,9 +56,9 @@ class ProbedModel:
         return cls(encoder.eval(), None, config, tokenizer)
 
     def with_random_weights(self, seed: int, **unsaved: Any) -> Self:
-        """Return the same architecture with random weights, the control of every measure.
+        """Return the same architecture with random weights, which is the control of every measure.
 
-        ``unsaved`` sets fields of the config that decide how weights are initialised and are not saved.
+        ``unsaved``: fields of the config that decide how weights are initialised, and are not in a model's folder.
         """
         config = replace(self.config, **unsaved)
         generator = torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63)
@@ -126,7 +125,7 @@ class ProbedModel:
         return self.tokenizer.encode(text, add_special_tokens=False).ids[: self.max_tokens]
 
     def pack(self, texts: Sequence[Sequence[int]] | np.ndarray) -> tuple[Tensor, Tensor, PackedBatch]:
-        """Add special tokens and pack texts; returns input_ids [T], token_type_ids [T] and the layout."""
+        """Add special tokens, and lay texts end to end; return input_ids [T], token_type_ids [T] and the layout."""
         lengths = np.array([len(text) for text in texts], np.int64)
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
         ids, token_type_ids = self.template.apply_batch(flat, lengths[:, None])
@@ -137,7 +136,7 @@ class ProbedModel:
         return input_ids, types, PackedBatch.of(starts, len(ids), int(lengths.max()) + self.template.size)
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Yield indices of texts sorted by length, up to ``batch_tokens`` padded tokens in a batch."""
+        """Yield batches of indices of texts, sorted by length, with up to ``batch_tokens`` padded tokens each."""
         batch: list[int] = []
         for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
             if batch and (len(texts[number]) + self.template.size) * (len(batch) + 1) > self.batch_tokens:
@@ -148,22 +147,22 @@ class ProbedModel:
             yield batch
 
     def token_index(self, layout: PackedBatch, positions: Sequence[Sequence[int]]) -> Tensor:
-        """Return the index in the packed texts of some positions of each, which do not count special tokens, int64."""
+        """Return the index in the packed texts of ``positions`` in each text (without special tokens), int64."""
         starts = (layout.first + self.num_leading).tolist()
         by_text = zip(starts, positions, strict=True)
         return torch.tensor([start + position for start, of_text in by_text for position in of_text], dtype=torch.int64)
 
     @torch.no_grad()
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> tuple[list[Tensor], PackedBatch]:
-        """Return the embeddings and every layer's output, [T, H] each, and the layout of the packed texts."""
+        """Return [embeddings, output of each layer], each [T, H], and the layout of the packed texts."""
         ids, token_type_ids, layout = self.pack(texts)
         return self.encoder.hidden_states(ids, token_type_ids, layout), layout
 
     @torch.no_grad()
     def log_probabilities(self, texts: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return log-probabilities at some positions of each text, [positions, vocab_size] each.
+        """Return, for each text, the log-probabilities at ``positions``, [positions, vocab_size].
 
-        Texts are token ids; neither they nor the positions count special tokens.
+        Texts are token ids without special tokens, which positions do not count either.
         """
         head = self.mlm_head
         results: dict[int, Tensor] = {}
@@ -177,7 +176,7 @@ class ProbedModel:
 
 
 class Sentence(NamedTuple):
-    """Words in order, and their document and source of text."""
+    """The words of a sentence, and its document and source of text."""
 
     words: tuple[str, ...]
     document: str
@@ -192,7 +191,7 @@ class Subwords(NamedTuple):
 
 
 class WordVectors(NamedTuple):
-    """Vectors of W words: [L + 1, W, H], the embeddings first; sentence and position in it of each word, int64 [W]."""
+    """Vectors of W words, [L + 1, W, H], embeddings first; each word's sentence and position in it, int64 [W]."""
 
     vectors: Tensor
     sentence: np.ndarray
@@ -200,7 +199,7 @@ class WordVectors(NamedTuple):
 
 
 def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
-    """Tokenize sentences of words joined by spaces, truncated between words to the longest input."""
+    """Tokenize sentences, whose words are joined by spaces; they are truncated between words to the longest input."""
     encodings = model.tokenizer.encode_batch(
         [" ".join(sentence.words) for sentence in sentences], add_special_tokens=False
     )
@@ -219,7 +218,7 @@ def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subword
 
 @torch.no_grad()
 def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVectors:
-    """Return the vector of every word in every layer: the mean of its subwords' hidden states."""
+    """Return the vector of every word in every layer, which is the mean of its subwords' hidden states."""
     subwords = tokenize_words(model, sentences)
     sentence: list[int] = []
     position: list[int] = []
@@ -254,10 +253,10 @@ def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVecto
 def pseudo_log_likelihoods(
     model: ProbedModel, texts: Sequence[Sequence[int]], words: Sequence[Sequence[int]] | None = None
 ) -> list[np.ndarray]:
-    """Return the log-probability (nats) of each token of each text while it is masked, float64 [L] each.
+    """Return, for each text, the log-probability (nats) of each of its tokens if that is masked, float64 [L].
 
-    Each token is masked alone (Salazar et al. 2020). With ``words``, the index of each token's word, later subwords of
-    its word are masked too, since they would give it away (Kauf and Ivanova 2023).
+    Only this token is masked (Salazar et al. 2020). With ``words``, the index of each token's word, the later subwords
+    of the same word are masked too, since they would give the token away (Kauf and Ivanova 2023).
     """
     head, vocab_size = model.mlm_head, model.tokenizer.get_vocab_size()
     by_length: dict[int, list[int]] = {}
@@ -269,7 +268,7 @@ def pseudo_log_likelihoods(
             tokens = np.array([texts[number] for number in numbers])  # [n, L]
             word = np.array([words[number] if words else range(length) for number in numbers])
             log_probs = np.zeros(tokens.shape)
-            # One sequence for each masked token. A batch has complete texts if one fits.
+            # There is a sequence for each masked token. A batch has only complete texts if at least one fits.
             batch = max(1, model.batch_tokens // (length + model.template.size))
             batch = batch // max(length, 1) * length or batch
             for start in range(0, tokens.size, batch):

@@ -1,8 +1,8 @@
 """Probes: softmax regressions from the word vectors of each layer to labels, all layers trained at once.
 
-A probe shows which information a layer has, not which the model uses (Belinkov 2022). Its controls are a task with
-random labels by word type (Hewitt and Liang 2019, "selectivity"), the most frequent label of each type, and the same
-probe on random weights, which the caller measures.
+A probe shows which information a layer has, not which information the model uses (Belinkov 2022). Its controls are a
+task with random labels for word types (Hewitt and Liang 2019, "selectivity"), the most frequent label of each type, and
+the same probe on random weights, which the caller measures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline_src.common.counter_rng import derive_seed, permuted, uniform
 from pipeline_src.interpretation.bootstrap import balanced, mean, rounded
 from pipeline_src.interpretation.model import ProbedModel, Sentence, word_vectors
 
-# Of Adam; with these a probe is as good as a converged regression (benchmarks/interpretation.py).
+# For Adam. With these values, a probe is as good as a converged regression (benchmarks/interpretation.py).
 NUM_EPOCHS, BATCH_SIZE, LEARNING_RATE = 10, 256, 0.01
 MIN_CONTROL_TYPES = 1000  # a control task over fewer types is memorised, so its accuracy is meaningless
 NO_LABEL = -1
@@ -44,13 +44,13 @@ class ProbeResult:
     """Results of the probes of one label set on W test words."""
 
     correct: np.ndarray  # bool [L + 1, W]
-    control: np.ndarray | None  # the same for the control task; None if there are too few types
+    control: np.ndarray | None  # as ``correct``, for the control task; None if there are too few types
     by_type: np.ndarray  # whether the most frequent label of a word's type is correct, bool [W]
     figures: dict[str, Any]
 
 
 def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]]) -> LabelledWords:
-    """Return the vectors of all words whose label is not NO_LABEL."""
+    """Return the vectors of all words whose label is not NO_LABEL, with their labels."""
     words = word_vectors(model, sentences)
     label = np.array([labels[s][p] for s, p in zip(words.sentence, words.position, strict=True)], np.int64)
     selected = np.flatnonzero(label != NO_LABEL)
@@ -61,9 +61,9 @@ def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Se
 
 
 def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
-    """Label each word by whether it is capitalised, an index of CAPITALS.
+    """Return an index of CAPITALS for each word, which says whether it is capitalised.
 
-    The first word of a sentence and words that do not begin with a letter have NO_LABEL.
+    The first word of a sentence and words that do not begin with a letter get NO_LABEL.
     """
     return [
         [
@@ -75,7 +75,7 @@ def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
 
 
 def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) -> ProbeResult:
-    """Train probes on all layers and test them; ``unseen`` is the accuracy on types that are not in training words."""
+    """Train probes on all layers and test them; ``unseen`` is the accuracy on types that training words do not have."""
     weights, bias = train_probes(train.vectors, probe_targets(train, train, classes, seed), classes, seed)
     targets = probe_targets(test, train, classes, seed).T.numpy()
     logits = torch.baddbmm(bias, test.vectors, weights)
@@ -107,7 +107,7 @@ def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) ->
 
 
 def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed: int) -> Tensor:
-    """Return the labels of ``words`` and, if ``train`` has enough types, of the control task, int64 [W, tasks]."""
+    """Return the labels of ``words``, and those of the control task if ``train`` has enough types, int64 [W, tasks]."""
     columns = [words.labels]
     if len(set(train.types)) >= MIN_CONTROL_TYPES:
         columns.append(control_labels(words.types, train.labels, classes, seed))
@@ -115,9 +115,9 @@ def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed
 
 
 def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Sample a label for each word by the frequencies of ``labels``, int64 [W] (Hewitt and Liang 2019).
+    """Sample a label for each of ``types`` by the frequencies of ``labels``, int64 [W] (Hewitt and Liang 2019).
 
-    It depends on the frequencies, the seed and the word's type alone.
+    It depends only on the frequencies, the seed and the type, so that words of one type have the same label.
     """
     cumulative = np.bincount(labels, minlength=classes).cumsum()
     names = sorted(set(types))
@@ -128,7 +128,7 @@ def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed:
 
 
 def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str]) -> np.ndarray:
-    """Predict each tested type's most frequent training label, int64; for an unseen type that of all words."""
+    """Return the most frequent label of each of ``tested`` types, int64; for an unseen type, of all words."""
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(labels.max() + 1, np.int64))
     for name, label in zip(types, labels.tolist(), strict=True):
         counts[name][label] += 1
@@ -137,10 +137,10 @@ def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Train a softmax regression for each layer of [S, W, H] and each column of ``targets``, int64 [W, tasks].
+    """Train a softmax regression for each layer of ``vectors`` [S, W, H] and column of ``targets``, int64 [W, tasks].
 
-    Vectors are standardised in each dimension; the weights [S, H, tasks x classes] and biases [S, 1, tasks x classes]
-    that are returned are for the original vectors.
+    Training standardises vectors in each dimension, but the returned weights [S, H, tasks x classes] and biases
+    [S, 1, tasks x classes] are for the original vectors.
     """
     layers, words, width = vectors.shape
     tasks = targets.shape[1]
@@ -150,7 +150,7 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
     deviation = vector_norm(scaled.sub_(center), dim=1, keepdim=True).div_(words**0.5).clamp_(min=1e-6)
     scaled.div_(deviation)
     one_hot_targets = one_hot(targets[order], classes).view(words, -1).T.float().contiguous()
-    weight = torch.zeros(layers, tasks * classes, width)  # labels before words: the products are faster in this layout
+    weight = torch.zeros(layers, tasks * classes, width)  # labels come before words: products are faster in this layout
     counts = one_hot_targets.sum(1).view(tasks, classes) + 1
     bias = (counts / counts.sum(1, keepdim=True)).log().view(1, -1, 1).repeat(layers, 1, 1)  # log label frequencies
     moments = [torch.zeros_like(part) for part in (weight, weight, bias, bias)]

@@ -1,4 +1,4 @@
-"""Word senses in the vectors of each layer: nearest neighbours, and similarity of a word across sentences."""
+"""Word senses in the vectors of each layer: nearest neighbours, and similarity of a word's vectors in sentences."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pipeline_src.interpretation.data import words_of
 from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, WordVectors, word_vectors
 
 TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
-MIN_SHARED_WORDS = 0.5  # fraction of words that both texts have; English sentences share 0.8
+MIN_SHARED_WORDS = 0.5  # fraction of words that occur in the text too; for English sentences it is 0.8
 MIN_OCCURRENCES = 6  # of a word in each source
 MAX_PER_SOURCE = 12  # occurrences of a word in each source
-MIN_DOCUMENTS = 2  # that a word occurs in, per source: neighbours never share a document
-NUM_WORDS = 5  # of two sources
-NUM_NEIGHBOURS = 5  # shown on the page
+MIN_DOCUMENTS = 2  # of each source in which a word must occur, since neighbours never share a document
+NUM_WORDS = 5  # that are chosen from two sources
+NUM_NEIGHBOURS = 5  # shown on the report's page
 EXCLUDED = -2.0  # replaces the cosine of two occurrences that must not be neighbours
-MIN_SENTENCES = 5  # that a word occurs in (Ethayarajh 2019)
-MAX_BASELINE_WORDS = 1000  # each from another sentence
+MIN_SENTENCES = 5  # in which a word must occur (Ethayarajh 2019)
+MAX_BASELINE_WORDS = 1000  # from as many sentences
 
 
 class WordSenses(NamedTuple):
-    """Sentences, and for some words their sense in the sentences with the given indices."""
+    """Sentences, and word -> index of a sentence -> sense of the word there."""
 
     sentences: list[Sentence]
     senses: dict[str, dict[int, str]]
@@ -39,7 +39,7 @@ class WordSenses(NamedTuple):
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Occurrences of one word: the sense, sentence and document of each, and its index among the vectors."""
+    """Occurrences of one word: for each, its sense, sentence, document, and index among the vectors."""
 
     word: str  # in lower case
     senses: tuple[str, ...]
@@ -61,9 +61,9 @@ def two_contexts() -> WordSenses:
 
 
 def words_of_two_sources(texts: Sequence[Sentence]) -> WordSenses:
-    """Choose the rarest words that are frequent in two sources; the source serves as the sense.
+    """Choose the rarest of the words that are frequent enough in two sources; the source serves as the sense.
 
-    This needs no annotation. The rarest words are chosen because their topic differs most between sources.
+    This needs no annotation. The rarest words are chosen because their topics differ most between sources.
     """
     occurrences: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, sentence in enumerate(texts):
@@ -92,7 +92,7 @@ def words_of_two_sources(texts: Sequence[Sentence]) -> WordSenses:
 
 
 def same_language(sentences: Sequence[Sentence], text: Sequence[Sentence]) -> bool:
-    """Return whether most words of ``sentences`` occur in ``text``."""
+    """Return whether at least half of the words in ``sentences`` occur in ``text``."""
     known = {word.lower() for sentence in text for word in sentence.words}
     words = [word.lower() in known for sentence in sentences for word in sentence.words]
     return sum(words) >= MIN_SHARED_WORDS * len(words)
@@ -101,8 +101,8 @@ def same_language(sentences: Sequence[Sentence], text: Sequence[Sentence]) -> bo
 def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordSenses, seed: int) -> dict[str, Any]:
     """Test how often an occurrence's nearest neighbour in another document has the same sense.
 
-    ``gain`` is the interval of the last layer's advantage over that of random weights, over all words. ``words`` also
-    holds the sentences and neighbours that the page shows.
+    ``gain`` is the interval, over all words, of the last layer's accuracy minus that of the last layer of ``control``.
+    ``words`` has, by word, its figures and the sentences and neighbours that the report's page shows.
     """
     sentences, senses = word_senses
     correct: list[np.ndarray] = []
@@ -115,7 +115,7 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordS
         words = words or {part.word: _for_page(vectors.vectors, part, sentences) for part in parts}
         for part, of_word in zip(parts, of_words, strict=True):
             words[part.word][name] = rounded_list(of_word.mean(1))
-    documents = [document for part in parts for document in part.documents]  # the same: both have one tokenizer
+    documents = [document for part in parts for document in part.documents]  # equal for both, with the same tokenizer
     return {
         "words": words,
         "accuracy": rounded_list(correct[0].mean(1)),
@@ -128,7 +128,7 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordS
 
 
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
-    """Find the first occurrence of a word in each sentence with a sense."""
+    """Find the first occurrence of ``word`` in each sentence in which ``senses`` has its sense."""
     first: dict[int, int] = {}
     for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
         if number in senses and number not in first and sentences[number].words[position].lower() == word:
@@ -138,14 +138,14 @@ def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, s
 
 
 def _similarities(vectors: Tensor, part: Occurrences) -> Tensor:
-    """Cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED within a document."""
+    """Return the cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED if both are of one document."""
     unit = torch.nn.functional.normalize(vectors[:, list(part.index)], dim=-1)
     document = torch.from_numpy(np.unique(part.documents, return_inverse=True)[1])
     return (unit @ unit.transpose(1, 2)).masked_fill(document[:, None] == document[None], EXCLUDED)
 
 
 def _nearest_correct(vectors: Tensor, part: Occurrences) -> np.ndarray:
-    """True where an occurrence's nearest neighbour has its sense, bool [L + 1, O]."""
+    """Return whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O]."""
     senses = np.array(part.senses)
     return senses[_similarities(vectors, part).argmax(-1).numpy()] == senses
 
@@ -161,10 +161,10 @@ def _for_page(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence])
 
 
 def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
-    """Compute the mean cosine of a word in different sentences minus that of any two words (Ethayarajh 2019).
+    """Compute the mean cosine of a word's vectors in different sentences, minus that of any two words' vectors.
 
-    Only the fall from layer 0 is meaningful: random weights start as low as trained ones end, because their word and
-    position embeddings are equally large. ``between`` is the interval of each layer, resampling words.
+    Only the fall from layer 0 is meaningful (Ethayarajh 2019): random weights start where trained weights end, because
+    their word and position embeddings are equally large. ``between`` has each layer's interval over words.
     """
     words = word_vectors(model, sentences)
     by_type: dict[str, dict[int, int]] = defaultdict(dict)
@@ -197,6 +197,6 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
 
 
 def _mean_cosine(unit: Tensor) -> float:
-    """Mean over pairs of vectors of length 1 (the square of their sum has each pair twice)."""
+    """Return the mean cosine over all pairs of vectors of length 1 (the square of their sum has each pair twice)."""
     count = len(unit)
     return (float(unit.sum(0).square().sum()) - count) / (count * (count - 1))

@@ -1,4 +1,4 @@
-"""Sentences for the page: attention between their words, and what each adds to the prediction of a masked one."""
+"""Sentences for the report's page: attention between words, and what each word adds to predicting a masked word."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline_src.interpretation.attention_maps import attention_maps, merge_tok
 from pipeline_src.interpretation.bootstrap import rounded, rounded_list
 from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, tokenize_words
 
-NUM_SHOWN = 4  # on the page
+NUM_SHOWN = 4  # sentences on the page
 MIN_WORDS, MAX_WORDS = 6, 12  # of a sentence that fits on a screen
-NUM_NODES = 64  # of Gauss-Legendre quadrature; attributions then sum to the difference within 1e-6, with 32 within 2e-4
+NUM_NODES = 64  # of Gauss-Legendre quadrature; attributions sum to the difference within 1e-6, with 32 nodes 2e-4
 
 
 def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Choose short sentences that end in punctuation, each from another document, with the fewest subwords per word."""
+    """Choose short sentences of different documents that end in punctuation and have the fewest subwords per word."""
     short = [
         sentence
         for sentence in sentences
@@ -39,8 +39,8 @@ def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[
 def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
     """Return each sentence's words, special tokens and attention probabilities for the page.
 
-    ``weights`` is base64 of layers x heads x words x words bytes, 255 for a probability of 1. ``hidden`` has a masked
-    word, and how much each word adds to its log-probability.
+    ``weights`` is the base64 of layers x heads x words x words bytes, in which 255 is probability 1. ``hidden`` is
+    about a masked word: how much each word adds to its log-probability.
     """
     subwords = tokenize_words(model, sentences)
     numbers = [number for number, ids in enumerate(subwords.ids) if ids]
@@ -63,9 +63,9 @@ def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[d
 
 
 def _explain(model: ProbedModel, ids: Sequence[int], words: Sequence[int]) -> dict[str, Any] | None:
-    """Mask the last word that is one token of letters, and attribute its log-probability (nats) to all words.
+    """Mask the last word that is a single token of letters, and attribute its log-probability (nats) to all words.
 
-    Special tokens count as words.
+    Special tokens count as words. Returns None if there is no such word.
     """
     tokens = [model.kind.spelt(str(model.tokenizer.id_to_token(number))) for number in ids]
     single = [at for at, word in enumerate(words) if words.count(word) == 1 and tokens[at].isalpha()]
@@ -88,8 +88,8 @@ def _explain(model: ProbedModel, ids: Sequence[int], words: Sequence[int]) -> di
 def integrated_gradients(model: ProbedModel, ids: Sequence[int], position: int, token: int) -> tuple[Tensor, float]:
     """Attribute the log-probability of ``token`` at a masked position to all tokens (Sundararajan et al. 2017).
 
-    The baseline is the text with all its tokens masked. ``ids`` and ``position`` do not count special tokens; the
-    attributions do, and sum to the second value, the difference between text and baseline.
+    Returns an attribution for each token, special tokens included, and their sum: the difference of the log-probability
+    between the text and the text with all tokens masked. ``ids`` and ``position`` do not count special tokens.
     """
     head = model.mlm_head
     packed, token_type_ids, layout = model.pack([ids])
@@ -110,7 +110,7 @@ def integrated_gradients(model: ProbedModel, ids: Sequence[int], position: int, 
         finally:
             hook.remove()
 
-    # Nodes and weights are of the interval from -1 to 1, twice as long as the path.
+    # Nodes and weights are for the interval from -1 to 1, which is twice as long as the path.
     for node, weight in zip(*np.polynomial.legendre.leggauss(NUM_NODES), strict=True):
         point, log_prob = log_prob_at((node + 1) / 2)
         (grad,) = torch.autograd.grad(log_prob, point)

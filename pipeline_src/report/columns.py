@@ -14,8 +14,8 @@ from pipeline_src.report.published import TEST_SERVER, Published, PublishedScore
 from pipeline_src.report.rendering import show
 from pipeline_src.tasks.spec import METRIC_TITLES
 
-# scores in the average of the paper's table 1: MNLI-m and -mm separately, without WNLI; F1 for QQP and MRPC, Spearman
-# for STS-B (section 4.1)
+# evaluation set -> the score that is part of the average in the paper's table 1: MNLI-m and -mm separately, without
+# WNLI; F1 for QQP and MRPC, Spearman for STS-B (section 4.1)
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
 SYNTHETIC, FROM_CORPUS = "synthetic", "from this corpus"
@@ -24,15 +24,16 @@ Difference = dict[str, Any]  # evaluation/significance.py, Comparison
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One row of ``results/scores.json``, next to the published scores, or the GLUE average.
+    """A row of the results table: one of ``results/scores.json`` with its published scores, or the GLUE average.
 
     Attributes:
         kind: SYNTHETIC, FROM_CORPUS, or empty for real labelled data.
-        extra: whether the task has no synthetic form and is none of the paper's.
-        best_epoch: whether the scores are of the best epoch on the development set.
-        values: scores by seed, in percent; ``mean``, ``deviation`` and ``best`` are over them.
-        vs_random, vs_words: difference from a baseline, with its significance.
-        published, test_server: published scores of the same split and of the test server; None for synthetic data.
+        extra: whether the task is neither made here nor one of the paper's.
+        best_epoch: whether the scores are of the epoch that was best on the development set.
+        values: score of each seed, in percent; ``mean``, ``deviation`` and ``best`` are computed from these.
+        vs_random, vs_words: difference from random weights and from a bag of words, with its significance.
+        published, test_server: published scores on the same split and on the test server; None for synthetic data.
+        averaged: the rows that the GLUE average is over.
     """
 
     task: str
@@ -73,7 +74,7 @@ class ScoreRow:
 
     @property
     def marks(self) -> str:
-        """Kind of data and choice of epoch, in parentheses; empty for real data and the last epoch."""
+        """Kind of data and choice of epoch, in parentheses; empty for real data at the last epoch."""
         return _in_parentheses(self.kind, "best epoch" if self.best_epoch else "")
 
     @property
@@ -96,10 +97,7 @@ def _in_parentheses(*notes: str) -> str:
 
 
 def score_rows(scores: Mapping[str, Any], published: PublishedScores | None = None) -> list[ScoreRow]:
-    """Return the rows of ``results/scores.json``, those of synthetic tasks last.
-
-    Scores on synthetic data have no published score next to them.
-    """
+    """Return the rows of ``results/scores.json``, with rows of synthetic tasks last and without published scores."""
     return sorted((_row(row, scores, published or {}) for row in scores["rows"]), key=lambda row: row.synthetic)
 
 
@@ -129,9 +127,9 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
 
 
 def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
-    """Return the paper's average for each seed, over those of its scores that the study has; None without any.
+    """Return the paper's average, for each seed, over those of its scores that the study has; None if it has none.
 
-    It is synthetic, and of the best epoch, if any of its scores is.
+    The row is marked as synthetic, or of the best epoch, if any of the scores is.
     """
     averaged = [row for row in rows if GLUE_AVERAGE.get(row.eval_set) == row.metric_key]
     if not averaged:
@@ -156,7 +154,7 @@ def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = N
 
 
 def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
-    """Return half the 95 % interval of an average of scores with independent errors; None if one has no interval."""
+    """Return half the 95 % interval of an average of independent scores; None if a score has no interval."""
     intervals = [row.interval for row in rows if row.interval]
     if len(intervals) < len(rows):
         return None
@@ -164,7 +162,7 @@ def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
 
 
 def verdict(difference: Difference | None, better: str = "yes") -> str | None:
-    """Return ``better``, "worse", "same", or "not significant" with the number of examples needed."""
+    """Return a difference in words: ``better``, "worse", "same", or "not significant (… examples needed)"."""
     if difference is None:
         return None
     if difference["significant"]:
@@ -188,9 +186,9 @@ TEXT = MARKDOWN | TERMINAL
 
 @dataclass(frozen=True)
 class Column:
-    """A column of some tables.
+    """A column of the tables ``where``, with the value of a row and the name of its format (``rendering.FORMATS``).
 
-    On the page, the styles ``text`` and ``number`` begin a cell; ``soft``, ``doubt`` and ``tag`` continue it.
+    In report.html, a column of style ``text`` or ``number`` begins a cell; ``soft``, ``doubt`` and ``tag`` continue it.
     """
 
     header: str
@@ -232,13 +230,13 @@ COLUMNS = (
 
 
 def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
-    """Return the columns of a table for which some row has a value."""
+    """Return the columns of a table in which any of ``rows`` has a value."""
     columns = [column for column in COLUMNS if table in column.where]
     return [column for column in columns if any(column.value(row) is not None for row in rows)]
 
 
 def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
-    """Return the columns of the page, grouped by cell."""
+    """Return the columns of report.html, grouped into cells."""
     cells: list[list[Column]] = []
     for column in columns_of(PAGE, rows):
         if column.style in ("soft", "doubt", "tag"):

@@ -1,4 +1,4 @@
-"""Compare several experiments, and ablations with the paper's: ``report --experiments A B``."""
+"""Compare several experiments with each other, and ablations with the paper's: ``report --experiments A B``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pipeline_src.report.page import summary_label
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import SUMMARY, extra_scores
 
-WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}  # may differ between runs of one member
-AVERAGES = ("glue", "from_corpus", "synthetic_glue")  # members are compared by the first of these that they share
+WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}  # keys that may differ between the runs of a member
+AVERAGES = ("glue", "from_corpus", "synthetic_glue")  # the first average that all members have is plotted
 TABLES = Path("workflow/ablations")
 METRIC_KEYS = {
     "accuracy": ("accuracy",),
@@ -34,7 +34,7 @@ SECTIONS = {"members": "Means over seeds", "figures": "Figures", "side_by_side":
 
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
-    """Render the comparison of the first experiment with each that follows."""
+    """Render the page that compares the first experiment with each of the others."""
     first, *peers = experiments
     differences = [{}, *(compared_with(first, peer) for peer in peers)]
     scores = [
@@ -60,13 +60,13 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    """Return every experiment's row of each evaluation set and metric."""
+    """Return (evaluation set, metric) -> the row of each experiment, or None."""
     keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
     return {key: [experiment.row(*key) for experiment in experiments] for key in keys}
 
 
 def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, str, bool]]:
-    """Return name, label and format of each figure in any summary, and whether it is synthetic."""
+    """Return (name, label, format, whether it is synthetic) of each figure that is in any summary."""
     extra = {name: row for experiment in experiments for name, row in extra_scores(experiment.rows).items()}
     names = {name for experiment in experiments for name in experiment.summary}
     order = [name for plain in SUMMARY for name in (plain, f"synthetic_{plain}")]
@@ -74,7 +74,7 @@ def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, 
 
 
 def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
-    """Return the parameters that differ between experiments, with their value in each."""
+    """Return the parameters that differ between experiments, with the value in each experiment."""
     keys = sorted({key for experiment in experiments for key in experiment.params})
     rows = [(key, [experiment.params.get(key) for experiment in experiments]) for key in keys]
     return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
@@ -82,7 +82,7 @@ def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
 
 @dataclass(frozen=True)
 class Member:
-    """Experiments that differ in the seed, sorted by it."""
+    """Experiments that differ only in the seed, sorted by seed."""
 
     name: str
     experiments: tuple[Experiment, ...]
@@ -96,7 +96,7 @@ class Member:
 class Cell:
     """One figure of one member: its mean over seeds, and the difference from the first member, paired by seed.
 
-    An ``error`` is half of a 95 % interval (Student's t over seeds); None for fewer than two.
+    ``error`` and ``difference_error`` are half a 95 % interval (Student's t over seeds); None for fewer than two seeds.
     """
 
     mean: float
@@ -106,7 +106,7 @@ class Cell:
 
     @property
     def significant(self) -> bool | None:
-        """True if the difference is larger than its interval; None without a difference."""
+        """Whether the difference is larger than its error; None if it is not known."""
         if self.difference is None or self.difference_error is None:
             return None
         return abs(self.difference) > self.difference_error
@@ -114,7 +114,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of every member; a figure of the summary has no metric."""
+    """One figure for every member, with the format ``digits``; the metric is empty for a figure of the summary."""
 
     title: str
     metric: str
@@ -123,9 +123,9 @@ class Line:
 
 
 def group(experiments: Sequence[Experiment]) -> list[Member]:
-    """Group experiments that differ only in the seed, in the order of their first runs.
+    """Group the experiments that differ only in the seed into members, in the order of their first runs.
 
-    A member has the name of its experiments without the number at the end.
+    A member has the name of its experiments, without the number at the end.
     """
     runs_by_params: dict[str, list[Experiment]] = {}
     for experiment in experiments:
@@ -180,14 +180,14 @@ def _cells(members: Sequence[Member], values: Sequence[Sequence[float | None]]) 
 
 
 def _error(values: Sequence[float]) -> float | None:
-    """Return half the 95 % interval of a mean of few values (Student 1908)."""
+    """Return half the 95 % interval of the mean of a few values (Student 1908); None for fewer than two."""
     if len(values) < 2:
         return None
     return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
 
 
 def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
-    """Plot the members' averages with their intervals; empty if they share none."""
+    """Plot the first of ``AVERAGES`` that all members have, with intervals; empty if they share none."""
     shared = [SUMMARY[name.removeprefix("synthetic_")][0] + ", synthetic" * (name not in SUMMARY) for name in AVERAGES]
     line = next((line for title in shared for line in lines if line.title == title and all(line.cells)), None)
     cells = [cell for cell in line.cells if cell] if line else []
@@ -204,7 +204,7 @@ def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of an ablation table of the paper: its figure, and the experiment of that name with its score."""
+    """A line of an ablation table: the paper's score, and the experiment of the same name with its score."""
 
     name: str
     paper: float | None
@@ -214,7 +214,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Ablation:
-    """One score of one of the paper's tables, of which at least two variants are among the experiments."""
+    """A score of a table of the paper, for which at least two variants are among the experiments."""
 
     title: str
     synthetic: bool
@@ -230,9 +230,9 @@ def read_tables() -> list[dict[str, Any]]:
 
 
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
-    """Match experiments with variants of the paper's tables by name, for scores with at least two of them.
+    """Match experiments by name with variants in the paper's tables, for scores that at least two experiments have.
 
-    The first experiment that is no variant is the unchanged study.
+    The first experiment whose name is no variant's is the unchanged study.
     """
     tables = read_tables()
     named = {name for table in tables for name in table["experiments"]}
@@ -257,7 +257,7 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
 
 
 def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | None:
-    """Return the score to compare with a table's figure."""
+    """Return the score of ``experiment`` that corresponds to ``key`` and ``metric`` of a table."""
     if experiment is None:
         return None
     rows = (experiment.row(key.removesuffix("_m"), name) for name in METRIC_KEYS.get(metric, ()))
@@ -265,7 +265,7 @@ def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | Non
 
 
 def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -> str:
-    """Plot each variant's change from the first one that is an experiment, here and in the paper."""
+    """Plot, for the experiments and the paper, each variant's change from the first variant that is an experiment."""
     first = next(variant for variant in variants if variant.row)
     changed = [variant for variant in reversed(variants) if variant is not first]
     scores = {variant.name: variant.row.mean for variant in variants if variant.row}

@@ -23,7 +23,7 @@ WORKSPACE = "workspace"
 
 @dataclass(frozen=True)
 class Experiment:
-    """Summary, scores and parameters, with dotted keys, of one experiment; the workspace has no commit."""
+    """Summary, scores and parameters (by dotted key) of an experiment; ``commit`` is None for the workspace."""
 
     name: str
     summary: dict[str, float]
@@ -36,7 +36,7 @@ class Experiment:
 
 
 class Folders:
-    """Output folders of an experiment, fetched from DVC's cache into ``target`` if not in the workspace."""
+    """Output folders of an experiment: the workspace's, or copies that are fetched from DVC's cache to ``target``."""
 
     def __init__(self, experiment: Experiment, target: Path) -> None:
         self.experiment, self._target = experiment, target
@@ -86,7 +86,7 @@ def read_experiment(name: str) -> Experiment:
 
 
 def resolve(name: str) -> str:
-    """Return the commit of an experiment or revision."""
+    """Return the commit of a DVC experiment or git revision."""
     from dvc.scm import SCM, RevError, SCMError, resolve_rev
 
     try:
@@ -111,10 +111,10 @@ def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str], Difference]:
-    """Return the difference of ``second`` from ``first`` by evaluation set and metric.
+    """Return (evaluation set, metric) -> the difference of ``second`` from ``first``.
 
-    Predictions and data are read from the workspace or DVC's cache. An evaluation set is left out if an experiment's
-    predictions are missing or the examples differ.
+    Predictions and data are read from the workspace or DVC's cache. An evaluation set is left out if predictions of an
+    experiment are missing, or if the two have different examples.
     """
     first_sets, second_sets = (
         {(row.task, row.eval_set, row.file): None for row in experiment.rows} for experiment in (first, second)
@@ -124,13 +124,13 @@ def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str]
         sides = [Folders(second, Path(folder) / "second"), Folders(first, Path(folder) / "first")]
         for task, eval_set, file in first_sets:
             if file and (task, eval_set, file) in second_sets:
-                with suppress(PipelineError):  # missing: the page shows a dash
+                with suppress(PipelineError):  # something is missing: the page shows a dash
                     by_key |= differences(task, eval_set, file, sides)
     return by_key
 
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
-    """Return the difference of the first side from the second in each metric of one evaluation set."""
+    """Return (``eval_set``, metric) -> the difference of the first of two ``sides`` from the second."""
     from pipeline_src.evaluation.scores import confidence_intervals, predictions_path, read_predictions
     from pipeline_src.tasks.kinds import make_task
     from pipeline_src.tasks.spec import load_spec

@@ -1,4 +1,4 @@
-"""The report's plots: pretraining curves, lengths of examples, and scores next to the majority baseline."""
+"""The report's plots: pretraining curves, lengths of examples, and scores next to those of baselines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline_src.report.results import PHASES, Curve, Results
 
 INK = "#010203"  # replaced by the page's text colour in the SVG
 BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
-WIDTH, HEIGHT = 4.3, 3.0  # inches of a panel, which fills a phone's screen
+WIDTH, HEIGHT = 4.3, 3.0  # inches of a plot; it fills a phone's screen
 MAX_TITLE_LENGTH = 30  # characters of a task's title next to its bar
 
 matplotlib.rcParams.update(
@@ -51,7 +51,7 @@ def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Axes:
 
 
 def svg(axes: Axes, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element; its ids begin with ``name``, ``description`` is its label."""
+    """Return the figure as an ``<svg>`` element; its ids begin with ``name``, its label is ``description``."""
     buffer = io.StringIO()
     figure = axes.figure
     assert isinstance(figure, Figure)
@@ -73,13 +73,13 @@ SYSTEMS = {
     "random_weights": ("random weights", ORANGE),
     "bag_of_words": ("bag of words", GREY),
 }
-EDGES = {"edgecolors": "white", "linewidths": 0.8}  # of markers that lie on bars
+EDGES = {"edgecolors": "white", "linewidths": 0.8}  # for markers that lie on bars
 COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot of pretraining by step; ``baseline`` is a figure of the validation set."""
+    """A plot of a quantity, times ``factor``, by training step; ``baseline``: name of a validation figure."""
 
     title: str
     label: str
@@ -88,7 +88,7 @@ class Panel:
     baseline_label: str = ""
 
 
-PANELS = {  # by column of the curve
+PANELS = {  # column of the curve -> its plot
     "loss": Panel("Loss: masked words + next sentence", "loss (nats)"),
     "mlm_loss": Panel("Loss of masked words", "cross-entropy (nats)", 1, "unigram_loss", "unigrams at [MASK]"),
     "mlm_accuracy": Panel("Accuracy of masked words", "accuracy (percent)", 100),
@@ -104,17 +104,17 @@ PANELS = {  # by column of the curve
 
 
 def pretraining_panels(results: Results) -> list[str]:
-    """Plot training and validation curves over both phases, one plot per quantity that was measured."""
+    """Plot training and validation curves over both phases, one plot for each quantity that was measured."""
     measured = (name for name in PANELS if any(set(curve.get(name, ())) - {None} for curve in results.curves.values()))
     return [pretraining_panel(results, name) for name in measured]
 
 
 def pretraining_panel(results: Results, name: str, element: str | None = None) -> str:
-    """Plot one quantity over both phases; the ids of the plot begin with ``element``, by default its name."""
+    """Plot the quantity ``name`` over both phases; ids in the plot begin with ``element``, by default ``name``."""
     panel, axes = PANELS[name], new_axes()
     for phase, colour in COLOURS.items():
         curve, validation = results.curves[phase], validation_curve(results, phase, name)
-        last = phase == PHASES[-1]  # once in the legend
+        last = phase == PHASES[-1]  # its lines are once in the legend
         steps, values = _points(curve, name)
         style = "-" if not last else "-."
         axes.plot(
@@ -149,7 +149,7 @@ def _points(curve: Curve, name: str) -> tuple[list[float], list[float]]:
 
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
-    """Return step -> validation figure: those measured during training, and the one at the phase's end."""
+    """Return step -> validation figure ``name``, for measurements during training and at the phase's end."""
     pretrain = results.pretrain[phase]
     steps, values = _points(results.curves[phase], f"validation_{name}")
     points = dict(zip(map(int, steps), values, strict=True))
@@ -159,7 +159,7 @@ def validation_curve(results: Results, phase: str, name: str) -> dict[int, float
 
 
 def throughput_panel(curves: dict[str, Curve]) -> str:
-    """Plot tokens per second by step; empty without curves."""
+    """Plot tokens per second by step; ``curves``: phase -> curve. Empty if there are no curves."""
     if not curves:
         return ""
     axes = new_axes()
@@ -185,7 +185,7 @@ def length_bars(results: Results) -> list[str]:
 
 
 def label_panels(results: Results) -> list[str]:
-    """Plot the score by the number of labelled examples to train on, for each task that was learnt from several."""
+    """Plot the score by the number of labelled examples, for each task that was trained on several numbers."""
     panels = []
     for task, details in results.tasks.items():
         if not (points := details.get("label_curve")):
@@ -212,15 +212,15 @@ def label_panels(results: Results) -> list[str]:
 
 
 def _errors(scores: Sequence[tuple[float, Sequence[float] | None]]) -> list[list[float]]:
-    """Return the distances from scores to both ends of their intervals, zero without an interval."""
+    """Return the distances of scores from both ends of their intervals; zero if there is no interval."""
     ends = [(score, interval or (score, score)) for score, interval in scores]
     return [[max(0.0, score - low) for score, (low, _) in ends], [max(0.0, high - score) for score, (_, high) in ends]]
 
 
 def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
-    """Plot each main score with its interval and its baselines, for synthetic tasks or for the others.
+    """Plot each main score with its interval and baselines, for the synthetic tasks or for all other tasks.
 
-    Empty without such scores.
+    Empty if there are no such scores.
     """
     rows = [row for row in rows if row.main and row.synthetic == synthetic]
     if not rows:

@@ -22,11 +22,11 @@ STYLES = {  # colour and line of a curve in a panel
     "chance": (GREY, "-"),
 }
 TITLES = {"pos": "parts of speech", "ner": "named entities", "capitals": "whether a word was capitalised"}
-SENSES = {  # measure of word senses -> title, and the property shared with the nearest neighbour
+SENSES = {  # measure of word senses -> title, and what an occurrence should share with its nearest neighbour
     "two contexts": ("One word in two senses", "sense"),
     "two sources": ("One word in two sources", "source"),
 }
-CODES = {  # curve of online codes -> side, prefix of its keys
+CODES = {  # curve of online codes -> side, and prefix of the curve's keys
     "this model": ("model", ""),
     "random weights": ("random", ""),
     "control task": ("model", "control_"),
@@ -40,7 +40,7 @@ Measure = dict[str, Any]  # a plot by layer: title, curves, note, and the format
 
 
 class Verdict(NamedTuple):
-    """One measure: figures of the model, of random weights and of a table of words, and the interval of the gain."""
+    """The result of one measure: scores, the interval of the model's gain over random weights, what follows from it."""
 
     title: str
     synthetic: bool
@@ -64,17 +64,17 @@ class Probe(NamedTuple):
 
     @property
     def words(self) -> float:
-        """Score of a table of words, which gives each its most frequent label."""
+        """Score of a table of words, which gives each word its most frequent label."""
         return self.figures["model"]["type_majority" + "_balanced" * (self.figures["score"] == "balanced")]
 
 
 def is_complete(parts: Mapping[str, Any]) -> bool:
-    """Return whether all files of ``results/interpretation/`` are among ``parts``, by name."""
+    """Return whether ``parts`` (name of a file -> its content) has all files of ``results/interpretation/``."""
     return parts.keys() >= set(FILES)
 
 
 def interpretation(results: Results) -> dict[str, Any] | None:
-    """Return the values of the section's template; None without the stage's files."""
+    """Return the values for the section's template; None if files of the stage are missing."""
     parts = results.interpretation
     if not is_complete(parts):
         return None
@@ -120,7 +120,7 @@ def _verdict(gain: Sequence[float]) -> str:
 
 
 def _curve(name: str, values: Sequence[float], between: Sequence[Sequence[float]], layers: int = 1) -> dict[str, Any]:
-    """A curve with its intervals; one value is repeated for all layers."""
+    """Return a curve with its intervals ``between``; a single value is repeated for all ``layers``."""
     repeats = layers if len(values) == 1 else 1
     return {"name": name, "values": [*values] * repeats, "between": [*between] * repeats}
 
@@ -241,7 +241,7 @@ def _checkpoint_panel(parts: Mapping[str, Any]) -> list[str]:
 
 
 def render_interpretation(parts: Mapping[str, Any], synthetic: Collection[str] = ()) -> str:
-    """Render the page of the files of ``results/interpretation/``, by name; all but ``contents`` are optional.
+    """Render interpretation.html from ``parts`` (name of a file -> its content), of which only ``contents`` is needed.
 
     ``synthetic`` has the names of the tasks whose labels are synthetic.
     """
@@ -278,7 +278,7 @@ def _folded(way: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def most_attended(sentence: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sentence's words, and for each head the word that each of them attends to most."""
+    """Return a sentence's words, and for each head the word to which each of these words attends most."""
     words = sentence["words"]
     weights = np.frombuffer(base64.b64decode(sentence["weights"]), np.uint8).reshape(-1, len(words), len(words))
     heads = []

@@ -1,4 +1,4 @@
-"""Page report.html, self-contained: equal results give equal bytes."""
+"""The page report.html, which needs no other files; equal results give equal bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUM_STEPS_SHOWN = 5  # steps of a phase for which filled masks are shown, includ
 
 
 def render_page(results: Results, summary: Mapping[str, float]) -> str:
-    """Render the page; ``summary`` is the content of ``results/summary.json``."""
+    """Render report.html; ``summary`` is the content of ``results/summary.json``."""
     rows, corpus = results.rows, results.corpus
     overlaps = corpus.get("overlap", {}).items()
     filled = {phase: filled_masks(result) for phase, result in results.pretrain.items()}
@@ -98,7 +98,7 @@ def piece(token: Mapping[str, Any]) -> Markup:
 
 
 def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-    """Return the model's predictions for each text with masks at some steps, evenly spaced over training."""
+    """Return, for each text with a mask, the model's predictions at some steps that are evenly spaced over training."""
     texts: dict[str, list[dict[str, Any]]] = {}
     for answer in phase.get("fill_mask", ()):
         texts.setdefault(answer["text"], []).append(answer)
@@ -112,9 +112,9 @@ def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
-    """Return for each baseline the titles of the tasks in which the model is better, worse, or not significantly so.
+    """Return baseline -> titles of the tasks in which the model is better, worse, or not significantly different.
 
-    The main scores count, those of synthetic tasks only if there are no others.
+    Only main scores count; scores of synthetic tasks count only if there are no other tasks.
     """
     main = [row for row in rows if row.main]
     main = [row for row in main if not row.synthetic] or main
@@ -129,7 +129,7 @@ def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
 
 
 class Box(NamedTuple):
-    """One of the values at the top of the page, with half its interval if it has one."""
+    """A value at the top of the page; ``error`` is half its interval, if it has an interval."""
 
     label: str
     value: float
@@ -139,7 +139,7 @@ class Box(NamedTuple):
 
 
 def summary_label(name: str, extra: Mapping[str, ScoreRow]) -> tuple[str, str, bool] | None:
-    """Return label and format of a figure of the summary, and whether it is synthetic; None for an unknown one.
+    """Return (label, format, whether it is synthetic) of a figure of the summary; None if ``name`` is unknown.
 
     Args:
         extra: see ``extra_scores``.
@@ -164,7 +164,7 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
 
 
 def arithmetic(results: Results) -> list[dict[str, Any]]:
-    """Return the computation of training by formula, then the paper's; empty for older results."""
+    """Return rows with the computation of training, then rows of the paper's models; empty for old results."""
     counted = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
     if not counted:
         return []
@@ -184,7 +184,7 @@ def arithmetic(results: Results) -> list[dict[str, Any]]:
 
 
 def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
-    """Return the first row of each evaluation set with its errors."""
+    """Return (its first row, its errors) for each evaluation set."""
     first = {row.eval_set: row for row in reversed(results.rows)}
     return [
         (row, results.tasks[row.task]["errors"][name])
@@ -194,7 +194,7 @@ def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
 
 
 def parameters() -> dict[str, str]:
-    """Return the sections of params.yaml as text; empty without the file."""
+    """Return name -> text of the sections of params.yaml; empty if there is no such file."""
     blocks = parse_yaml(PARAMS.read_text(encoding="utf-8")) if PARAMS.exists() else {}
     options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10_000, "allow_unicode": True}
     return {name: yaml.safe_dump(value, **options).removesuffix("...\n").strip() for name, value in blocks.items()}

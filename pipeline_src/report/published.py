@@ -19,7 +19,7 @@ SIZES = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_a
 
 @dataclass(frozen=True)
 class Published:
-    """A published score, its source, and the source's letter below the tables."""
+    """A published score, its source, and the letter that stands for the source in the tables."""
 
     value: float
     source: str
@@ -38,20 +38,20 @@ def read_paper() -> dict[str, Any]:
 
 
 def split_of(file: str) -> str:
-    """Return the split that a file's name contains, else the name."""
+    """Return the split that a file's name contains; if it contains none, the name."""
     words = re.findall(r"[a-z_]+", file.lower().rsplit(".", 1)[0])
     return next((SPLITS[word] for word in words if word in SPLITS), file)
 
 
 def model_of(config: dict[str, Any]) -> str | None:
-    """Return the name of the published model of these sizes."""
+    """Return the name of the published model that has the sizes in ``config``, or None."""
     models = read_paper()["models"]
     sizes = SIZES.items()
     return next((m["name"] for m in models if all(m[name] == config.get(key, m[name]) for name, key in sizes)), None)
 
 
 def published_scores(model: str | None) -> PublishedScores:
-    """Return a model's published scores; the first report of a score counts."""
+    """Return a model's published scores; if several sources report a score, the first in ``paper.yaml`` counts."""
     reports = [report for report in read_paper()["reports"] if report["model"] == model]
     letters = dict(zip(dict.fromkeys(report["source"] for report in reports), ascii_lowercase, strict=False))
     scores: PublishedScores = {}

@@ -1,4 +1,4 @@
-"""Formats of the values in reports, and rendering of the pages."""
+"""Formats of the values in reports, and rendering of pages from templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TEXT_LENGTH = 420  # characters of an example's text
 
 
 def scientific(value: float) -> str:
-    """Format as ``1.408e19``."""
+    """Format a number as in ``1.408e19``."""
     mantissa, exponent = f"{value:.3e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
@@ -74,7 +74,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 def show(value: Any, format: str = "text") -> str:
-    """Format a value by the name of its format; None is a dash."""
+    """Format a value by the format of this name in ``FORMATS``; None becomes a dash."""
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises an error that names the value
     return DASH if value is None else FORMATS[format](value)

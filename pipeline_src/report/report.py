@@ -1,4 +1,4 @@
-"""Stage ``report``: render pages, plot tables, ``summary.json`` and ``filled_masks.json`` from results/*.json."""
+"""Stage ``report``: make pages, tables, ``summary.json`` and ``filled_masks.json`` from results/*.json."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     """Write the report of the results in the workspace, or a comparison of experiments.
 
     Args:
-        price: price of an hour of one process.
-        experiments: names of DVC experiments, git revisions, or ``workspace``; if given, only ``comparison.html`` is
-            written.
+        price: price of one process for an hour.
+        experiments: DVC experiments, git revisions, or ``workspace``; if given, only ``comparison.html`` is written.
     """
     check_price(price, "--price")
     if experiments:
@@ -43,7 +42,7 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
 def _write_report(results: Results, price: float) -> None:
     summary = summarise(results)
     pages = {"report.html": render_page(results, summary), "report.md": render_markdown(results)}
-    pages["run.html"] = render_run(results, price)  # of this machine, so not in DVC
+    pages["run.html"] = render_run(results, price)  # on this machine's run, so not in DVC
     if is_complete(results.interpretation):
         pages["interpretation.html"] = render_interpretation(results.interpretation, results.scores["rules"])
     for name, text in pages.items():

@@ -1,4 +1,4 @@
-"""Results of a study, read from results/, and its figures in results/summary.json."""
+"""Results of a study, read from results/, and the figures that results/summary.json has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PHASES = ("phase1", "phase2")
 
 @contextmanager
 def reading_results(output: str) -> Iterator[None]:
-    """Turn errors of code that makes a page or a table, ``output``, into a PipelineError about the results."""
+    """Context that turns errors in making ``output`` (a page, a table) into a PipelineError about the results."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, TemplateError) as error:
@@ -40,7 +40,7 @@ def reading_results(output: str) -> Iterator[None]:
 
 
 IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
-SUMMARY = {  # figure of the summary -> label and format
+SUMMARY = {  # name of a figure of the summary -> label and format
     "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
     "nsp_accuracy": ("validation NSP accuracy", "percent"),
@@ -53,7 +53,7 @@ SUMMARY = {  # figure of the summary -> label and format
     "squad2": ("SQuAD with unanswerable: F1", "one"),
     "swag": ("SWAG accuracy", "one"),
 }
-MAX_FIGURES = 8  # of the summary besides those of extra tasks; they fit a terminal's width
+MAX_FIGURES = 8  # of the summary, not counting extra tasks; they fit a terminal's width
 Curve = dict[str, list[float | None]]
 
 
@@ -63,10 +63,10 @@ class Results:
 
     Attributes:
         scores, corpus: ``scores.json``, ``corpus.json``.
-        pretrain: ``pretrain/<phase>.json`` by phase.
-        tasks: ``tasks/<task>.json`` by task, in the order of the scores; missing files are left out.
-        interpretation: ``interpretation/<name>.json`` by name.
-        curves: columns of ``pretrain/<phase>.tsv`` by phase; None for an empty cell.
+        pretrain: phase -> ``pretrain/<phase>.json``.
+        tasks: task -> ``tasks/<task>.json``, in the order of the scores; missing files are left out.
+        interpretation: name -> ``interpretation/<name>.json``.
+        curves: phase -> columns of ``pretrain/<phase>.tsv``; an empty cell is None.
     """
 
     scores: dict[str, Any]
@@ -78,7 +78,7 @@ class Results:
 
     @cached_property
     def model(self) -> str | None:
-        """Name of the published model of this size, if there is one."""
+        """Name of the published model that has the same sizes, or None."""
         return model_of(self.pretrain["phase2"]["config"])
 
     @cached_property
@@ -91,7 +91,7 @@ class Results:
 
     @property
     def table(self) -> list[ScoreRow]:
-        """Rows of the table: every score, then the GLUE average."""
+        """Rows of the results table: every score, then the GLUE average."""
         return [*self.rows, *([self.average] if self.average else [])]
 
     @property
@@ -100,13 +100,13 @@ class Results:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Source of each published score in the table, by its letter."""
+        """Letter -> source of the published scores in the table."""
         scores = [score for row in self.table for score in (row.published, row.test_server) if score]
         return dict(sorted({score.letter: score.source for score in scores}.items()))
 
     @property
     def filled_masks(self) -> list[dict[str, Any]]:
-        """The model's predictions for the texts of ``interpretation.masks``; empty without the stage's files."""
+        """The model's predictions for the texts of ``interpretation.masks``; empty if their file is missing."""
         return self.interpretation.get("completion", {}).get("filled masks", [])
 
 
@@ -141,7 +141,7 @@ def read_curve(path: Path) -> Curve:
 
 @dataclass(frozen=True)
 class SourceLosses:
-    """Validation losses of one source of text over a phase, from before its first step to its end."""
+    """Validation losses of one source of text over a phase, from before the phase's first step to its end."""
 
     name: str
     steps: list[int]
@@ -153,7 +153,7 @@ class SourceLosses:
 
     @property
     def nine_tenths(self) -> int | None:
-        """First step with nine tenths of the fall, after which steps gain little; None if the loss rose."""
+        """First step by which nine tenths of the loss's fall were reached; None if the loss rose."""
         if self.change >= 0:
             return None
         fallen = zip(self.steps, self.losses, strict=True)
@@ -161,7 +161,7 @@ class SourceLosses:
 
 
 def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
-    """Return the losses of a phase by source, if measured twice; ``key`` is ``source_losses`` or ``by_source``."""
+    """Return the losses of each source that was measured twice; ``key``: ``source_losses`` or ``by_source``."""
     return [
         SourceLosses(name, [row["step"] for row in rows], [row["mlm_loss"] for row in rows])
         for name, rows in phase.get(key, {}).items()
@@ -170,9 +170,9 @@ def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
 
 
 def extra_scores(rows: Sequence[ScoreRow]) -> dict[str, ScoreRow]:
-    """Return the main row of each evaluation set of the extra tasks, by its name in the summary.
+    """Return name in the summary -> main row, for each evaluation set of extra tasks (``ScoreRow.extra``).
 
-    The name is ``own_<set>`` if another figure has the set's name.
+    The name is that of the set, or ``own_<set>`` if another figure has this name.
     """
     scores: dict[str, ScoreRow] = {}
     for row in rows:
@@ -187,9 +187,9 @@ def extra_scores(rows: Sequence[ScoreRow]) -> dict[str, ScoreRow]:
 def summarise(results: Results) -> dict[str, float]:
     """Return the figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``).
 
-    These are at most ``MAX_FIGURES``, then those of ``extra_scores``. Losses are of the validation set after the last
-    phase; task scores are in percent. ``from_corpus`` is the average over the tasks made from this corpus; an
-    ``_error`` is half of a 95 % interval. Values are rounded as in the report's tables.
+    First come at most ``MAX_FIGURES``, then the figures of ``extra_scores``. Losses are of the validation set after the
+    last phase; task scores are in percent. ``from_corpus`` is the average over the tasks made from this corpus; a name
+    that ends in ``_error`` is half a 95 % interval. Values are rounded as in the report's tables.
     """
     validation, rows = results.pretrain["phase2"]["validation"], results.rows
     names = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}

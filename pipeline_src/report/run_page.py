@@ -1,4 +1,4 @@
-"""Page run.html: what differs between two runs with equal results: time, cost, versions, machine."""
+"""The page run.html, with what may differ between runs with equal results: time, cost, versions, machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline_src.report.figures import throughput_panel
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import PHASES, Results, read_curve
 
-PRICE = 1.0  # default price of an hour of one device
+PRICE = 1.0  # default price of one process for an hour
 # schemas of the logs of a pretraining phase and of one run of a stage
 COST = {"flops": float, "seconds": float, "processes": int}
 RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
@@ -29,17 +29,13 @@ HASHED_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_po
 
 
 def check_price(price: float, option: str) -> None:
-    """Reject a negative or infinite price, given on the command line."""
+    """Raise an error if the price that ``option`` gives is negative or infinite."""
     if not 0 <= price < float("inf"):  # nor NaN
         raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
 
 
 def render_run(results: Results, price: float) -> str:
-    """Render the page.
-
-    Args:
-        price: price of an hour of one process.
-    """
+    """Render run.html; ``price`` is that of one process for an hour."""
     phases = measured_phases(results)
     curves = {phase: LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv" for phase in phases}
     hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
@@ -58,7 +54,7 @@ def render_run(results: Results, price: float) -> str:
 
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
-    """Return ``logs/pretrain/<phase>.cost.json`` of each phase whose log belongs to these results."""
+    """Return phase -> ``logs/pretrain/<phase>.cost.json``, if this log belongs to these results."""
     paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in PHASES}
     logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
     for log in logs.values():
@@ -69,7 +65,7 @@ def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def stage_costs() -> list[dict[str, Any]]:
-    """Sum up ``logs/<stage>/*.run.json``, in the order in which the stages began."""
+    """Return the sums of ``logs/<stage>/*.run.json`` for each stage, in the order in which the stages began."""
     costs = []
     for folder in sorted(LOGS.glob("*")):
         if runs := [read_json(path, RUN) for path in sorted(folder.glob("*.run.json"))]:
@@ -105,9 +101,9 @@ def provenance() -> dict[str, str]:
 
 
 def data_hashes() -> list[dict[str, Any]] | None:
-    """Return the hashes in dvc.lock of data, pretrained models, scores and corpus counts.
+    """Return the hashes in dvc.lock of data, pretrained models, scores and counts of the corpus.
 
-    None if the lock does not belong to these results, as the hashes of scores and counts show.
+    None if dvc.lock does not belong to these results: if it has other hashes of scores or counts.
     """
     if not LOCK.exists():
         return None

@@ -1,4 +1,4 @@
-"""The results as text: report.md, and the table that the tool ``results`` prints."""
+"""The results as text: report.md, and what the tool ``results`` prints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def render_markdown(results: Results) -> str:
-    """Render validation figures, the tables of scores and the average."""
+    """Render report.md: validation figures, tables of scores, and the GLUE average."""
     real, synthetic = ([row for row in results.rows if row.synthetic == made] for made in (False, True))
     tables = [text_table(MARKDOWN, rows) for rows in (real, synthetic) if rows]
     if len(tables) > 1:

@@ -39,16 +39,16 @@ def gold_labels(examples: Sequence[Labelled]) -> list[float]:
 
 
 class LabelledTask(Task[L]):
-    """A task with one label per example, and predictions that are compared with it as numbers."""
+    """A task with one label per example; labels and predictions are compared as numbers."""
 
-    submission_header: ClassVar[str]  # a column of row numbers and one of predictions, with its separator
+    submission_header: ClassVar[str]  # names of the columns of row numbers and of predictions, with their separator
 
     @abstractmethod
     def label_numbers(self, examples: Sequence[L], predictions: Rows) -> Sequence[float]:
-        """Return the predicted class indices or values, in the examples' order."""
+        """Return the predictions as class indices or values, in the order of the examples."""
 
     def label_text(self, number: float) -> str:
-        """Return how a submission spells a class index or value."""
+        """Return the spelling of a class index or value in a submission."""
         return str(number)
 
     def statistics(
@@ -67,7 +67,7 @@ class LabelledTask(Task[L]):
     def submission(
         self, eval_set: str, examples: Sequence[L], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the test file's predictions as a table whose first column counts rows from 0."""
+        """Return file name -> table of the test file's predictions, whose first column counts rows from 0."""
         test = self.spec.eval_set(eval_set).test
         if test is None:
             return {}
@@ -107,10 +107,10 @@ class Classification(LabelledTask[TextExample]):
         return _label_array(examples, np.float32 if self.spec.range else np.int64)
 
     def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
-        """Make predictions from outputs, float [items, classes] or [items, 1].
+        """Make predictions from a model's outputs, float [items, classes], or [items, 1] for a regression.
 
-        A prediction has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, for
-        classes, ``outputs`` (logits).
+        A prediction has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, in a
+        classification, ``outputs`` (logits).
         """
         self.check_outputs(outputs, (features.items, self.num_outputs))
         if self.spec.range is None:
@@ -172,7 +172,7 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
     def predict(
         self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray
     ) -> list[dict[str, Any]]:
-        """Make predictions, with ``prediction`` (a choice, from 0) and ``outputs``, from outputs [items, choices]."""
+        """Make predictions from outputs [items, choices]: ``prediction`` (a choice, from 0) and ``outputs``."""
         self.check_outputs(outputs, (features.items, features.per_item))
         return _most_probable(examples, outputs, range(features.per_item))
 

@@ -27,8 +27,8 @@ def read_examples(
     """Read the examples of a data file, in the file's order.
 
     Args:
-        eval_set: the evaluation set that it belongs to, whose layout may differ; None for the training file.
-        test: whether it is the set's file without labels.
+        eval_set: the evaluation set that the file belongs to, since its layout may differ; None for the training file.
+        test: whether the file is the set's test file, without labels.
         counts: filled with the number of dropped or doubtful rows, by reason.
 
     Returns:
@@ -57,7 +57,7 @@ def read_examples(
 
 
 def labelled_part(task: str, seed: object, training: Sequence[Any], count: int) -> list[Any]:
-    """Sample ``count`` of a task's training examples, in their order; a smaller sample is part of a larger one."""
+    """Sample ``count`` of the ``training`` examples, in file order; a smaller sample is contained in a larger one."""
     rng = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(seed))))
     return [training[index] for index in np.sort(rng.permutation(len(training))[:count])]
 
@@ -69,7 +69,7 @@ class TextExample:
     Attributes:
         id: the row's index.
         texts: one or two segments.
-        label: the class's index or the regression's value; None in a test file.
+        label: index of the class, or value of the regression; None in a test file.
     """
 
     id: str
@@ -83,7 +83,7 @@ class ChoiceExample:
     """A row of a multiple-choice file.
 
     Attributes:
-        endings: the second segment of each choice.
+        endings: for each choice, the segment that follows the context.
         label: index of the correct choice; None in a test file.
     """
 
@@ -95,7 +95,6 @@ class ChoiceExample:
 
 
 def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
-    """Return a class's index, or a regression's value."""
     if spec.range is None:
         if text in labels:
             return labels.index(text)

@@ -27,18 +27,17 @@ from pipeline_src.common.paths import FEATURES
 from pipeline_src.tasks.features import Features, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
-MAX_ENTRIES = 24  # of a task, besides the one in use; the newest are kept
+MAX_ENTRIES = 24  # of a task, besides the entry in use; the newest are kept
 LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures, TokenFeatures)}
 CODE = "pipeline_src.tasks.kinds"  # the module whose code makes features
 
 
 def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Features]) -> Features:
-    """Return the features of one file from the cache, or make and cache them.
+    """Return features of a task from the cache; if they are not there, make and cache them.
 
     Args:
-        key: JSON values that determine the features, such as checksums of the file and of the tokenizer; the code of
-            this package is part of the key too.
-        make: makes the features; it fills a counter with the rows dropped in reading, which is added to ``counts``.
+        key: JSON values that determine the features, such as checksums; the fingerprint of the code is added here.
+        make: makes the features, and counts dropped rows in its argument, which are added to ``counts``.
     """
     identity = json.dumps([key, fingerprint(CODE)], sort_keys=True)
     folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -57,7 +56,7 @@ def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Featur
 
 
 def _write(folder: Path, features: Features, dropped: Counter[str]) -> None:
-    """Write features to a folder atomically; of two concurrent processes, the first one wins."""
+    """Write features to a folder atomically; if two processes do so at once, the first to finish wins."""
     CHECKS.before_saving()
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))

@@ -24,9 +24,9 @@ class Features:
         cu_seqlens: start of each sequence, and the end of the last one, int64 [sequences + 1].
         labels: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for the first and last
             token of a span, counted from the start of its sequence (0, 0: no answer).
-        example: index of the example of each item, int64 [items] (a long context makes several items).
-        per_item: sequences per item, which gets one answer (1; the number of choices in SWAG).
-        counts: number of truncated sequences, missing answers and so on, by reason.
+        example: index of each item's example, int64 [items] (the windows of a long context are separate items).
+        per_item: sequences per item; an item gets one answer (1, but the number of choices in SWAG).
+        counts: reason -> number of truncated sequences, missing answers and so on.
     """
 
     ids: np.ndarray
@@ -47,7 +47,7 @@ class Features:
         return np.diff(self.cu_seqlens[:: self.per_item])
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions in ``ids`` of the tokens of ``items`` (indices, int64), item by item, and cu_seqlens."""
+        """Return (positions in ``ids`` of all tokens of ``items``, cu_seqlens of their sequences), int64."""
         sequences = (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
         first, lengths = self.cu_seqlens[sequences], self.cu_seqlens[sequences + 1] - self.cu_seqlens[sequences]
         return ranges(first, lengths), np.concatenate([[0], np.cumsum(lengths)])
@@ -56,7 +56,7 @@ class Features:
         return self.labels[items]
 
     def loss_count(self, labels: np.ndarray) -> int:
-        """Return the number of losses whose mean is the loss of these labels."""
+        """Return the number of terms in the mean that is the loss of these labels."""
         return len(labels)
 
 
@@ -65,9 +65,9 @@ class SpanFeatures(Features):
     """Features of questions about a context, with the offsets of its tokens.
 
     Attributes:
-        offsets: first character of each token in its context and the one after its last, int32 [tokens, 2];
-            (0, 0) outside the context.
-        may_start: whether an answer may begin at the token in this window, bool [tokens].
+        offsets: where each token begins and ends (exclusive) in the context's characters, int32 [tokens, 2]; (0, 0)
+            for tokens that are not of the context.
+        may_start: whether an answer may begin at the token, for each token of this window, bool [tokens].
     """
 
     offsets: np.ndarray
@@ -79,7 +79,7 @@ class TokenFeatures(Features):
     """Features with token labels: ``labels`` is int64 [tokens], ``NO_TAG`` for a token without a label.
 
     Attributes:
-        word: index of the word whose tag is predicted at the token, over all examples, int64 [tokens]; -1 for none.
+        word: index, over all examples, of the word whose tag is predicted at the token, int64 [tokens]; -1 for no word.
     """
 
     word: np.ndarray
@@ -92,7 +92,7 @@ class TokenFeatures(Features):
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenate the ranges of ``lengths[i]`` numbers from ``starts[i]``, int64."""
+    """Concatenate the ranges from ``starts[i]`` to ``starts[i] + lengths[i]`` (exclusive), int64."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
 
@@ -103,9 +103,9 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the lengths that remain if the longer segment loses one token at a time until both fit into ``room``.
+    """Return the lengths of two segments after the longer one lost a token at a time until both fit into ``room``.
 
-    Of two equally long segments the second loses it, as in google-research/bert (``_truncate_seq_pair``).
+    If they are equally long, the second segment loses the token (google-research/bert, ``_truncate_seq_pair``).
     """
     while first + second > room:
         if first > second:
@@ -123,12 +123,12 @@ def pair_features(
     max_length: int,
     per_item: int = 1,
 ) -> Features:
-    """Make the features of token pairs, or of single segments if the second is None.
+    """Make the features of pairs of segments, given as token ids; the second segment may be None.
 
     Args:
-        pairs: one per sequence; ``per_item`` consecutive ones make an item.
-        labels: one per item.
-        max_length: of a sequence, with special tokens.
+        pairs: one pair per sequence; ``per_item`` consecutive pairs make an item.
+        labels: one label per item.
+        max_length: maximum number of tokens in a sequence, special tokens included.
     """
     ids: list[int] = []
     segments: list[int] = []

@@ -1,10 +1,10 @@
 """Metrics in percent (0 to 100), their majority baselines, and the sums that the bootstrap resamples.
 
-A metric of a set depends on its examples through a few sums: of correct answers, of a confusion matrix's cells, of
-powers. ``BootstrapStatistics`` holds the contribution of each example, for several systems on the same examples, and
-the function from sums to percent, so that scores of thousands of resampled sets cost one matrix product. A rank
-correlation depends on how often each pair of values occurs, which is a sum of sparse rows. Tests compare with
-scikit-learn, scipy and seqeval, which take seconds to import.
+A metric depends on the examples through a few sums: of correct answers, of a confusion matrix's cells, of powers.
+``BootstrapStatistics`` holds the contribution of each example to these sums, for several systems, and the function from
+sums to percent, so that scores of thousands of resampled sets cost one matrix product. For a rank correlation, the sums
+are how often each pair of values occurs, and a row is sparse. Tests compare the metrics with those of scikit-learn,
+scipy and seqeval, which would take seconds to import here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Array = Any  # np.ndarray, or a sparse array of scipy
 
 
 def majority_score(metric: str, gold: Sequence[float]) -> float:
-    """Return the score of the best constant prediction: majority class, the better one's F1, or 0 for correlations."""
+    """Return the score of the best constant prediction; 0 for correlations."""
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
-    if metric == "f1":  # of 1 throughout; 0 throughout gets 0
+    if metric == "f1":  # if 1 is predicted for all examples; 0 for all would score 0
         positives = sum(label == 1 for label in gold)
         return 100.0 * 2 * positives / (len(gold) + positives)
     return 0.0
@@ -34,12 +34,12 @@ class BootstrapStatistics:
     """One metric of several systems on the same examples.
 
     Attributes:
-        rows: contribution of each example, [examples, sums], system by system.
-        value: converts sums, float [sets, sums], to percent, [sets].
-        yes_no: whether each example is correct or wrong and the metric is the fraction of correct ones.
+        rows: for each system, the contribution of each example to the sums, [examples, sums].
+        value: function from the sums of resampled sets, float [sets, sums], to percent, [sets].
+        yes_no: whether an example is either correct or wrong, and the metric is the fraction of correct examples.
         share: whether the metric is a ratio of two sums: points and possible points.
-        mistakes: change of the sums if a correct example becomes wrong, for each way to be wrong, [ways, sums]; None if
-            it depends on more than that.
+        mistakes: for each way in which a correct example can become wrong, the change of the sums, [ways, sums]; None
+            if the change is not the same for all examples.
     """
 
     rows: list[Array]
@@ -49,7 +49,7 @@ class BootstrapStatistics:
     mistakes: np.ndarray | None = None
 
     def score(self, system: int = 0) -> float:
-        """Return a system's metric on the whole set."""
+        """Return the metric of system number ``system`` on the whole set."""
         return float(self.value(self.rows[system].sum(0)[None])[0])
 
 
@@ -59,8 +59,8 @@ def ratio_statistics(
     """Return the statistics of accuracy, exact match, or F1 averaged over questions.
 
     Args:
-        points: of each example, [examples], for each system.
-        max_points: of each example, [examples]; 1 by default.
+        points: for each system, the points of each example, [examples].
+        max_points: possible points of each example, [examples]; 1 by default.
     """
     max_points = np.ones(len(points[0])) if max_points is None else max_points
     rows = [np.column_stack([np.asarray(system, float), max_points]) for system in points]
@@ -72,9 +72,9 @@ def _accuracy_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def overlap_f1_statistics(rows: list[np.ndarray]) -> BootstrapStatistics:
-    """Return the statistics of F1 from each system's counts of true positives, predictions and gold, [examples, 3].
+    """Return the statistics of F1. ``rows``: each system's (true positives, predictions, gold), [examples, 3].
 
-    It is 0 if there are neither predictions nor gold.
+    F1 is 0 if there are neither predictions nor gold.
     """
     return BootstrapStatistics(rows, lambda sums: 100.0 * 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1e-9))
 
@@ -88,9 +88,9 @@ def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
 
 
 def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    """Statistics of the Matthews correlation in Gorodkin's form (2004, equation 8): the confusion matrix's cells.
+    """Statistics of the Matthews correlation in Gorodkin's form (2004, equation 8); sums are the confusion matrix.
 
-    It is 0 for a constant side, where it is not defined.
+    The correlation is 0 if all labels or all predictions are equal, for which it is not defined.
     """
     classes = 1 + int(max(*gold, *(max(predicted) for predicted in systems)))
     cells = [np.asarray(gold, int) * classes + np.asarray(predicted, int) for predicted in systems]
@@ -114,9 +114,9 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
-    """Pearson correlation in percent from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 for a constant side.
+    """Pearson correlation in percent from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 if x or y is constant.
 
-    x and y have a range of about 1.
+    x and y must have a range of about 1.
     """
     total, x, y, xx, yy, xy = moments
     spread = (xx / total - (x / total) ** 2) * (yy / total - (y / total) ** 2)
@@ -131,7 +131,7 @@ def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
-    """Shift values to mean 0 and scale them to range 1, which changes no correlation but loses fewer digits."""
+    """Shift values to mean 0 and scale them to range 1: correlations stay the same and lose fewer digits."""
     return (values - values.mean()) / np.ptp(values) if np.ptp(values) else np.zeros(len(values))
 
 
@@ -139,9 +139,9 @@ MAX_DENSE_PAIRS = 256  # distinct pairs up to which rows are dense
 
 
 def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    """Statistics of Spearman's correlation: the number of times that each distinct pair (gold, predicted) occurs.
+    """Statistics of Spearman's correlation; sums are how often each distinct pair (gold, predicted) occurs.
 
-    It is Pearson's correlation of the ranks, which differ in each resampled set; equal values share their mean rank.
+    It is Pearson's correlation of the ranks; equal values share their mean rank. Ranks differ in each resampled set.
     """
     from scipy.sparse import csr_array
 
@@ -165,9 +165,10 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Centred ranks, as fractions of the set's size, of values that occur ``weights`` times, [sets, points].
+    """Return the ranks of points in resampled sets, divided by the set's size and centred, [sets, points].
 
-    ``order`` is the index of each point's value among the sorted distinct ones, [points].
+    ``weights``: how often each point occurs in each set, [sets, points]. ``order``: for each point, the index of its
+    value among the sorted distinct values, [points].
     """
     sort = np.argsort(order, kind="stable")
     times = np.add.reduceat(weights[:, sort], np.searchsorted(order[sort], np.arange(order.max() + 1)), axis=1)

@@ -22,15 +22,15 @@ from pipeline_src.tasks.spec import Column, Layout, TaskSpec
 FETCH_AGAIN = "fix the file, or fetch it again"
 SHORT, LONG = "rows dropped (a column is missing)", "rows with more fields than the header (kept)"
 Row = tuple[int, list[str]]  # line number, counted from 1, and fields
-Record = tuple[int, dict[Column, str]]  # line number and those of the required fields that the line has
+Record = tuple[int, dict[Column, str]]  # line number, and the required fields as far as the line has them
 
 
 def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
-    """Yield the line number and the required fields, by column, of each row of a table.
+    """Yield (line number, column -> field) for each row of a table, with the columns that ``layout`` requires.
 
     Args:
-        path: a file whose suffix, one of ``READERS``, determines the format.
-        counts: filled with the number of dropped or doubtful rows, by reason; they are logged too.
+        path: file of the table; its suffix, a key of ``READERS``, tells the format.
+        counts: filled with the number of dropped or doubtful rows, by reason, which is logged too.
     """
     if path.suffix not in READERS:
         hint = f"tables end in {', '.join(READERS)}"
@@ -39,7 +39,7 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
     reasons: Counter[str] = Counter()
     count = 0
     missing: list[Column] = []
-    available: set[str] = set()  # columns of the rows that lack one
+    available: set[str] = set()  # columns that rows with a missing column do have
     for number, fields in READERS[path.suffix](path, required, layout.header, reasons):
         if len(fields) == len(required):
             count += 1
@@ -67,13 +67,13 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
 
 
 def tab_separated(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file split at tabs and line ends only: quotes are part of the text."""
+    """Yield the rows of a file that is split only at tabs and line ends: quotes are part of the text."""
     for number, line in _filled_lines(path):
         yield number, line.split("\t")
 
 
 def comma_separated(path: Path) -> Iterator[Row]:
-    """Yield the rows of a quoted CSV file; a row's number is that of the line it starts on."""
+    """Yield the rows of a quoted CSV file, each with the number of the line on which it starts."""
     with _readable(path), open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         start = 1
@@ -90,7 +90,7 @@ def comma_separated(path: Path) -> Iterator[Row]:
 
 
 def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
-    """Yield the fields of lines that are one JSON object each; numbers keep their spelling."""
+    """Yield the ``required`` fields of a file with a JSON object per line; numbers keep their spelling."""
     for number, line in _filled_lines(path):
         where = f"{path}:{number}"
         try:
@@ -146,7 +146,7 @@ READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterat
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and text of each line, without its end. A byte order mark is skipped."""
+    """Yield (number from 1, text without the line end) for each line. A byte order mark is skipped."""
     # newline="\\n": some texts have a lone carriage return, which must not end a row
     with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
@@ -159,13 +159,13 @@ def _filled_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn a missing file and a wrong encoding into errors with a hint."""
+    """Context that turns the errors of a missing file and of a wrong encoding into errors with a hint."""
     try:
         yield
     except FileNotFoundError:
         hint = "run the stage download_tasks, or `dvc pull`"
         raise PipelineError("task file not found", path, hint=hint) from None
-    except UnicodeDecodeError:  # names a position in the decoder's buffer only
+    except UnicodeDecodeError:  # it names a position in the decoder's buffer, not in the file
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
@@ -179,7 +179,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence: its index and that of its document, its words and the tag of each."""
+    """A sentence with a tag for each word; ``id`` and ``document`` are the sentence's and its document's index."""
 
     id: str
     document: int
@@ -192,9 +192,9 @@ class Format:
     """Format of a file with one word per line and a blank line after each sentence.
 
     Attributes:
-        separator: between two columns.
+        separator: what separates two columns.
         document: start of a line that opens a document.
-        skipped: start of lines without a word, by kind.
+        skipped: kind of a line without a word -> start of such a line.
     """
 
     separator: re.Pattern[str]
@@ -223,10 +223,10 @@ IOB1 = "entities that begin with I-, read as B-"
 def read_sentences(
     spec: TaskSpec, path: str | Path, eval_set: str | None = None, counts: Counter[str] | None = None
 ) -> list[TaggedSentence]:
-    """Read every sentence of a file in CoNLL's or CoNLL-U's format.
+    """Read the sentences of a file in CoNLL's or CoNLL-U's format.
 
-    If the file marks no documents, each sentence is its own document. ``counts`` is filled with the number of skipped
-    lines and corrected tags, by reason.
+    If the file marks no documents, each sentence is its own document. ``eval_set`` is the evaluation set of the file,
+    whose columns may differ. ``counts`` is filled with the number of skipped lines and corrected tags, by reason.
     """
     path = Path(path)
     columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
@@ -262,7 +262,7 @@ def read_sentences(
 
 
 def as_iob2(tags: Sequence[str]) -> list[str]:
-    """Convert a sentence's tags from IOB1, where B- only separates adjacent entities of one type, to IOB2."""
+    """Convert a sentence's tags to IOB2 from IOB1, in which B- only separates adjacent entities of one type."""
     return [
         f"B{tag[1:]}" if tag.startswith("I-") and previous[1:] != tag[1:] else tag
         for previous, tag in zip(["O", *tags], tags, strict=False)
@@ -270,7 +270,7 @@ def as_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
-    """Yield the number of documents opened before each sentence, and the line number and columns of its words."""
+    """Yield (number of documents opened so far, [(line number, columns) of each word]) for each sentence."""
     document = 0
     words: list[tuple[int, list[str]]] = []
     opened = False  # whether a sentence has lines, with or without words
@@ -300,7 +300,7 @@ def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tup
 
 @dataclass(frozen=True)
 class Answer:
-    """An accepted answer: its text and its start in the context, in characters."""
+    """An accepted answer: its text, and the index of its first character in the context."""
 
     text: str
     start: int
@@ -308,7 +308,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a context; an unanswerable one has no answers."""
+    """A question about a context; an unanswerable question has no answers."""
 
     id: str
     question: str
@@ -317,7 +317,7 @@ class Question:
 
 
 def is_at_start(answer: Answer, context: str) -> bool:
-    """Return whether the context has the answer's text at the answer's start."""
+    """Return whether the context has the answer's text at ``answer.start``."""
     return bool(answer.text) and answer.start >= 0 and context.startswith(answer.text, answer.start)
 
 
@@ -326,12 +326,12 @@ def read_questions(
 ) -> list[Question]:
     """Read a file in SQuAD's layout: data > paragraphs > qas, with ``is_impossible`` if questions may have no answer.
 
-    No question is dropped: those that cannot be learnt from are still scored, and counted.
+    No question is dropped: a question that cannot be learnt from is scored like the others, and counted.
 
     Args:
-        test: ignore the answers, which a test file lacks.
-        counts: filled with the number of questions with an empty question or context, and of answers that are not at
-            their start in the context.
+        test: whether it is a test file, which has no answers.
+        counts: filled with the number of questions without words or with an empty context, and the number of answers
+            whose text is not in the context where the file says.
     """
     shape: dict[str, Any] = {"id": object, "question": str}
     if not test:

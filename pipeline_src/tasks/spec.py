@@ -28,11 +28,10 @@ class Columns(Section):
     """Columns of a table.
 
     Attributes:
-        texts: the first segment, and the second if there is one.
-        label: the label; a test file has none.
-        choices: endings of the second segment, one of which is correct (kind ``choice`` only).
-        group: the value that rows from one source share, such as a document; confidence intervals resample them
-            together.
+        texts: the column of the first segment, and of the second if there is one.
+        label: the column of the label; None in a test file.
+        choices: the columns of the endings, of which one is correct (kind ``choice`` only).
+        group: a column such as a row's document; confidence intervals resample rows with the same value together.
     """
 
     texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
@@ -51,9 +50,9 @@ class TestSpec(Section):
     """A file without labels, whose predictions are submitted to a leaderboard.
 
     Attributes:
-        submit: name of its predictions in a submission.
-        columns: its columns if they differ from the task's, without a label.
-        header: whether its first line names the columns; by default as in the task's other tables.
+        submit: name of the file of predictions in a submission.
+        columns: columns of the file, without a label, if they differ from the task's.
+        header: whether the first line names the columns; by default as in the task's other tables.
     """
 
     __test__ = False  # not a test case of pytest
@@ -68,10 +67,10 @@ class EvalSetSpec(Section):
     """An evaluation set: a file that a task's model is scored on, with one row of the results table per metric.
 
     Attributes:
-        title: its display name.
-        metrics: names in ``metrics.py``, the main one first.
-        columns: its columns if they differ from the task's.
-        labels: its spellings of the task's labels, in their order, if they differ.
+        title: display name.
+        metrics: names in ``metrics.py``, the main metric first.
+        columns: columns of the file if they differ from the task's.
+        labels: spellings of the labels in the file, in the task's order, if they differ from the task's.
         test: the corresponding file without labels, if there is one.
     """
 
@@ -88,9 +87,9 @@ class Layout:
     """Layout of a table.
 
     Attributes:
-        columns: its columns; a test file has no label.
-        header: whether the first line names the columns (lines of JSON name their own).
-        labels: spellings of the classes, none for a regression.
+        columns: columns of the table; a test file has no label.
+        header: whether the first line names the columns (in JSON, every line does).
+        labels: spellings of the classes; empty for a regression.
         drop_short: whether a line that lacks a column is dropped and counted; otherwise it is an error.
     """
 
@@ -107,13 +106,13 @@ class TaskSpec(Section):
     """A task of ``catalogue/tasks``.
 
     Attributes:
-        name: its key there, and its folder in data/tasks.
-        kind: name of its class in ``kinds.KINDS``.
-        scores: evaluation sets of its model, by name; hyperparameters are chosen by the first.
-        columns: the columns of its tables (not for spans, whose files are JSON).
-        labels: spellings of the classes; their order is the order of the model's outputs.
+        name: name of the file there, and of the folder in data/tasks.
+        kind: key of the task's class in ``kinds.KINDS``.
+        scores: name -> evaluation set; the first set selects hyperparameters.
+        columns: columns of the task's tables (not for spans, whose files are JSON).
+        labels: spellings of the classes, in the order of the model's outputs.
         range: lowest and highest value of a regression, which has no labels.
-        header: whether the first line of its tables names the columns.
+        header: whether the first line of the tables names the columns.
         short_rows: treatment of a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
         unanswerable: whether a question may have no answer (spans only).
         format: format of a file of tagged words, a name in ``readers.FORMATS`` (tagging only).
@@ -195,7 +194,7 @@ class TaskSpec(Section):
         return self.kind == "classification" and self.columns is not None and len(self.columns.texts) == 2
 
     def eval_set(self, name: str | None) -> EvalSetSpec:
-        """Return the evaluation set called ``name``, by default the first."""
+        """Return the evaluation set called ``name``, or the first set if it is None."""
         if name is None:
             return next(iter(self.scores.values()))
         if name not in self.scores:
@@ -205,7 +204,7 @@ class TaskSpec(Section):
         return self.scores[name]
 
     def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
-        """Return the layout of the training file (no ``eval_set``), of an evaluation set, or of its test file."""
+        """Return the layout of the training file, or of the file or ``test`` file of an evaluation set."""
         assert self.columns is not None  # only tables have a layout
         if not test:
             declared = None if eval_set is None else self.eval_set(eval_set)

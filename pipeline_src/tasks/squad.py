@@ -31,21 +31,21 @@ from pipeline_src.tokenizer.special_tokens import Template, read_templates
 
 MAX_SHOWN_CHARACTERS = 300  # of a context in an ExampleResult
 
-DOC_STRIDE = 128  # this and the next three as in google-research/bert, run_squad.py
+DOC_STRIDE = 128  # this and the next three constants are those of google-research/bert, run_squad.py
 MAX_QUESTION_TOKENS = 64
 MAX_ANSWER_TOKENS = 30
 N_BEST = 20  # starts and ends per window, and spans per question
 TEXT_BATCH = 1024  # texts tokenised together
 QUESTION_BATCH = 512  # questions searched together, their windows padded to the longest
 
-# Reasons that are counted, of the first answer (the one that is trained on):
+# Reasons that are counted. On the first answer, which is trained on:
 NOT_THERE = "the answer is not in the context where the file says; learnt as no answer"
 NO_TOKEN = "the answer holds no token; learnt as no answer"
 INSIDE_A_WORD = "the answer begins or ends inside a token; learnt with the whole of it"
 TOO_LONG = f"the answer is longer than the {MAX_ANSWER_TOKENS} tokens of a prediction"
 NO_WINDOW = "the answer is longer than every window; learnt as no answer"
 SPLIT = "the answer is whole in no window; learnt as no answer"
-# and of the question and its context:
+# On the question and its context:
 QUESTION_CUT = f"the question is cut to {MAX_QUESTION_TOKENS} tokens"
 QUESTION_CUT_MORE = "the question is cut to half of the window"
 EMPTY_CONTEXT = "the context holds no token"
@@ -64,7 +64,7 @@ class QuestionAnswering(Task[Question]):
     def features(self, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> SpanFeatures:
         """Make windows of at most ``max_length`` tokens: [CLS] question [SEP] part of the context [SEP].
 
-        The label of a window is its first gold answer, or (0, 0), the [CLS] token, if that is not entirely inside.
+        The label of a window is the question's first gold answer, or (0, 0), the [CLS] token, if it is not all inside.
         """
         if tokenizer.truncation or tokenizer.padding:
             raise PipelineError(
@@ -101,9 +101,9 @@ class QuestionAnswering(Task[Question]):
     def predict(self, examples: Sequence[Question], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
         """Make predictions from the start and end logits of every token, float [tokens, 2].
 
-        A prediction has ``id``, ``prediction`` (the best span of the context; "" only if the context has no token),
-        ``nbest`` (see ``nbest_list``) and, if questions may have no answer, ``null_score_difference`` (the lowest null
-        score of the windows minus the best span's score), to which ``score`` applies a threshold.
+        A prediction has ``id``, ``prediction`` (the best span of the context; "" only if the context has no token) and
+        ``nbest`` (see ``nbest_list``). If the task has unanswerable questions, it also has ``null_score_difference``:
+        the lowest null score of the windows minus the best span's score. ``score`` applies a threshold to it.
         """
         assert isinstance(features, SpanFeatures)
         self.check_outputs(outputs, (len(features.ids), 2))
@@ -117,7 +117,7 @@ class QuestionAnswering(Task[Question]):
         return rows
 
     def score_answers(self, examples: Sequence[Question], predictions: Rows) -> AnswerScores:
-        """Score predictions against the gold answers; the null threshold is searched on these predictions."""
+        """Score predictions against the gold answers, and find the null threshold that is best for them."""
         texts = [row["prediction"] for row in self.align(examples, predictions)]
         for value in texts:
             if not isinstance(value, str):
@@ -132,7 +132,7 @@ class QuestionAnswering(Task[Question]):
         return AnswerScores(texts, raw, is_text, has_answer, differences, threshold)
 
     def _values(self, examples: Sequence[Question], texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """``f1`` and ``em`` of one answer per question, 0 to 1, [questions] each."""
+        """Return ``f1`` and ``em`` of an answer to each question, 0 to 1, [questions] each."""
         pairs = [
             (text, [answer.text for answer in example.answers]) for example, text in zip(examples, texts, strict=True)
         ]
@@ -153,9 +153,9 @@ class QuestionAnswering(Task[Question]):
     def score(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> dict[str, float]:
         """Compute F1 and exact match over all questions, in percent, against the gold answer that fits best.
 
-        If questions may have no answer, ``f1`` and ``em`` are those at the ``threshold`` with the best F1 on these
-        predictions, as in the evaluator for 2.0. The result also has both at threshold 0, both over questions with
-        (``HasAns``) and without an answer (``NoAns``), and the best exact match with its own threshold.
+        If questions may have no answer, ``f1`` and ``em`` are taken at the ``threshold`` with the best F1 on these
+        predictions, as in the evaluator for SQuAD 2.0. The result then also has both metrics at threshold 0, both
+        metrics over the questions with (``HasAns``) and without an answer (``NoAns``), and the best exact match.
         """
         answers = self.score_answers(examples, predictions)
         values = answers.values()
@@ -185,7 +185,7 @@ class QuestionAnswering(Task[Question]):
         return example.context
 
     def example_results(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> list[ExampleResult]:
-        """Describe each answer at the threshold of ``score``; the text is the question and part of the context."""
+        """Describe each answer, at the threshold of ``score``; its text is the question and part of the context."""
         answers = self.score_answers(examples, predictions)
         by_id = {row["id"]: row for row in predictions}
         return [
@@ -206,7 +206,7 @@ class QuestionAnswering(Task[Question]):
     ) -> dict[str, str]:
         """Return the JSON files that SQuAD's evaluators read: answers, and null score differences for 2.0.
 
-        Without a ``threshold`` that was found on another file, it is searched on this one, which must have answers.
+        ``threshold`` was found on another file; None finds it on these examples, which must have answers.
         """
         answers = self.score_answers(examples, predictions)
         texts = answers.final_texts() if threshold is None else answers.final_texts(answers.differences <= threshold)
@@ -221,7 +221,7 @@ class QuestionAnswering(Task[Question]):
         }
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Question]) -> dict[str, float]:
-        """Return the best score, per metric, of one answer to every question: "" or a frequent gold answer."""
+        """Return the best score, per metric, if all questions get the same answer: "" or a frequent gold answer."""
         frequent = Counter(
             answer for example in examples for answer in {normalise_answer(answer.text) for answer in example.answers}
         )
@@ -233,7 +233,7 @@ class QuestionAnswering(Task[Question]):
 
 
 def _context_around_answer(example: Question) -> str:
-    """Return the part of the context with the first answer in its middle, or its beginning."""
+    """Return the part of the context around the first answer; if there is no answer, its beginning."""
     answer = example.answers[0] if example.answers else None
     middle = answer.start + min(len(answer.text), MAX_SHOWN_CHARACTERS) // 2 if answer else 0
     first = max(0, min(middle - MAX_SHOWN_CHARACTERS // 2, len(example.context) - MAX_SHOWN_CHARACTERS))
@@ -248,7 +248,7 @@ def _confidence(text: str, prediction: dict[str, Any]) -> float | None:
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """Tokens ``first`` to ``last`` (exclusive) of the context of a question, given by its index, and their label."""
+    """Tokens ``first`` to ``last`` (exclusive) of a question's context, and their label; ``question`` is an index."""
 
     question: int
     first: int
@@ -265,7 +265,7 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]
 def _windows(
     index: int, example: Question, offsets: np.ndarray, room: int, before: int, counts: Counter[str]
 ) -> list[ContextWindow]:
-    """Make the windows of a question, with ``room`` tokens of the context after ``before`` other tokens."""
+    """Make the windows of question ``index``: ``before`` tokens, then up to ``room`` tokens of the context."""
     spans = window_spans(len(offsets), room)
     gold, reason = gold_tokens(example.context, example.answers[0], offsets) if example.answers else (None, "")
     counts[reason] += bool(reason)
@@ -285,10 +285,10 @@ def _windows(
 
 
 def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tuple[int, int] | None, str]:
-    """Return the first and last token that overlap an answer, and a reason.
+    """Return the (first, last) token that overlap an answer, or None; and what is wrong with it, or "".
 
-    The reason is "" if the tokens spell the answer exactly, else ``INSIDE_A_WORD``; without tokens ``NOT_THERE`` or
-    ``NO_TOKEN``. ``offsets`` has the first character of each token and the one after its last, [tokens, 2].
+    The tokens may spell more than the answer (``INSIDE_A_WORD``). There are no tokens if the answer is ``NOT_THERE``,
+    or holds ``NO_TOKEN``. ``offsets``: where each token begins and ends (exclusive), in characters, [tokens, 2].
     """
     if not is_at_start(answer, context):
         return None, NOT_THERE
@@ -302,7 +302,7 @@ def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tupl
 
 
 def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
-    """Return the first token of each window and the one after its last; the last window reaches the end."""
+    """Return (first token, last token, exclusive) of each window of at most ``room`` tokens."""
     step = min(DOC_STRIDE, room)
     spans = [(0, min(room, tokens))]
     while spans[-1][1] < tokens:
@@ -312,9 +312,9 @@ def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
 
 
 def most_context(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return, for each token, the window with the most context on the token's shorter side, int64 [tokens].
+    """Return, for each token, the number of the window with the most context on its shorter side, int64 [tokens].
 
-    A longer window is slightly preferred, and the earlier of equal ones (run_squad.py, ``_check_is_max_context``).
+    A longer window is slightly preferred, and of equal windows the earlier (run_squad.py, ``_check_is_max_context``).
     """
     best = np.full(spans[-1][1], -np.inf)
     window = np.zeros(len(best), np.int64)
@@ -376,9 +376,9 @@ class BestSpans:
     """Spans of one question, the highest score first.
 
     Attributes:
-        first, last: indices of each span's first and last token in ``features.ids``, [spans].
-        score: start logit of the first token plus end logit of the last, float64 [spans].
-        null: the lowest null score, start plus end logit of [CLS], of the question's windows.
+        first, last: indices in ``features.ids`` of each span's first and last token, [spans].
+        score: start logit of the first token plus end logit of the last token, float64 [spans].
+        null: the lowest null score (start plus end logit of [CLS]) among the question's windows.
     """
 
     first: np.ndarray
@@ -390,13 +390,14 @@ class BestSpans:
 def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> Iterator[BestSpans]:
     """Yield the spans of each question in turn.
 
-    A span joins one of the 20 best starts of a window with one of its 20 best ends; both must be in the context, the
-    first token in its window with most context, and the span at most 30 tokens long (run_squad.py,
-    ``write_predictions``). Equal scores keep the order of windows, starts and ends. If there is none, for which
-    run_squad.py answers "empty", it is the best span of any start and end that meet these conditions.
+    A span joins one of the 20 best starts of a window with one of its 20 best ends. Both must be in the context; the
+    window must be the one with most context for the start; and the span must have at most 30 tokens (run_squad.py,
+    ``write_predictions``). Spans with equal scores keep the order of windows, starts and ends. If a question has no
+    such span, for which run_squad.py answers "empty", all its starts and ends are tried under these conditions.
 
     Args:
         outputs: start and end logits of every token, [tokens, 2].
+        questions: number of questions.
     """
     edges = np.searchsorted(features.example, np.arange(questions + 1))
     for number in range(0, questions, QUESTION_BATCH):
@@ -415,7 +416,7 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
 
 
 def _candidates(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, ...]:
-    """Return question, first token, last token and score of each span, and the null score of each window."""
+    """Return (question, first, last, score) of each span in windows ``begin`` to ``end``, and their null scores."""
     offset = features.cu_seqlens[begin:end]
     tokens = slice(int(features.cu_seqlens[begin]), int(features.cu_seqlens[end]))
     lengths = np.diff(features.cu_seqlens[begin : end + 1])
@@ -439,7 +440,7 @@ def _candidates(features: SpanFeatures, outputs: np.ndarray, begin: int, end: in
 
 
 def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null: float) -> BestSpans:
-    """Return the best span of a question's windows; none if the context has no token."""
+    """Return the best span over the windows ``items`` of a question; no span if the context has no token."""
     best = (-np.inf, 0, 0)
     for item in items:
         begin, end = int(features.cu_seqlens[item]), int(features.cu_seqlens[item + 1])
@@ -458,8 +459,8 @@ def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null
 def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) -> list[dict[str, Any]]:
     """Return the 20 best spans with different texts as JSON-serialisable dictionaries.
 
-    Each has ``text``, ``start`` and ``end`` in characters, ``score`` and ``probability``. With ``null``, "" for no
-    answer is included with the null score; it is the last one if it is not among the 20 best.
+    Each has ``text``, ``start`` and ``end`` in characters, ``score`` and ``probability``. With ``null``, the text ""
+    (no answer) is included with the null score, at the end if it is not among the 20 best.
     """
     best: dict[str, dict[str, Any]] = {}
     bounds = zip(offsets[spans.first, 0].tolist(), offsets[spans.last, 1].tolist(), spans.score.tolist(), strict=True)

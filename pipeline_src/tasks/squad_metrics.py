@@ -1,6 +1,6 @@
 """Exact match, F1 and the null threshold as in SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6; 2018).
 
-Every value equals that of the evaluators for 1.1 and 2.0, their peculiarities included.
+Every value equals that of SQuAD's evaluators for 1.1 and 2.0, peculiarities included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def normalise_answer(text: str) -> str:
 
 
 def accepted(gold: Sequence[str], unanswerable: bool) -> Sequence[str]:
-    """Return the gold answers that count: SQuAD 2.0 drops those without words, and accepts "" if none is left."""
+    """Return the gold answers that count: SQuAD 2.0 drops answers without words, and accepts "" if none is left."""
     return [answer for answer in gold if not unanswerable or normalise_answer(answer)] or [""]
 
 
@@ -37,8 +37,8 @@ def exact_match(predicted: str, gold: Sequence[str], unanswerable: bool) -> floa
 def overlap_f1(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
     """Return the word F1 (with repetitions) against the gold answer that fits best, 0 to 1.
 
-    With ``unanswerable``, as in SQuAD 2.0, an answer without words is correct if the gold answer has none either;
-    SQuAD 1.1 gives 0. An unanswerable question has no gold answers.
+    With ``unanswerable``, as in SQuAD 2.0, a prediction without words is correct if the gold answer has no words
+    either; SQuAD 1.1 gives 0. An unanswerable question has no gold answers.
     """
     words = normalise_answer(predicted).split()
     return max(
@@ -62,8 +62,8 @@ class NullThreshold:
 
     Attributes:
         total: sum of the scores; the evaluator reports ``100 * total / questions``.
-        threshold: greatest null score difference that is answered; 0 if it is best to answer none.
-        answered: bool [questions].
+        threshold: greatest null score difference of a question that is answered; 0 if it is best to answer no question.
+        answered: which questions are answered, bool [questions].
     """
 
     total: float
@@ -76,16 +76,16 @@ def find_null_threshold(
 ) -> NullThreshold:
     """Answer questions in order of increasing null score difference, and stop where the score is highest.
 
-    This is ``find_best_thresh`` of the evaluator for 2.0, with its peculiarities: a text without words scores 0 for an
-    unanswerable question; the search may stop between questions with equal differences, which keep the file's order;
-    and the threshold is 0 if answering none is best, though differences may be lower. So ``answered``, not the
-    threshold, decides which questions are answered. Of equally good thresholds, the one with fewer answers is returned.
+    This is ``find_best_thresh`` of the evaluator for 2.0, with its peculiarities. A predicted text without words scores
+    0 for an unanswerable question. The search may stop between questions with equal differences, which keep the file's
+    order. The threshold is 0 if it is best to answer no question, though differences may be lower. So ``answered``, not
+    the threshold, tells which questions are answered. Of equally good thresholds, the one with fewer answers wins.
 
     Args:
-        values: score of the answer to each question, 0 to 1, [questions].
-        is_text: whether that answer is a non-empty text, bool [questions].
-        has_answer: whether the question has one, bool [questions].
-        differences: score of no answer minus that of the answer, [questions].
+        values: score of the prediction for each question, 0 to 1, [questions].
+        is_text: whether the prediction is a non-empty text, bool [questions].
+        has_answer: whether the question has a gold answer, bool [questions].
+        differences: null score minus the score of the prediction, [questions].
     """
     order = np.argsort(differences, kind="stable")
     gains = np.where(has_answer, values, -is_text.astype(float))[order]
@@ -99,7 +99,7 @@ def find_null_threshold(
 def thresholded_values(
     values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, answered: np.ndarray
 ) -> np.ndarray:
-    """Return each question's score if only ``answered`` ones are; arguments as in ``find_null_threshold``."""
+    """Return each question's score if only ``answered`` questions (bool) are; see ``find_null_threshold``."""
     return np.where(has_answer, values * answered, 1.0 - (is_text & answered))
 
 
@@ -108,12 +108,12 @@ class AnswerScores:
     """Scores of one answer to each question.
 
     Attributes:
-        texts: the answers before any threshold.
-        raw: their ``f1`` and ``em``, 0 to 1, [questions] each.
-        is_text: whether an answer is a non-empty text, bool [questions].
-        has_answer: whether a question has one, bool [questions].
+        texts: the predicted answers before any threshold.
+        raw: ``f1`` and ``em`` of these texts, 0 to 1, [questions] each.
+        is_text: whether a predicted answer is a non-empty text, bool [questions].
+        has_answer: whether a question has a gold answer, bool [questions].
         differences: null score differences, [questions]; zeros for SQuAD 1.1.
-        threshold: the threshold that is best for F1; None for SQuAD 1.1.
+        threshold: the best threshold for F1; None for SQuAD 1.1.
     """
 
     texts: Sequence[str]
@@ -124,7 +124,7 @@ class AnswerScores:
     threshold: NullThreshold | None
 
     def final_texts(self, answered: np.ndarray | None = None) -> list[str]:
-        """Return the answers, "" for questions not ``answered``, bool [questions]; by default the threshold's."""
+        """Return the answers, "" if not ``answered`` (bool [questions]; by default, as ``threshold`` has it)."""
         if answered is None:
             answered = np.full(len(self.texts), True) if self.threshold is None else self.threshold.answered
         return [text if yes else "" for text, yes in zip(self.texts, answered, strict=True)]
@@ -140,5 +140,5 @@ class AnswerScores:
 
 
 def percent(values: np.ndarray) -> float:
-    """Return the mean in percent, summed one by one as the published scripts do."""
+    """Return the mean in percent; values are added one after another, as the published scripts do."""
     return 100.0 * float(sum(values.tolist())) / len(values)

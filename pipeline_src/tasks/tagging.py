@@ -24,15 +24,15 @@ from pipeline_src.tasks.task import ExampleResult, Rows, Task
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-MAX_CONTEXT = 1 / 4  # of a window, for earlier sentences of its document
+MAX_CONTEXT = 1 / 4  # share of a window for earlier sentences of its document
 
 Tags = Sequence[Sequence[str]]  # of each sentence
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return type, first and last word of each entity, as conlleval reads IOB and IOBES tags.
+    """Return (type, first word, last word) of each entity, as conlleval reads IOB and IOBES tags.
 
-    An I- or E- that continues no entity of its type begins one.
+    An I- or E- that does not continue an entity of its type begins a new entity.
     """
     spans: list[tuple[str, int, int]] = []
     previous = "O"
@@ -77,11 +77,12 @@ class Tagging(Task[TaggedSentence]):
         return len(self.spec.labels)
 
     def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> TokenFeatures:
-        """Make windows of at most ``max_length`` tokens: [CLS] earlier sentences, without tags; sentences [SEP].
+        """Make windows of at most ``max_length`` tokens: [CLS] context sentences, tagged sentences [SEP].
 
         Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of
-        one document. Every word's tag is predicted once, at its first token: a word without tokens is read as [UNK], a
-        word longer than a window is truncated, and a sentence longer than a window is split between words.
+        one document. The context sentences come before the tagged ones in the document. Every word's tag is predicted
+        once, at its first token. A word without tokens is read as [UNK], a word longer than a window is truncated, and
+        a sentence longer than a window is split between words.
         """
         template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
         unknown = kind.id_of(tokenizer, kind.unk)
@@ -121,7 +122,7 @@ class Tagging(Task[TaggedSentence]):
     ) -> list[dict[str, Any]]:
         """Make predictions from outputs, float [tokens, tags].
 
-        ``prediction`` has a tag for every word, ``confidence`` is the mean probability of those tags.
+        ``prediction`` has a tag for every word; ``confidence`` is the mean probability of these tags.
         """
         assert isinstance(features, TokenFeatures)
         self.check_outputs(outputs, (len(features.ids), self.num_outputs))
@@ -156,7 +157,7 @@ class Tagging(Task[TaggedSentence]):
         return example.document
 
     def majority_baseline(self, eval_set: str, examples: Sequence[TaggedSentence]) -> dict[str, float]:
-        """Compute the metrics of the most frequent tag at every word: no entity if it is O."""
+        """Compute the metrics if every word gets the most frequent tag; if that is O, there are no entities."""
         words = list(chain(*(example.tags for example in examples)))
         metrics = self.spec.eval_set(eval_set).metrics
         return {metric: majority_score(metric, words) for metric in metrics}  # type: ignore[arg-type]
@@ -181,12 +182,12 @@ class Tagging(Task[TaggedSentence]):
 
 @dataclass(frozen=True)
 class SentencePart:
-    """A sentence, or a part of one that is longer than a window.
+    """A sentence, or a part of a sentence that is longer than a window.
 
     Attributes:
         example: index of the sentence.
-        first: index of its first word among those of all sentences.
-        words: token ids of each word, at least one.
+        first: index of the part's first word among the words of all sentences.
+        words: token ids of each word, at least one token.
     """
 
     example: int
@@ -201,7 +202,7 @@ class SentencePart:
 def _word_tokens(
     examples: Sequence[TaggedSentence], tokenizer: Tokenizer, unknown: int, room: int, counts: Counter[str]
 ) -> dict[str, list[int]]:
-    """Return the token ids of every distinct word, 1 to ``room`` each."""
+    """Return distinct word -> its token ids, 1 to ``room`` of them; ``unknown`` is the id of [UNK]."""
     frequencies = Counter(word for example in examples for word in example.words)
     ids = {}
     for word, tokens in zip(frequencies, encode(tokenizer, list(frequencies)), strict=True):
@@ -217,7 +218,7 @@ def _word_tokens(
 def _sentence_parts(
     examples: Sequence[TaggedSentence], tokens: dict[str, list[int]], room: int, counts: Counter[str]
 ) -> Iterator[SentencePart]:
-    """Yield every sentence, split into parts of at most ``room`` tokens if it is longer."""
+    """Yield every sentence; a sentence of more than ``room`` tokens is split. ``tokens``: word -> token ids."""
     first = 0
     for number, example in enumerate(examples):
         words: list[list[int]] = []
@@ -238,7 +239,7 @@ def _sentence_parts(
 def _windows(
     parts: Sequence[SentencePart], room: int
 ) -> Iterator[tuple[Sequence[SentencePart], Sequence[SentencePart]]]:
-    """Yield the context parts and the tagged parts of each window of a document."""
+    """Yield (context parts, tagged parts) of each window of a document."""
     first = 0
     while first < len(parts):
         begin, size = first, 0

@@ -34,9 +34,9 @@ class ExampleResult:
 
     Attributes:
         words: number of words in the text, split at white space.
-        right: 0 to 1: 1 or 0 for classes, word F1 for spans, fraction of correct tags for tagging, 1 - |difference| /
-            range for regressions.
-        confidence: the model's probability of its answer, or None if it gives none.
+        right: from 0 to 1. Classes: 1 or 0. Spans: word F1. Tagging: fraction of correct tags. Regressions:
+            1 - |difference| / range.
+        confidence: the model's probability of its answer; None if it is not known.
     """
 
     id: str
@@ -52,12 +52,12 @@ E = TypeVar("E", bound=HasId)
 
 
 class Task(ABC, Generic[E]):
-    """How the files of a task are read, turned into model inputs, predicted and scored.
+    """A task: reads its files, makes model inputs, and makes and scores predictions.
 
-    Predictions that do not belong to the examples, or are not a possible answer, are rejected.
+    Predictions that do not belong to the examples, or are no possible answer, raise an error.
 
     Attributes:
-        head: output layer of the task's models: ``sequence``, ``choice``, ``span`` or ``token``.
+        head: kind of output layer of the task's models: ``sequence``, ``choice``, ``span`` or ``token``.
     """
 
     head: ClassVar[str]
@@ -83,7 +83,7 @@ class Task(ABC, Generic[E]):
         """Turn model outputs into JSON-serialisable predictions, one per example."""
 
     def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
-        """Compute the metrics of an evaluation set in percent; the result may hold further figures."""
+        """Compute the metrics of an evaluation set, in percent; a kind of task may add further figures."""
         statistics = self.statistics(eval_set, examples, [predictions])
         return {metric: metric_statistics.score() for metric, metric_statistics in statistics.items()}
 
@@ -99,20 +99,20 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def example_results(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> list[ExampleResult]:
-        """Describe the prediction for each example, in the examples' order."""
+        """Describe the prediction for each example, in the order of the examples."""
 
     @abstractmethod
     def group(self, example: E) -> object:
-        """Return the key of examples that are resampled together, such as a paragraph; None for an example alone."""
+        """Return a key that is equal for examples to be resampled together, such as their paragraph, or None."""
 
     def submission(
         self, eval_set: str, examples: Sequence[E], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the files that a leaderboard accepts, content by name; empty if there are none.
+        """Return file name -> content of what a leaderboard accepts; empty if there is no leaderboard.
 
         Args:
-            examples: examples of its test file, or of its labelled file if it has no test file.
-            threshold: greatest null score difference that is answered (questions that may have no answer).
+            examples: examples of the set's test file, or of its labelled file if there is no test file.
+            threshold: greatest null score difference of an answered question (tasks with unanswerable questions).
         """
         return {}
 
@@ -126,7 +126,7 @@ class Task(ABC, Generic[E]):
             )  # fmt: skip
 
     def align(self, examples: Sequence[E], predictions: Rows) -> list[dict[str, Any]]:
-        """Return the prediction of each example, in the examples' order."""
+        """Return the prediction for each example, in the order of the examples."""
         where = f"task {self.spec.name}"
         hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
         by_id: dict[str, dict[str, Any]] = {}

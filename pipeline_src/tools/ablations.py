@@ -1,6 +1,6 @@
-"""Tool ``ablations``: print and queue the experiments of workflow/ablations/*.yaml, named changes to the study.
+"""Tool ``ablations``: print or queue the experiments of workflow/ablations/*.yaml, which are changes to the study.
 
-DVC runs its queue (``dvc queue start``, or ``dvc exp run --run-all``, which waits); ``report --experiments`` compares.
+``dvc queue start`` (or ``dvc exp run --run-all``, which waits) runs the queue; ``report --experiments`` compares.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Experiment:
 
     Attributes:
         changes: dotted key of params.yaml -> value.
-        paper: the paper's scores.
+        paper: name of a score -> the paper's score.
         pretraining: serialised parameters that determine the pretrained model.
     """
 
@@ -46,7 +46,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Table:
-    """A file of ablations; ``source`` is None if the paper has no such table, ``study`` has its unchanged scores."""
+    """A file of ablations. ``source``: the paper's table or None; ``study``: its scores without any change."""
 
     title: str
     source: str | None
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the commands of one table or of all, or queue what is neither done nor waiting."""
+    """Print the commands of one table or of all tables, or queue the experiments that are neither done nor waiting."""
     load_study(PARAMS)
     params = parse_yaml(PARAMS.read_text(encoding="utf-8"))
     tables = [read_table(name, params) for name in ([arguments.table] if arguments.table else table_names())]
@@ -105,9 +105,9 @@ def command(experiment: Experiment) -> list[str]:
 
 
 def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) -> Iterator[Experiment]:
-    """Yield what is neither done nor waiting; no two with the same pretraining, unless one with it is done.
+    """Yield experiments that are neither done nor waiting; of those that share a pretraining one, until it is done.
 
-    Two at once would share a folder of checkpoints, which is locked; a later one takes the model from DVC's run-cache.
+    Two at once would use one folder of checkpoints, which is locked. The others get the model from the run-cache.
     """
     experiments = list(experiments)
     trained = {experiment.pretraining for experiment in experiments if experiment.name in done}
@@ -143,7 +143,7 @@ def table_names(folder: Path = FOLDER) -> list[str]:
 
 
 def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Table:
-    """Read a table's experiments for the study of ``params``; each is checked as a study."""
+    """Read a table's experiments, whose changes apply to ``params``, and check each changed study."""
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
@@ -156,7 +156,7 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
         except ValueError as error:
             raise PipelineError("not a name for an experiment", where=path, hint=str(error)) from None
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
-        if equal_compute:  # the steps differ
+        if equal_compute:  # the number of steps differs
             changes = {"pretrain.keep_checkpoint_steps": []} | changes
         changed = check_study(apply(changes, params), f"{path}, {experiment}")
         if equal_compute and not any(key.startswith("pretrain.steps.") for key in changes):
@@ -180,14 +180,14 @@ def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
 
 
 def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
-    """Return changes of steps, warm-up and decay with which ``changed`` costs as many FLOPs as ``study``.
+    """Return steps, warm-up and decay for ``changed``, by dotted key, with which it costs as many FLOPs as ``study``.
 
-    A teacher whose folder does not exist yet counts as a copy of the study's own model.
+    If the folder of a teacher does not exist yet, the teacher counts as a copy of the study's model.
     """
     factor = flops(study) / flops(changed, teacher=study)
     pretrain = changed.pretrain
     return {
-        # a phase without steps keeps none
+        # a phase without steps stays without
         **{f"pretrain.steps.{phase}": max(min(1, steps), round(steps * factor)) for phase, steps in pretrain.steps},
         "pretrain.warmup_steps": round(pretrain.warmup_steps * factor),
         **({"pretrain.decay_steps": max(1, round(pretrain.decay_steps * factor))} if pretrain.decay_steps else {}),
@@ -195,7 +195,7 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
 
 
 def flops(study: Study, teacher: Study | None = None) -> float:
-    """Return the FLOPs of pretraining on full sequences; ``teacher`` is the study of a teacher without a folder."""
+    """Return the FLOPs of pretraining on full sequences; ``teacher``: see ``plan.make_objective``."""
     objective = make_objective(study, teacher)
     return sum(phase_flops(study, objective, phase) for phase, _ in study.pretrain.steps)
 
@@ -209,14 +209,14 @@ def _step(share: float, study: Study) -> int:
 
 
 def _model_at(share: float, study: Study) -> str:
-    """Return the folder of the model kept after a share of the steps; after all of them, of the finished model."""
+    """Return the folder of the model that is kept after a share of all steps; share 1 is the finished model."""
     step, phase1 = _step(share, study), study.pretrain.steps.phase1
     if step == phase1 + study.pretrain.steps.phase2:
         return "models/pretrained/phase2"
     return f"models/pretrained/{'phase1' if step <= phase1 else 'phase2'}/steps/{step}"
 
 
-RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # values relative to the study's own, by name
+RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # name -> a value that depends on the study's values
     "times": lambda key, factor, study: max(1, round(_value(study, key) * factor)),
     "wider": lambda key, factor, study: HEAD_WIDTH * max(1, round(_value(study, key) * factor / HEAD_WIDTH)),
     "hidden_over": lambda _, width, study: max(1, study.model.hidden_size // width),
@@ -226,7 +226,7 @@ RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # values relative to 
 
 
 def _resolve(key: str, value: Any, study: Study) -> Any:
-    """Return a value itself, or the result of ``{name: argument}`` for a name in ``RELATIVE``."""
+    """Return ``value``; if it is ``{name: argument}`` with a name in ``RELATIVE``, return that function's result."""
     if isinstance(value, dict) and len(value) == 1 and (how := next(iter(value))) in RELATIVE:
         return RELATIVE[how](key, value[how], study)
     return value

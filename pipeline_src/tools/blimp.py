@@ -24,7 +24,7 @@ from pipeline_src.training.distributed import choose_precision
 
 NAME = "blimp"
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}  # few enough for a core's cache, a twentieth faster; many for a GPU
-DOWNLOADED = Path("data") / NAME  # if the study has not downloaded it
+DOWNLOADED = Path("data") / NAME  # used if the study has not downloaded BLiMP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print accuracy and 95 % interval in all and by phenomenon."""
+    """Print accuracy and 95 % interval, over all pairs and for each phenomenon."""
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
     with contextlib.suppress(OSError, AttributeError):  # another C library, which has no mallopt
@@ -70,7 +70,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _blimp() -> Path:
-    """Return the folder of BLiMP's files: the study's, else one of a download."""
+    """Return the folder of BLiMP's files: the study's, or else that of an earlier download, or of a new one."""
     for folder in (TASKS / NAME, DOWNLOADED):
         if folder.is_dir():
             return folder

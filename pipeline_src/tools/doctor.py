@@ -1,6 +1,6 @@
 """Tool ``doctor``: compare this machine with what the study in params.yaml needs, and say what to fix.
 
-It starts on the standard library alone, so that it can report packages that are not installed.
+It imports other packages only when it needs them, so that it can report that they are not installed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENVIRONMENT = "run `make study`, which installs it, or activate the environment:
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 ENVIRONMENT_BYTES = 2e9
 TRAINING_BYTES = 16  # of memory per parameter: weights, gradients, two moments
-LIBRARY_BYTES = 1.5e9  # of memory, with the activations of a microbatch
+LIBRARY_BYTES = 1.5e9  # of memory for libraries and the activations of a microbatch
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def run_check(name: str, check: Callable[[Any], Finding], study: Any) -> Finding:
-    """Return the finding of a check, also if it cannot be made."""
+    """Return the finding of a check; if it cannot be made, a finding that says why."""
     try:
         return check(study)
     except ImportError as error:
@@ -97,7 +97,7 @@ def as_text(findings: Sequence[Finding]) -> str:
 
 
 def read_study() -> tuple[Finding, Any | None]:
-    """Check params.yaml; return the study too, None if it is invalid."""
+    """Check params.yaml; return the finding and the study, which is None if it cannot be read."""
     try:
         from pipeline_src.config.study import load_study
 
@@ -110,7 +110,7 @@ def read_study() -> tuple[Finding, Any | None]:
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return the version of Python, and of each package without importing it; None if it is not installed."""
+    """Return name -> version of Python and of each package, which is not imported; None if it is not installed."""
     versions: dict[str, str | None] = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -138,7 +138,7 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
 
 
 def check_torch() -> Finding:
-    """Check that torch can use the GPUs, and whether its version is the one that the results were recorded with."""
+    """Check that torch can use the GPUs, and that its version is the one with which the results were recorded."""
     try:
         import torch
     except ImportError as error:
@@ -155,7 +155,7 @@ def check_torch() -> Finding:
 
 
 def check_memory(study: Any, available: float | None = None) -> Finding:
-    """Check the bytes of memory that processes may use."""
+    """Check that the memory that processes may use (``available`` bytes) is enough for training."""
     from pipeline_src.tools.plan import amount, count_parameters, make_objective
 
     available = usable_memory() if available is None else available
@@ -167,7 +167,7 @@ def check_memory(study: Any, available: float | None = None) -> Finding:
 
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
-    """Check the free bytes of the disk; files of earlier runs count towards the need."""
+    """Check that ``free`` bytes on the disk are enough, as if there were no files of earlier runs."""
     from pipeline_src.tools.plan import COPIES, amount, make_objective, source_size, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free
@@ -181,7 +181,7 @@ def check_disk(study: Any, free: float | None = None) -> Finding:
 
 
 def check_sources(study: Any) -> Finding:
-    """Check that files of the study's sources that are on this machine (``file:``) can be opened."""
+    """Check that the study's source files on this machine (addresses ``file:``) can be opened."""
     from pipeline_src.common.yaml_files import SOURCES
     from pipeline_src.download.catalogue import load_source
     from pipeline_src.download.download import resolved
@@ -201,7 +201,7 @@ def check_sources(study: Any) -> Finding:
 
 
 def check_start_model(study: Any) -> Finding:
-    """Check the model that pretraining continues from, as its stage will; one of the catalogue is not fetched yet."""
+    """Check the model that pretraining starts from, as its stage does, unless it is yet to be fetched."""
     if study.vocabulary.kind != "given" or study.pretrain.init_from.endswith(".yaml"):
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretraining.start_model import import_start_model

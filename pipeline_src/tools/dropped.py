@@ -1,4 +1,4 @@
-"""Tool ``dropped``: how many documents were dropped, why, and a few of them to be read."""
+"""Tool ``dropped``: how many documents were dropped and why, with the texts of a few."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the drops of the study in params.yaml: counts by source and reason, then texts."""
+    """Print how many documents the study in params.yaml dropped, by source and reason, then texts of some."""
     folders = corpus_folders(TEXT, load_study().corpus.sources) | {"tokenize": TOKENS}
     missing = [label for label, folder in folders.items() if not (folder / "manifest.json").exists()]
     drops = {

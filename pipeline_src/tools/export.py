@@ -24,9 +24,9 @@ from pipeline_src.pretraining.data import open_examples
 from pipeline_src.pretraining.phases import PHASES
 from pipeline_src.tokenizer.load import load_tokenizer
 
-MAIN = "main"  # branch of the model itself in a repository of a hub
+MAIN = "main"  # branch of a hub's repository that has the final model
 STATE = "training_state/state.json"
-MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours -> sentence-transformers'
+MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # name here -> in sentence-transformers
 MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}  # with their defaults
 EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
 OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "hub": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
@@ -35,7 +35,7 @@ IGNORED = -100  # label of positions at which nothing is predicted, as in transf
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments. Those of one kind of format have no default, to see which are given."""
+    """Add the command-line arguments. Options of a format have no default here, to see which ones are given."""
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument(
         "--format", choices=OPTIONS, required=True,
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write a folder."""
+    """Write the folder that ``--format`` asks for."""
     output, kind = arguments.output, arguments.format
     given = {
         name: value for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS) if (value := getattr(arguments, name)) is not None
@@ -65,7 +65,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:
-    """Write every example of a phase and split as Parquet, masked as the study in params.yaml masks them.
+    """Write the examples of a phase and split as Parquet, ``per_file`` in a file, masked as in the study's training.
 
     Columns have the names of transformers: ``input_ids`` and ``token_type_ids`` without padding, ``labels`` with
     -100 where nothing is predicted, and ``next_sentence_label`` if examples are pairs.
@@ -94,7 +94,7 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
 
 
 def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -> None:
-    """Write a folder for each of the model's ``revisions``, and print the commands that upload them."""
+    """Write a folder for each of ``revisions(model)``, and print the commands that upload these folders."""
     folders = revisions(model)
     with atomic_directory(output) as unfinished:
         for name, path in folders.items():
@@ -107,7 +107,7 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -
 
 
 def revisions(model: Path) -> dict[str, Path]:
-    """Return the folders of a model and of those kept on the way to it, by revision: ``main``, ``step-N`` ..."""
+    """Return revision (``main``, ``step-N``, ...) -> folder, for a model and the models kept during its training."""
     states, first = [*model.glob(f"steps/*/{STATE}")], model.parent / "phase1"
     if first != model:
         states += [path for path in (first / STATE, *first.glob(f"steps/*/{STATE}")) if path.exists()]
@@ -116,13 +116,13 @@ def revisions(model: Path) -> dict[str, Path]:
 
 
 def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:
-    """Write a copy of a model folder that sentence-transformers loads too, with a card that says how."""
+    """Write a copy of a model's folder that sentence-transformers loads too, with a card that says how."""
     with atomic_directory(output) as folder:
         write_sentence_transformers(model, folder, pooling, normalise)
 
 
 def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
-    """Copy a model into ``folder``, and add the files of sentence-transformers."""
+    """Copy a model into ``folder``, and add the files that sentence-transformers reads."""
     probed = ProbedModel.open(model)
     config = probed.config
     if "encoder" not in config.names.classes:

@@ -34,7 +34,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, float]]]:
-    """Return the ``top`` likeliest tokens and their probabilities at each [MASK]; the other masks stay unfilled."""
+    """Return, for each [MASK], the ``top`` likeliest tokens with their probabilities, while all others stay masked."""
     marked = text.replace(MASK, model.kind.mask)  # the vocabulary may spell it otherwise
     ids = reading_masks(model.tokenizer).encode(marked, add_special_tokens=False).ids
     positions = [position for position, token in enumerate(ids) if token == model.mask]
@@ -49,10 +49,10 @@ def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, f
 
 
 def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy that encodes masks in the text as masks; other special tokens are plain text."""
+    """Return a copy of a tokenizer that encodes the mask token in a text as such, other special tokens as text."""
     state = json.loads(tokenizer.to_str())
     for token in state["added_tokens"]:
         token["special"] = token["special"] and token["content"] != kind_of(tokenizer).mask
     copy = Tokenizer.from_str(json.dumps(state))
-    copy.encode_special_tokens = True  # encodes tokens marked special as text; the mask is no longer marked
+    copy.encode_special_tokens = True  # encodes tokens that are marked special as text; the mask is no longer marked
     return copy

@@ -1,4 +1,4 @@
-"""Tools ``inspect`` and ``attention``: a trained model's measures as a page, and what its heads attend to."""
+"""Tools ``inspect`` and ``attention``: a page with all measures of a trained model; what its heads attend to."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def attention(arguments: argparse.Namespace) -> None:
-    """Print the word that each word attends to most, by head, or write the page that shows all probabilities."""
+    """Print, for each head, the word that each word attends to most, or write a page with all probabilities."""
     model, sentences = ProbedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
     for sentence in sentences:
         if not sentence.words:
@@ -76,7 +76,7 @@ def attention(arguments: argparse.Namespace) -> None:
 
 
 def open_masked_lm(folder: Path) -> ProbedModel:
-    """Open a model with an MLM head."""
+    """Open a model, which must have an MLM head."""
     model = ProbedModel.open(folder)
     if model.lacks:
         hint = "give --model one that was pretrained here with pretrain.objective: mlm"

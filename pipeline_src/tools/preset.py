@@ -1,11 +1,11 @@
 """Tool ``preset``: replace params.yaml by a complete study.
 
-``workflow/presets/sample.yaml`` is complete. Every other file there holds its differences, with comments, from the
-preset that its key ``base`` names, or from ``sample``.
+``workflow/presets/sample.yaml`` is complete. Every other file there has only what differs, with comments, from the
+preset that its key ``base`` names, by default ``sample``.
 
 The output has the form in which `dvc exp run -S` writes params.yaml (dvc.utils.hydra.apply_overrides), so that DVC
 changes only the lines of the changed key: lists are not indented and have an item per line, null is empty, and strings
-are quoted only if necessary. A comment on a list is above its key, so it has to be true for every preset.
+are quoted only if necessary. The comment on a list is above its key and stays, so it has to be true in every preset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline_src.config.study import check_study
 
 PRESETS, PARAMS = Path("workflow/presets"), Path("params.yaml")
 SAMPLE = "sample"
-REPLACED = "finetune.per_task"  # a file's map of tasks replaces the base's
+REPLACED = "finetune.per_task"  # a preset's map of tasks replaces the whole map of its base
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def preset_text(name: str | None, folder: Path = PRESETS) -> str:
-    """Return a preset as params.yaml would hold it."""
+    """Return the text of params.yaml for a preset."""
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in names:
         what = "no such preset" if name else "no preset is named"
@@ -67,16 +67,16 @@ def preset_text(name: str | None, folder: Path = PRESETS) -> str:
 def merged(base: str, title: str, changes: CommentedMap) -> str:
     """Return the text of ``base`` with another title and other values; a changed value loses the base's comment.
 
-    A map updates the base's map, and null takes a map away.
+    A map in ``changes`` updates the map in ``base``; null removes that map.
     """
     values = round_trip().load(base)
     values.ca.comment[1][0].value = f"{title}\n"
     for key, value, has_items in _items(changes):
         if has_items:
             continue
-        value = list(value) if isinstance(value, list) else value  # without the lines after the list
+        value = list(value) if isinstance(value, list) else value  # a plain list, without the lines that follow it
         parts = key.split(".")
-        for depth in range(2, len(parts)):  # the line may be that of a map around it
+        for depth in range(2, len(parts)):  # the comment may be on a map around the value
             _drop_comment(*_parent(values, ".".join(parts[:depth])))
         block, last = _parent(values, key)
         if value is None and isinstance(block.get(last), CommentedMap):  # a source that the study does not have
@@ -92,7 +92,7 @@ def merged(base: str, title: str, changes: CommentedMap) -> str:
 
 
 def _items(block: CommentedMap, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
-    """Yield dotted key, value, and whether it is a map whose items follow."""
+    """Yield (dotted key, value, whether the value is a map whose items follow)."""
     for key, value in block.items():
         has_items = isinstance(value, CommentedMap) and bool(value) and prefix + key != REPLACED
         yield prefix + key, value, has_items
@@ -114,7 +114,7 @@ def _parent(values: CommentedMap, key: str) -> tuple[CommentedMap, str]:
 
 
 def _comment_token(block: CommentedMap, key: str) -> Any:
-    """Return the token of a value's comment and of the comment lines below it, or None."""
+    """Return the token that has a value's comment and the comment lines below it, or None."""
     tokens = block.ca.items.get(key)
     return tokens and tokens[2]
 
@@ -141,7 +141,7 @@ def _drop_comment(block: CommentedMap, key: str) -> None:
 def round_trip() -> YAML:
     """Return a YAML reader and writer that keeps comments and layout."""
     editor = YAML()
-    editor.default_flow_style = False  # of what is put in
+    editor.default_flow_style = False  # for values that are put in
     editor.width = 1 << 16  # no line is folded
     return editor
 

@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def as_text(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int, colour: bool = False) -> list[str]:
-    """Return the segments of a batch's first example as text, with predicted tokens in braces."""
+    """Return the segments of the first example in ``batch`` as text, with predicted tokens in braces."""
     lines = []
     for segment in readable_pieces(batch, tokenizer, label_shift):
         words = [("" if piece.inner else " ") + _marked(piece, colour) for piece in segment]

@@ -1,8 +1,8 @@
 """Tool ``verify``: check saved models against the ledger of their training, and by replaying their last steps.
 
 The ledger in ``results/pretrain/PHASE.json`` has the parameters, data, code and machine of a phase, and the size and
-sha256 of every file of every model that it saved. A step is a function of its number, so a replay of the steps since
-the model saved before must end in the same bits.
+sha256 of every file of every model that the phase saved. A step depends only on its number and the model before it. So
+replaying the steps from one saved model must give the next with the same bits.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ STEP = re.compile(r"(?:steps/|step-)(\d+)$")  # at the end of a folder's path
 FILES = {str: {str: {"bytes": int, "sha256": str}}}
 IDENTITY = {"seed": int, "mask_prob": float, "model": dict, "pretrain": {"objective": str}, "objective": dict}
 LEDGER = {"ledger": {"identity": IDENTITY, "machine": dict, "files": FILES}}
-NOT_MACHINE = ("torch", "processes", "device", "mixed")  # of an environment: no settings of machine.yaml
+NOT_MACHINE = ("torch", "processes", "device", "mixed")  # keys of an environment that machine.yaml does not set
 
 
 class Result(NamedTuple):
-    """``kind`` is OK, MISMATCH (another model), TRUNCATED or MODIFIED."""
+    """Result for a model; ``kind`` is OK, MISMATCH (it is another model), TRUNCATED or MODIFIED."""
 
     kind: str
     why: str
@@ -61,8 +61,8 @@ class Ledger:
     """The ledger of a phase.
 
     Attributes:
-        identity, machine: see ``training.checkpoint.Checkpointer``; ``mixed`` is in ``machine``.
-        files: size and sha256 of each file of each saved model, by step and path.
+        identity, machine: see ``training.checkpoint.Checkpointer``; ``machine`` also has ``mixed``.
+        files: step of a saved model -> path -> size and sha256 of the file.
     """
 
     phase: Phase
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print a line for each model; the exit status is 2 if one is not what it says."""
+    """Print a line for each model; the exit status is 2 if a model is not OK."""
     ledgers, status = read_ledgers(), 0
     for folder in arguments.models:
         kind, why = verify(folder, ledgers, arguments.step)
@@ -96,7 +96,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def read_ledgers() -> list[Ledger]:
-    """Return the ledgers of the phases that have run, in order."""
+    """Return the ledgers of the phases that have run, in the order of phases."""
     paths = [path for phase in PHASES if (path := PRETRAIN_RESULTS / f"{phase}.json").exists()]
     if not paths:
         raise PipelineError("no ledger of a training", PRETRAIN_RESULTS, hint="run the study, or `dvc pull` it")
@@ -125,7 +125,7 @@ def _read_ledger(path: Path) -> Ledger:
 
 
 def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Result:
-    """Verify the model in a folder as that of ``step``, by default the number at the end of the path."""
+    """Verify that ``folder`` has the model of ``step``, by default the number at the end of its path."""
     if not folder.is_dir():
         raise PipelineError("no model here", folder, hint="give the folder of a model that this study saved")
     if step is None and (match := STEP.search(folder.resolve().as_posix())):
@@ -143,7 +143,7 @@ def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> 
 
 
 def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result | None:
-    """Return the first mismatch of a model's files with the ledger, or None; a copy may lack the training state."""
+    """Return the first mismatch of a model's files with the ledger, or None; the training state may be missing."""
     by_step = {step: files for ledger in ledgers for step, files in ledger.files.items()}
     files = saved_files(folder)
     for name, recorded in by_step[step].items():
@@ -162,7 +162,7 @@ def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result 
 
 
 def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Result:
-    """Replay the steps before ``step``, and compare the folder's files with those that they write."""
+    """Replay the steps from the last model before ``step``, and compare the files they write with the folder's."""
     phase = ledger.phase
     torch.set_num_threads(phase.machine.pretrain.threads)
     distributed = single_process(phase.machine.precision, phase.machine.device)
@@ -185,7 +185,7 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Seque
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
-    """Check that a replay gives the same bits here."""
+    """Raise an error unless a replay on this machine, with this code and data, gives the same bits."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
@@ -202,9 +202,9 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
 
 
 def _nearest_start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:
-    """Return folder and step of the nearest intact model before ``step``; no folder for the initial weights."""
+    """Return (folder, step) of the last intact model before ``step``; the folder is None for initial weights."""
     phase = ledger.phase
-    # these embeddings are saved as a sum, which rounds; the second phase starts from such sums itself
+    # disentangled embeddings are saved as a sum, which rounds; training of the second phase starts from such sums too
     rounded = ledger.identity["objective"].get("embeddings") == "disentangled"
     earlier = [] if rounded else sorted((saved for saved in ledger.files if saved < step), reverse=True)
     for folder, start in [*((ledger.folder(saved), saved) for saved in earlier), (phase.start, phase.first)]:
