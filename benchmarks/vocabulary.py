@@ -91,7 +91,7 @@ def pieces_per_word(pieces: list[str], words: Counter[str]) -> float:
 
 def main() -> None:
     """Write the text to disk, run both sides, compare."""
-    from benchmarks.material import articles_text, books_text  # imports Beam, whose memory is not the sides'
+    from benchmarks.material import articles_text, books_text  # imports torch, whose memory is not the sides'
 
     texts = articles_text() + books_text()
     megabytes = sum(len(text.encode()) for text in texts) / 1e6

@@ -20,6 +20,7 @@ from pipeline_src.common.files import checksum, read_json
 from pipeline_src.common.paths import KEPT_MODEL
 from pipeline_src.finetuning.heads import BertForTask, sequence_loss
 from pipeline_src.finetuning.task_data import TaskBatch
+from pipeline_src.models.adapter import POOLER
 from pipeline_src.models.bert import Bert, BertConfig, initialise
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import load_config, read_tensors
@@ -50,11 +51,13 @@ def load_task_teacher(
 
     def make(config: BertConfig) -> BertForTask:
         pooling = read_json(folder / "config.json", dict).get("pooling", "cls")
-        return BertForTask(config, head, outputs, pooling=pooling)
+        model = BertForTask(config, head, outputs, pooling=pooling)
+        model.drop_unread_pooler()
+        return model
 
     teacher = load_teacher(folder, make, student, tokenizer, device, KEY)
-    unused = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
-    if unused:
+    unread = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
+    if unused := {name for name in unread if not name.startswith(POOLER)}:
         raise PipelineError(
             "a teacher with parts that are not read", min(unused), where=folder,
             hint="fine-tune the teacher with finetune.bilstm: false and feature_layers: null",

@@ -398,6 +398,7 @@ class TaskTrainer:
         """Return the task's model with random weights."""
         model = self._with_head(None)
         initialise(model, torch.Generator().manual_seed(self.seed))
+        model.drop_unread_pooler()
         return model
 
     def pretrained(self) -> BertForTask:
@@ -424,6 +425,7 @@ class TaskTrainer:
             for block, random_block in blocks[-num_layers:]:
                 block.load_state_dict(random_block.state_dict())
         model = self._with_head(bert)
+        model.drop_unread_pooler()
         if reason and self.task.head in POOLED and self.bi_encoder is None and not model.first_last:
             log.info("%s %s; it is trained from random weights", self.encoder, reason)
         for name, part in model.named_children():

@@ -104,6 +104,11 @@ class BertForTask(nn.Module):
         if bi_encoder is None or bi_encoder.range is None:
             self.add_module(self.output_layer, nn.Linear(width, outputs))
 
+    def drop_unread_pooler(self) -> None:
+        """Remove the pooler if the head reads tokens without it, as transformers' classes for these tasks have none."""
+        if self.head not in POOLED and not self.bert.config.pooler_is_mlm_head:
+            self.bert.pooler = nn.Identity()
+
     def train(self, mode: bool = True) -> BertForTask:
         super().train(mode)
         if self.frozen is not None:

@@ -160,6 +160,10 @@ class ModernBertConfig(BertConfig):
     global_rope_theta: float = 160_000.0
     local_rope_theta: float = 10_000.0
 
+    def __post_init__(self) -> None:
+        if self.head_size % 2:
+            raise ValueError(f"a head has {self.head_size} numbers, of which rotary positions would rotate pairs")
+
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
         """Build the config; the default intermediate size is 1.5 H, as in ModernBERT-base."""
@@ -172,6 +176,9 @@ class ModernBertConfig(BertConfig):
         inner, head = (str(raw.get(key, "gelu")) for key in ("hidden_act", "classifier_activation"))
         if ACTIVATIONS.get(inner) != ACTIVATIONS.get(head):
             raise ValueError(f"classifier_activation is {head}, not {inner}, the hidden_activation")
+        hidden, heads, size = (raw.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+        if size is not None and not (type(size) is type(heads) is int and size * heads == hidden):
+            raise ValueError(f"head_dim is {shown(size)}, not hidden_size / num_attention_heads")
         kinds, ropes, listed = raw.get("layer_types"), raw.get("rope_parameters"), {}
         if kinds is not None:
             layers = kinds if isinstance(kinds, list) else []

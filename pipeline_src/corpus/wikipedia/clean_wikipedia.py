@@ -1,28 +1,30 @@
 """Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
 
-An element is a range of a part's bz2 streams; a worker writes its shard, named by part and byte offset, and a JSON file
-of its counts. Articles are never shuffled or held in memory, no result passes through the runner, and the output does
-not depend on the runner or on the number of workers.
+An element is a batch of ranges of bz2 streams. Each range becomes a shard, named by part and byte offset, and a line of
+counts, which Beam writes. Articles are never shuffled or held in memory, and the output does not depend on the runner
+or on the number of workers. Beam takes a second to import, so only the process that builds the pipeline imports it.
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import logging
 import os
+import shutil
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
-
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, read_json, write_json
-from pipeline_src.common.parallel import count_workers
+from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.parallel import count_workers, map_in_order
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
@@ -35,7 +37,8 @@ from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
-RangeResult = dict[str, Any]  # a range's shard and counts, as its worker writes them
+RESULTS = ".beam/results"  # a file in a folder that exists until the ranges' results are collected
+RangeResult = dict[str, Any]  # a range's shard and counts
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,6 @@ class Range:
     def shard(self) -> str:
         """Name of its shard; names sort in the dump's order."""
         return f"{self.part.name}{self.part.name and '-'}pages-{self.start:014d}.jsonl"
-
-    @property
-    def result(self) -> str:
-        """Name of the file of its ``RangeResult``, which exists until all are collected."""
-        return f".{self.shard}.result.json"
 
 
 def run(source: str, params: WikipediaParams) -> None:
@@ -134,23 +132,20 @@ def _names(parts: list[DumpPart]) -> str:
     return ", ".join(str(part.dump) for part in parts)
 
 
-class CleanRange(beam.DoFn):  # type: ignore[misc]
-    """Clean one range. An error for the user is also a result, so that every runner reports it alike."""
+def clean_batch(batch: Sequence[int], ranges: list[Range], folder: Path, params: WikipediaParams) -> Iterator[str]:
+    """Clean a batch of ranges, given by index, and yield their results as JSON.
 
-    def __init__(self, ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
-        super().__init__()
-        self.ranges, self.folder, self.params = ranges, folder, params
-
-    def process(self, element: int) -> None:
-        """Write the shard of a range, by its index, and then its result, or its error."""
-        span = self.ranges[element]
-        try:
-            result = clean_range(span, self.folder, self.params)
-        except PipelineError as error:
-            result = {"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]}
-        except OSError as error:
-            result = {"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]}
-        write_json(self.folder / span.result, result)
+    An error for the user is also a result, so that every runner reports it alike.
+    """
+    function = partial(clean_range, folder=folder, params=params)
+    results = map_in_order(function, [ranges[index] for index in batch], min(len(batch), count_workers()))
+    try:
+        for index, result in zip(batch, results, strict=True):
+            yield json.dumps({"range": index, **result})
+    except PipelineError as error:
+        yield json.dumps({"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]})
+    except OSError as error:
+        yield json.dumps({"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]})
 
 
 def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
@@ -229,18 +224,23 @@ def _plain(value: object) -> str | None:
 
 
 def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
+    beam = _import_beam()
     # worker processes must find this package from any working directory
     paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    options = PipelineOptions(beam_options(params.beam_args, len(ranges)))
+    options = beam.options.pipeline_options.PipelineOptions(beam_options(params.beam_args))
     absolute = [replace(span, part=replace(span.part, dump=span.part.dump.absolute())) for span in ranges]
+    indices = list(range(len(ranges)))
+    # on this machine, processes that do not import Beam work on one batch
+    batches = [[index] for index in indices] if _names_runner(params.beam_args) else [indices]
     try:
         with beam.Pipeline(options=options) as pipeline:
             (
                 pipeline
-                | "ranges" >> beam.Create(range(len(ranges)))
+                | "batches" >> beam.Create(batches)
                 | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.ParDo(CleanRange(absolute, folder, params))
+                | "clean" >> beam.FlatMap(partial(clean_batch, ranges=absolute, folder=folder, params=params))
+                | "results" >> beam.io.WriteToText(str(folder / RESULTS), shard_name_template="")
             )
     except Exception as error:
         # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
@@ -249,41 +249,57 @@ def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> Non
         raise
 
 
-def beam_options(beam_args: Sequence[str], ranges: int) -> list[str]:
-    """Return the user's options and, unless they name a runner, the local one on every available core.
+def _import_beam() -> Any:
+    """Import Beam without two installed libraries that it would import for uses not made here: 1 CPU-second of 2."""
+    unused = [name for name in ("pandas", "pymongo") if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(unused))  # Beam then takes them as not installed
+    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns that pymongo is missing
+    try:
+        import apache_beam
+    finally:
+        for name in unused:
+            del modules[name]
+    return apache_beam
+
+
+def beam_options(beam_args: Sequence[str]) -> list[str]:
+    """Return the user's options and, unless they name a runner, the local one.
 
     It is named because Beam's default runner first tries to fetch a program from the network.
     """
-    if any(argument.split("=")[0] == "--runner" for argument in beam_args):
-        return list(beam_args)
-    workers = min(ranges, count_workers())
-    local = ["--runner=FnApiRunner"]
-    if workers > 1:  # starting worker processes takes seconds
-        local += [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
-    return [*local, *beam_args]
+    return list(beam_args) if _names_runner(beam_args) else ["--runner=FnApiRunner", *beam_args]
+
+
+def _names_runner(beam_args: Sequence[str]) -> bool:
+    return any(argument.split("=")[0] == "--runner" for argument in beam_args)
 
 
 def _collect(ranges: list[Range], folder: Path) -> list[RangeResult]:
-    results = []
-    for span in ranges:
-        path, shard = folder / span.result, folder / span.shard
-        result = read_json(path) if path.exists() else {}
-        path.unlink(missing_ok=True)
-        if "error" in result:
-            what, value, where, hint = result["error"]
-            raise PipelineError(what, value, where=where, hint=hint)
-        if "errno" in result:
-            raise OSError(*result["errno"])
+    path = folder / RESULTS
+    results: dict[int, RangeResult] = {}
+    if path.exists():
+        with open(path, encoding="utf-8") as file:
+            for result in map(json.loads, file):
+                if "error" in result:
+                    what, value, where, hint = result["error"]
+                    raise PipelineError(what, value, where=where, hint=hint)
+                if "errno" in result:
+                    raise OSError(*result["errno"])
+                results[result.pop("range")] = result
+        shutil.rmtree(path.parent)
+    for index, span in enumerate(ranges):
+        shard = folder / span.shard
         written = shard.stat().st_size if shard.exists() else 0
-        if not result or written != result["shard"]["bytes"]:
+        reported = results[index]["shard"]["bytes"] if index in results else 0
+        if index not in results or written != reported:
             raise PipelineError(
                 "the Beam runner lost output",
-                f"{written} bytes on disk, {result['shard']['bytes'] if result else 0} reported",
+                f"{written} bytes on disk, {reported} reported",
                 where=f"{span.part.dump}, range at byte {span.start:,}",
                 hint="give workers and this process the same file system, or leave the source's beam_args empty",
             )
-        results.append(result)
-    return results
+    return [results[index] for index in range(len(ranges))]
 
 
 @contextmanager

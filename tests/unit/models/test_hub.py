@@ -162,6 +162,25 @@ def test_load_config_unsupported_value_is_rejected(folder, change, value):
     assert value in str(caught.value) and "hint" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_attention_heads": 16}, "a head has 1 numbers"),
+        ({"num_attention_heads": 2, "head_dim": 5}, "head_dim is 5, not hidden_size"),
+        ({"num_attention_heads": 2, "head_dim": 8}, None),
+    ],
+)
+def test_load_config_modernbert_head_size_of_no_transformers_model_is_rejected(tmp_path, change, message):
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24}
+    act = {"hidden_activation": "gelu", "classifier_activation": "gelu"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "modernbert", **sizes, **act, **change}))
+    if message is None:
+        assert load_config(tmp_path).head_size == 8
+        return
+    with pytest.raises(PipelineError, match=message):
+        load_config(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["[]", '{"model_type": "bert"}'])
 def test_load_config_without_sizes_is_rejected(folder, content):
     (folder / "config.json").write_text(content)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -241,10 +243,16 @@ def test_clean_wikipedia_full_disk_raises_enospc_and_writes_nothing(
 ) -> None:
     out = write_dump(project, dump_of(page(1)))
 
-    def full(*_: object) -> None:
+    def write(path: Path, documents: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
 
-    for function in ("write_shard", "write_json"):  # the shard, and its row
+    def clean(batch: object, ranges: object, folder: Path, params: object) -> list[str]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results")
+
+    for function, full in {
+        "write_shard": write,
+        "clean_batch": clean,
+    }.items():  # an error that is a result, and one that Beam reports
         with monkeypatch.context() as patch:
             patch.setattr(stage, function, full)
             with pytest.raises(OSError) as caught:
@@ -260,11 +268,20 @@ def test_clean_wikipedia_output_lost_by_runner_is_rejected(project: Path, monkey
         run()
 
 
-def test_beam_options_default_to_local_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIPELINE_WORKERS", "4")
-    assert stage.beam_options((), ranges=1) == ["--runner=FnApiRunner"]
-    assert "--direct_num_workers=3" in stage.beam_options((), ranges=3)
-    assert stage.beam_options(("--runner=FlinkRunner", "--x=1"), ranges=3) == ["--runner=FlinkRunner", "--x=1"]
+def test_clean_wikipedia_workers_do_not_import_beam(root: Path) -> None:
+    heavy = "{'apache_beam', 'pandas', 'pymongo'} & set(sys.modules)"
+    program = (
+        f"import sys, pipeline_src.corpus.wikipedia.clean_wikipedia as stage; print({heavy})\n"
+        f"stage._import_beam(); print({heavy})\n"
+        "import pandas"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["set()", "{'apache_beam'}"]
+
+
+def test_beam_options_default_to_local_runner() -> None:
+    assert stage.beam_options(()) == ["--runner=FnApiRunner"]
+    assert stage.beam_options(("--runner=FlinkRunner", "--x=1")) == ["--runner=FlinkRunner", "--x=1"]
 
 
 def test_clean_wikipedia_italian_dump_leaves_no_markup(project: Path, root: Path) -> None:
