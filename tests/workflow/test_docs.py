@@ -176,7 +176,7 @@ def test_readme_scores_equal_recorded_summary() -> None:
 
 def _score_rows(text: str) -> list[list[str]]:
     """Rows of the tables of scores, without their header."""
-    return [row for row in _rows(text) if len(row) == 8 and re.fullmatch(r"\d+\.\d", row[2])]
+    return [row for row in _rows(text) if len(row) == 8 and re.fullmatch(r"-?\d+\.\d", row[2])]
 
 
 def _missing_figures(summary: str, page: str) -> list[str]:
