@@ -236,7 +236,7 @@ def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
 
 
 def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
-    """Return the columns of report.html, grouped into cells."""
+    """Return the columns of the table in report.html, those that share a cell of a row in one list."""
     cells: list[list[Column]] = []
     for column in columns_of(PAGE, rows):
         if column.style in ("soft", "doubt", "tag"):

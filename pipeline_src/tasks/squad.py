@@ -204,9 +204,10 @@ class QuestionAnswering(Task[Question]):
     def submission(
         self, eval_set: str, examples: Sequence[Question], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the JSON files that SQuAD's evaluators read: answers, and null score differences for 2.0.
+        """Return the JSON files that SQuAD's evaluators read, name -> content; in 2.0 also null score differences.
 
-        ``threshold`` was found on another file; None finds it on these examples, which must have answers.
+        ``threshold`` is one found on another file. If it is None, the best for ``examples`` is taken, which must then
+        be labelled.
         """
         answers = self.score_answers(examples, predictions)
         texts = answers.final_texts() if threshold is None else answers.final_texts(answers.differences <= threshold)

@@ -177,10 +177,10 @@ def paragraphs(
 ) -> list[str]:
     """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
 
-    As in MediaWiki, lines without a blank line between them are one paragraph. Left out are
-    also sentences that only introduce a list, table or formula (``They are:``), unless just their full stop is missing;
-    the rest of a sentence after one (``where x is the mass.``); and every sentence with a placeholder. ``count`` is
-    called with the text dropped for a placeholder.
+    As in MediaWiki, lines without a blank line between them are one paragraph. Also left out are sentences that only
+    introduce a list, table or formula (``They are:``), unless just their full stop is missing; the rest of a sentence
+    after one (``where x is the mass.``); and every sentence with a placeholder. ``count`` is called with the text
+    dropped for a placeholder.
     """
 
     def finish(block: list[str], broken_off: bool) -> str:
