@@ -187,7 +187,7 @@ class PretrainingExamples:
         return index["a_length"].astype(np.int64) + index["b_length"] + self._num_special
 
     def order(self, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Return which examples are at ``positions`` of the order into which ``seed`` shuffles this epoch, int64."""
+        """Return the examples (indices, int64) at ``positions`` of the epoch's order, shuffled by ``seed``."""
         return permuted(derive_seed(seed, "order", epoch), positions, len(self.sample_index))
 
     def batches(

@@ -115,7 +115,7 @@ def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
 
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
-    """Return the gaps (see above) of comparable runs after ``tokens`` tokens.
+    """Return the gaps (see the module's docstring) of comparable runs after ``tokens`` tokens.
 
     Only runs with the same ``RECIPE`` count; if there are none, all comparable runs do.
     """

@@ -167,7 +167,7 @@ def check_memory(study: Any, available: float | None = None) -> Finding:
 
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
-    """Check that ``free`` bytes on the disk (None: ask the system) hold the whole study; existing files are ignored."""
+    """Check that ``free`` bytes on the disk (None: ask the system) hold all files of the study, even if some exist."""
     from pipeline_src.tools.plan import COPIES, amount, make_objective, source_size, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free

@@ -197,7 +197,7 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
 def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:
     """Yield the documents of a book.
 
-    Each ends at the first heading after ``MIN_PART_WORDS`` words, or at the first paragraph's end after
+    Each ends at the first heading after ``MIN_PART_WORDS`` words, or at the first end of a paragraph after
     ``MAX_PART_WORDS``. If fewer than ``MIN_PART_WORDS`` words remain of the book, they join its last document.
     """
     paragraphs = book.text.split("\n")

@@ -1,7 +1,7 @@
 """Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text.
 
-A function's docstring shows a template and the words that it becomes. Functions that
-return a ``Handler`` get their argument from the tables.
+A function's docstring shows a template and the words that it becomes. Functions that return a ``Handler`` get their
+argument from the tables.
 """
 
 from __future__ import annotations
