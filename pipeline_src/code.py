@@ -45,7 +45,7 @@ def untracked_entries() -> str | None:
 
 
 def modules() -> dict[str, str]:
-    """Return path below ``code`` -> the module whose fingerprint is written there."""
+    """Return, for each path below ``code``, the module whose fingerprint is written there."""
     stages = {name: stage.module for name, stage in STAGES.items() if name != "code"}
     members = [f"{folder}/{name}" for folder in MEMBER_FOLDERS for name in member_names(folder)]
     return (
@@ -118,10 +118,10 @@ class StageCode:
         self.check_unchanged()
 
     def check_unchanged(self, imported: bool = False) -> None:
-        """Raise an error if more than comments and docstrings was edited since the start.
+        """Raise an error if the code was edited since the start; edits of comments and docstrings are allowed.
 
         Args:
-            imported: whether all modules were imported before; then only data files are compared.
+            imported: whether all modules are already imported, so that only edits of data files matter.
         """
         if self._read_recorded() != self._recorded:  # the stage `code` ran after an edit
             raise _edited(f"{CODE}/")
@@ -133,7 +133,7 @@ class StageCode:
                 raise _edited(path)
 
     def _read_recorded(self) -> dict[str, str]:
-        """Return the content of the files in ``code``, which may be written again without a change."""
+        """Return the content of the files in ``code``; their times would not do, as a rerun writes the same again."""
         files = {name: CODE / name for name in self._modules}
         return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
 

@@ -20,7 +20,7 @@ PHASE_KEYS = {"phase1": "short", "phase2": "long"}
 
 
 def derive_seed(*parts: object) -> int:
-    """Return the 64-bit key of a random decision, such as ``derive_seed(seed, "masks", duplicate)``."""
+    """Return the 64-bit key of a stream of random numbers, such as ``derive_seed(seed, "masks", duplicate)``."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
@@ -37,19 +37,19 @@ def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) 
 
 
 def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return a uniform number in [0, 1), float64, for each (row, column) as in ``bits``."""
+    """Return a uniform random number in [0, 1), float64, for each (row, column); arguments as in ``bits``."""
     return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers(
     stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int
 ) -> np.ndarray:
-    """Return a uniform integer in [0, high), int64, for each (row, column) as in ``bits``."""
+    """Return a uniform random integer in [0, high), int64, for each (row, column); arguments as in ``bits``."""
     return (uniform(stream, rows, columns) * high).astype(np.int64)
 
 
 def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
-    """Return, int64, where a random permutation of [0, size) takes ``positions``; it is computed, not stored.
+    """Return what a random permutation of [0, size) maps ``positions`` to, int64; it is computed, not stored.
 
     The key ``stream`` selects the permutation: a Feistel network on the (row, column) of a nearly square table of at
     least ``size`` cells, applied again while the result is not below ``size`` (Black and Rogaway 2002).

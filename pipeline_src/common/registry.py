@@ -1,4 +1,4 @@
-"""Find the members of the family by name: one file each in ``models/`` and ``objectives/``.
+"""Find architectures and objectives by name: each is a file in ``models/`` or ``objectives/``, called a member.
 
 A file is a member if it assigns a literal ``ArchitectureSpec`` or ``ObjectiveSpec`` to ``SPEC``, which is
 read without importing the file, and so without torch.
@@ -23,8 +23,8 @@ class ArchitectureSpec:
     """Facts of an architecture in ``models/``.
 
     Attributes:
-        even: whose width must be even, that of the hidden states or of a head; None for neither.
-        refused_objectives: objective -> reason why this encoder does not support it.
+        even: what must have an even width: the hidden states, or each attention head; None: nothing.
+        refused_objectives: each objective that this encoder does not support -> the reason.
         refused_pairs: reason why this encoder does not support sentence pairs; empty if it does.
         factorized_embeddings: whether embeddings may be narrower than the encoder.
         blocks: ``own``: every layer has its own block; ``shared``: all layers share one; ``none``: there are none.
@@ -72,7 +72,7 @@ EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # name that a m
 
 
 def member_names(folder: str) -> list[str]:
-    """Return the sorted names of the members in ``models`` or ``objectives``, without importing them."""
+    """Return the sorted names of the members in ``folder`` (``models`` or ``objectives``), without importing them."""
     return sorted(name for name, path in _files(folder).items() if _spec_call(path, path.stat().st_mtime_ns))
 
 
@@ -87,7 +87,7 @@ def objective_spec(name: str) -> ObjectiveSpec:
 
 
 def load_member(folder: str, name: str) -> Any:
-    """Import a member and return its ``ARCHITECTURE`` or ``OBJECTIVE``."""
+    """Import the member ``name`` of ``folder``, and return its ``ARCHITECTURE`` or ``OBJECTIVE``."""
     if name not in member_names(folder):
         raise _no_member(folder, name)
     member, export = importlib.import_module(f"pipeline_src.{folder}.{name}"), EXPORTS[folder]

@@ -78,15 +78,15 @@ class PretrainParams(Section):
         max_grad_norm: gradients are clipped to this global norm; 1.0 in google-research/bert, null for no clipping.
         adam_epsilon: added to the root of the second moment; 1e-6 in google-research/bert (optimization.py).
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
-        muon_weight_decay: that of matrices which ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
+        muon_weight_decay: for the matrices that ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
         eval_steps: steps between validations within a phase; null validates only at its end.
         keep_checkpoint_steps: steps, counted over both phases, after which the model and the optimizer's moments are
             kept under ``steps/`` next to the phase's final model (paper, figure 5).
-        teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from, with the study's
-            vocabulary; ``catalogue/no-teacher`` for no teacher.
+        teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from; it must have the
+            study's vocabulary. ``catalogue/no-teacher``: no teacher.
         init_from: model that the first phase starts from: a folder in Hugging Face's layout or as Google publishes it,
-            or the path of an entry of ``catalogue/models``. This model decides the sizes; of the section ``model`` only
-            dropout and the architecture, which must be the same, are read. ``catalogue/no-model``: random weights.
+            or the path of an entry of ``catalogue/models``. Its sizes are used; of the section ``model`` only dropout
+            and the architecture, which must be the model's, are read. ``catalogue/no-model``: random weights.
         log_points: number of rows in the loss curves of both phases together; a row is the mean of equally many steps.
     """
 
@@ -142,11 +142,11 @@ class ElectraParams(ObjectiveParams):
     """ELECTRA (Clark et al. 2020): a generator replaces masked tokens, a discriminator detects the replaced ones.
 
     Attributes:
-        generator_width: its width, as a fraction of the discriminator's; 1/4 for small, 1/3 for base (section 3.2).
-        generator_depth: its layers, as a fraction of the discriminator's; 1 in the paper, 0.5 in DeBERTa-v3.
+        generator_width: the generator's width / the discriminator's width; 1/4 for small, 1/3 for base (section 3.2).
+        generator_depth: the same for their numbers of layers; 1 in the paper, 0.5 in DeBERTa-v3.
         disc_weight: weight of the discriminator's loss, while the generator's is 1; 50 in the paper (section 3.1).
         embeddings: ``shared`` by both models (section 3.2), ``separate``, or ``disentangled``: the discriminator adds
-            its own to the generator's, which its loss does not train (DeBERTa-v3, He et al. 2023, section 3.2).
+            its own to the generator's, which only the generator's loss trains (DeBERTa-v3, He et al. 2023, 3.2).
         disc_loss_on: tokens in the discriminator's loss: ``all``, or only those that the generator has ``predicted``
             ("ELECTRA 15%", section 3.4).
         disc_target: what the discriminator predicts: ``rtd``, which tokens were replaced, or ``mlm``, the original

@@ -54,9 +54,9 @@ Check = tuple[object, str, str]  # (a condition that must not hold, dotted key, 
 
 
 def cross_checks(study: Study) -> Iterator[Check]:
-    """Yield the conditions under which values do not fit together, each with the key that the error names.
+    """Yield checks of values against each other: the condition is true if they do not fit.
 
-    The caller stops at the first condition that holds: later ones may assume that it does not.
+    The caller stops at the first true condition, so a check may rely on all checks before it.
     """
     yield from _entry_checks(study)
     yield from _model_checks(study)
@@ -196,7 +196,10 @@ def load_study(path: str | Path = "params.yaml") -> Study:
 
 
 def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
-    """Raise an error if ``blocks`` of params.yaml changed since the stage started: DVC reads them after its end."""
+    """Raise an error if ``blocks`` of params.yaml changed since the stage started.
+
+    DVC records their values only when the stage has ended, and so would record the changed ones.
+    """
     before, now = (study.model_dump(exclude_unset=True) for study in (started, load_study()))
     changed = [block for block in blocks if before[block] != now[block]]
     if changed:

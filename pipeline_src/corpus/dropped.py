@@ -23,9 +23,10 @@ Record = dict[str, Any]
 
 
 class DroppedSample:
-    """The first ``SAMPLE_SIZE`` documents of each reason, in an order keyed by their ids.
+    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason to drop them.
 
-    The sample depends neither on the order of the documents nor on the number of workers.
+    They are the first in a pseudo-random order that depends only on the ids, so the sample depends neither on the order
+    in which documents are added nor on the number of workers.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class DroppedSample:
             self.add(record["reason"], document, record.get("value"), record.get("limit"))
 
     def records(self) -> list[Record]:
-        """Return the sampled documents, by reason and in the keyed order."""
+        """Return the sampled documents, sorted by reason, then in the pseudo-random order."""
         return [record for reason in sorted(self._by_reason) for _, _, record in self._by_reason[reason]]
 
     def write(self, folder: Path) -> None:
@@ -82,8 +83,8 @@ def drop_documents(
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Drop repeated documents and those beyond ``max_words``; a shard that loses any is rewritten, once.
 
-    Documents are taken in an order keyed by their ids as long as they fit, so that the remaining ones are as varied
-    as all. Memory grows by a few bytes a document, never by its text.
+    Documents are taken, as long as they fit, in a pseudo-random order that depends on their ids, so that the remaining
+    ones are as varied as all. Memory grows by a few bytes a document, never by its text.
 
     Args:
         shards: entries of the manifest.

@@ -166,7 +166,7 @@ PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
 def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the sentence before which A ends, a coin for the pair, and whether the chunk is a single sentence.
 
-    A gets at least one of the chunk's sentences and, if there are several, not all.
+    The coin is uniform in [0, 1). A gets at least one of the chunk's sentences and, if there are several, not all.
     """
     sentences, slot = chunk_end - walk.sentence, walk.number * SLOTS
     a_end = walk.sentence + 1 + integers(walk.stream, walk.document, slot + A_END, np.maximum(sentences - 1, 1))
@@ -208,8 +208,8 @@ def _truncate(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Remove tokens one by one from the longer segment (B on ties), at the front or back by a fair coin.
 
-    Which segment loses the r-th token is known in advance: the longer one, until both are equally long; then both in
-    turn. So the r-th coin is a bit, and 64 coins are sampled and counted at once.
+    Which segment loses the r-th token is known in advance: the longer one until both are equally long, then the two
+    alternate. Only its end (front or back) is random, one bit a token; 64 of these bits are drawn and counted at once.
     """
     surplus = np.maximum(a_length + b_length - max_length, 0)
     words = (surplus + 63) // 64

@@ -188,9 +188,9 @@ def _by_masking(
     substitutes: Substitutes,
     begins: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (indices of words, the entries that the model finds most probable in their place), batch by batch.
+    """Yield (indices of words, the vocabulary entries most probable in their place), batch by batch.
 
-    The model reads the text with a mask; if ``template`` is that of a pair, it reads the original text before it.
+    The model reads the text with the word masked, after the original text if ``template`` is that of a pair.
     """
     device, num_texts = substitutes.vectors.device, len(template.special_ids) - 1
     mask = substitutes.tokenizer.token_to_id(kind_of(substitutes.tokenizer).mask)
@@ -218,7 +218,7 @@ def _by_masking(
 def _by_vectors(
     features: Features, words: Words, index: np.ndarray, substitutes: Substitutes, begins: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (indices of words, the entries whose vectors have the highest cosine to the word's), batch by batch."""
+    """Yield (indices of words, vocabulary entries with the vectors of highest cosine to the word's), batch by batch."""
     vectors, device = substitutes.vectors, substitutes.vectors.device
     usable = torch.from_numpy(begins).to(device) & vectors.any(1)
     k = min(NUM_CANDIDATES, int(usable.sum()))
@@ -233,10 +233,10 @@ def _by_vectors(
 
 
 def augment(features: Features, copies: int, seed: int, substitutes: Substitutes) -> Features:
-    """Return the sequences of ``features``, followed by up to ``copies`` of each with words of a text replaced.
+    """Return the sequences of ``features``, then copies of them in which some words of one text are replaced.
 
-    The choice of words and replacements depends only on the seed, the example, the text and the number of the copy. A
-    copy that equals an earlier copy or the original is dropped.
+    Each text of a sequence gives ``copies`` copies, without those that equal an earlier copy or the original. The words
+    and their replacements depend only on the seed, the example, the text and the number of the copy.
     """
     words = find_words(features, substitutes.tokenizer)
     candidates, counts = find_candidates(features, words, substitutes)

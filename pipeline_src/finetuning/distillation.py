@@ -68,7 +68,7 @@ def load_task_teacher(
 
 
 def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
-    """Return path in ``study`` -> checksum, for the files of weights in ``folders``."""
+    """Return the checksum of each file of weights in ``folders``, by its path relative to ``study``."""
     files = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     return {str(path.relative_to(study)): checksum(path) for path in files}
 

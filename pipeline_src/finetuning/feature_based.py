@@ -34,7 +34,7 @@ class LayerMix:
     """A combination of an encoder's layers.
 
     Attributes:
-        layers: function from the number of the last layer to the numbers of the layers; 0 are the embeddings.
+        layers: returns the numbers of the layers, given the number of the last one; 0 stands for the embeddings.
         weighted: whether the layers are summed with learned weights that add up to 1, instead of concatenated.
         min_layers: number of layers that the encoder must have.
     """
@@ -57,9 +57,9 @@ LAYER_MIXES = {  # rows of table 7, in its order
 
 
 class FrozenLayers(nn.Module):
-    """A two-layer LSTM over layers of a frozen encoder, which ``LAYER_MIXES[name]`` combines.
+    """A two-layer LSTM. Its input is a combination of a frozen encoder's layers, given by ``LAYER_MIXES[name]``.
 
-    The encoder, of ``layers`` layers and width ``hidden``, is an argument of each call and no submodule.
+    The encoder, of ``layers`` layers and width ``hidden``, is passed to each call; it is not a submodule.
     """
 
     def __init__(self, name: str, layers: int, hidden: int) -> None:

@@ -46,7 +46,10 @@ OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_o
 
 
 def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
-    """Return use of a model -> transformers' class: ``prefix`` + the suffix for the use, default or in ``suffixes``."""
+    """Return the name of transformers' class for each use of a model: ``prefix`` and a suffix.
+
+    ``suffixes``: use -> suffix, where it is not the default.
+    """
     defaults = {
         **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
         **dict.fromkeys(("next_sentence", "encoder"), "Model"),

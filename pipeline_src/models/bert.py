@@ -495,7 +495,7 @@ class Bert(nn.Module):
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def task_tokens(self, hidden: Tensor) -> Tensor:
-        """Return the input of a token-level task head for the last layer's hidden states, [T, H] -> [T, H]."""
+        """Turn the last layer's states into the input of a token-level task head, [T, H] -> [T, H]; BERT: the same."""
         return hidden
 
     def pooled(self, layout: PackedBatch) -> Tensor:

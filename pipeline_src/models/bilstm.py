@@ -96,9 +96,9 @@ class BiLSTMConfig(BertConfig):
         return self.hidden_size // 2
 
     def encoder_flops(self, work: Workload) -> int:
-        """Return the FLOPs of four gates over input and previous output, and of the projection.
+        """Return the FLOPs of the LSTMs' four gates, which read input and previous output, and of their projections.
 
-        A sequence's first token has no previous output that needs a gradient.
+        A gradient of the previous output is not computed at a sequence's first token, where it is constant.
         """
         units, half = self.intermediate_size, self.hidden_size // 2
         layer_flops = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences

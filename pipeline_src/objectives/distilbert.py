@@ -33,8 +33,8 @@ COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act
 class DistilBertObjective(PretrainingObjective[TensorBatch]):
     """Three losses: ``kl``, from the teacher's token probabilities; ``mlm``; and ``cosine``, of the last hidden states.
 
-    ``loss_on`` restricts ``kl`` alone, as the original's ``restrict_ce_to_mask``. Teacher and student see the same
-    masked text; the teacher has no dropout and no gradients.
+    ``loss_on`` restricts ``kl`` alone, as ``restrict_ce_to_mask`` does in the original. Teacher and student see the
+    same masked text; the teacher has no dropout and no gradients.
     """
 
     spec, build_teacher = SPEC, BertForMaskedLM
@@ -77,7 +77,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             )  # fmt: skip
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise all weights; with ``init: teacher``, then copy the teacher's where it has them."""
+        """Initialise all weights; with ``init: teacher``, then overwrite those that the teacher has too."""
         super().init_weights(generator)
         if self.objective_params.init == "teacher":
             copy_layers(self.model, self.teacher)
@@ -149,7 +149,7 @@ def spread_layers(student: int, teacher: int) -> list[int]:
 
 
 def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
-    """Copy to the student, for each part that it has, the teacher's embeddings, head and evenly spaced layers.
+    """Copy the teacher's embeddings, head and evenly spaced layers to the student, as far as both have these parts.
 
     Position embeddings whose first position differs from the teacher's keep their initial values.
     """
@@ -165,7 +165,7 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
 
 
 def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
-    """Return as many rows of a teacher's tensor as ``target`` has: the first, or for relative positions the middle."""
+    """Return as many rows of a teacher's tensor as ``target`` has: the first, but of relative positions the middle."""
     surplus = len(source) - len(target)
     if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(

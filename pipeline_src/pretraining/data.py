@@ -42,9 +42,9 @@ class PretrainingBatch:
         predicted: positions at which the model predicts a token, int64 [predictions].
         labels: the tokens to predict at these positions, int64 [predictions].
         pair_label: 1 if segment B is random or both are swapped (google-research/bert and albert), int64 [sequences].
-        examples: number of each sequence's example in its sample index, int64 [sequences].
-        sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, keyed by seed, epoch,
-            example and position, float32 [predictions]; None if the objective does not sample.
+        examples: for each sequence, the index of its example in the sample index, int64 [sequences].
+        sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, float32 [predictions];
+            they depend on seed, epoch, example and position. None if the objective does not sample.
     """
 
     ids: np.ndarray
@@ -125,7 +125,7 @@ class DataShard:
 
     Attributes:
         tokens: maximum number of tokens in a microbatch of several sequences; None: one microbatch.
-        sequences: if given, microbatches have near-equal numbers of sequences, at most this, whatever ``tokens``.
+        sequences: maximum number of sequences in a microbatch; the numbers are then nearly equal, whatever ``tokens``.
     """
 
     tokens: int | None = None
@@ -182,12 +182,12 @@ class PretrainingExamples:
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
 
     def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return how many tokens, special tokens included, each example numbered in ``examples`` has, int64."""
+        """Return the number of tokens, special tokens included, of each example in ``examples`` (indices), int64."""
         index = self.sample_index[examples]
         return index["a_length"].astype(np.int64) + index["b_length"] + self._num_special
 
     def order(self, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers of the examples at ``positions`` of the order that ``seed`` and ``epoch`` key, int64."""
+        """Return the examples (indices, int64) at ``positions`` of the epoch's order, shuffled by ``seed``."""
         return permuted(derive_seed(seed, "order", epoch), positions, len(self.sample_index))
 
     def batches(
@@ -209,7 +209,7 @@ class PretrainingExamples:
                 yield [self.batch(examples[part], passes[part]) for part in microbatches]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
-        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for the examples with these numbers, and mask tokens.
+        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for ``examples`` (indices), and mask tokens.
 
         ``epochs`` is the epoch of each example; with dynamic masking, its masks depend on it.
         """

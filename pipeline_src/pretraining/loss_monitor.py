@@ -115,7 +115,10 @@ def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
 
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
-    """Return the gaps, after ``tokens`` tokens, of comparable runs with the same recipe, or else with any recipe."""
+    """Return the gaps (see the module's docstring) of comparable runs after ``tokens`` tokens.
+
+    Only runs with the same ``RECIPE`` count; if there are none, all comparable runs do.
+    """
     comparable = runs["fault"].isna() & (runs["objective"] == settings["objective"])
     for name, limit in MAX_RATIOS.items():
         comparable &= (runs[name] / settings[name]).between(1 / limit, limit)
@@ -133,7 +136,7 @@ def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame
 
 
 def find_cause(run: Run) -> tuple[str | None, str]:
-    """Return the first likely cause of a small gap, or None, and the evidence for it."""
+    """Return the first likely cause of a small gap, and the evidence for it; None and '' if no cause was found."""
     corpus, gap, validation_loss = run.corpus, run.metrics["gap"], run.metrics.get("mlm_loss", math.nan)
     if corpus and corpus.unknown >= MAX_UNKNOWN:
         return "[UNK] in the text", f"{100 * corpus.unknown:.0f} % of the training tokens are [UNK]"

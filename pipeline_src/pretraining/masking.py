@@ -1,6 +1,6 @@
 """Choose the tokens to predict, and what the model sees in their place (paper, section 3.1).
 
-Masks are a function of seed, example number and position. So they are the same on any machine, in any batch and for any
+Masks depend only on seed, example and position. So they are the same on any machine, in any batch and for any
 number of workers, and need not be stored.
 """
 
@@ -28,7 +28,7 @@ class Collator:
     """Chooses, when a batch is loaded, the tokens to predict and the model's input; this base class predicts no token.
 
     Attributes:
-        label_shift: 0 if the model predicts at a position the token at that position, 1 if the token after it.
+        label_shift: 0 if the output at position i predicts token i, 1 if it predicts token i + 1.
         dynamic: whether every epoch gets new masks.
     """
 
@@ -54,9 +54,9 @@ class Collator:
         Args:
             ids: token ids, int64 [tokens].
             lengths: tokens of each sequence, int64 [sequences].
-            examples: number of each sequence's example, int64 [sequences], which keys the random numbers; for dynamic
-                masking, other numbers in every epoch.
-            continues: which tokens continue the word before them, bool [tokens]; None if the ids tell.
+            examples: for each sequence, an integer that seeds its random numbers, int64 [sequences]: the index of its
+                example, or for dynamic masking another integer in every epoch.
+            continues: which tokens continue the word before them, bool [tokens]; None: derived from ``ids``.
 
         Returns:
             Input ids, int64 [tokens], and the positions to predict at in ascending order, int64 [predictions].
@@ -74,7 +74,7 @@ class MLMCollator(Collator):
 
     Attributes:
         mask_prob: share of all tokens, special tokens included, that are predicted (0.15 in the paper).
-        special: ids that are never predicted: padding, and special tokens unless they may be masked, bool [vocab_size].
+        special: which ids are never predicted (padding; special tokens unless they may be masked), bool [vocab_size].
         continuation: which ids are subwords that continue a word, bool [vocab_size].
     """
 
@@ -179,7 +179,8 @@ class Maskable:
     def words(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the start of each word, as an index in ``positions``, and the index of each sequence's first word.
 
-        The last entry of both is the total. A subword whose word began in another sequence starts a word.
+        The last entries are the numbers of maskable tokens and of words. A subword whose word began in another sequence
+        starts a word.
         """
         starts_word = ~self.continues[self.positions]
         starts_word[self.first[self.first < len(self.positions)]] = True
@@ -197,8 +198,9 @@ def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
     """Return the mask, bool [tokens], of single tokens chosen at random (google-research/bert).
 
     Args:
-        number: number of tokens to mask in each sequence, int64 [sequences]; other functions of ``UNITS`` overwrite it.
-        examples: number of each sequence's example, int64 [sequences]; with ``key``, the key of the random numbers.
+        number: how many tokens to mask in each sequence, int64 [sequences]; the other functions of ``UNITS``, which
+            have the same arguments, change it in place.
+        examples: as in ``Collator.apply``; they and ``key`` determine the random numbers.
     """
     turns = shuffle(maskable.first, examples, key)
     selected = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
@@ -257,7 +259,7 @@ def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.nd
 
     Args:
         first: index of each row's first item, then the number of all items, int64 [rows + 1].
-        examples: number of each row's example, int64 [rows]; with ``key``, the key of the random numbers.
+        examples: an integer for each row, int64 [rows]; it and ``key`` determine the row's random numbers.
 
     Yields:
         The index of every row's next item, int64 [rows]. For a row without further items it is meaningless, and may

@@ -156,7 +156,7 @@ def make_phase_trainer(
 
     Args:
         step_range: steps to take; None: all steps of the phase.
-        checkpointer: finds checkpoints; None: the trainer starts from no checkpoint, and counts no compute.
+        checkpointer: finds checkpoints; None: do not resume from a checkpoint, and do not count compute.
     """
     start, first, last = step_range or StepRange(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:

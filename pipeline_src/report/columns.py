@@ -127,7 +127,7 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
 
 
 def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
-    """Return the paper's average, for each seed, over those of its scores that the study has; None if it has none.
+    """Return the paper's average for each seed, over the scores that the study has; None if it has none of them.
 
     The row is marked as synthetic, or of the best epoch, if any of the scores is.
     """
@@ -236,7 +236,7 @@ def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
 
 
 def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
-    """Return the columns of report.html, grouped into cells."""
+    """Return the columns of the table in report.html, those that share a cell of a row in one list."""
     cells: list[list[Column]] = []
     for column in columns_of(PAGE, rows):
         if column.style in ("soft", "doubt", "tag"):

@@ -60,7 +60,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    """Return (evaluation set, metric) -> the row of each experiment, or None."""
+    """Return, for each (evaluation set, metric), the rows of all experiments; None where an experiment has no row."""
     keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
     return {key: [experiment.row(*key) for experiment in experiments] for key in keys}
 
@@ -123,9 +123,9 @@ class Line:
 
 
 def group(experiments: Sequence[Experiment]) -> list[Member]:
-    """Group the experiments that differ only in the seed into members, in the order of their first runs.
+    """Make one ``Member`` of all experiments that differ only in their seed.
 
-    A member has the name of its experiments, without the number at the end.
+    Its name is that of its experiments, without the number at the end. Members are in the order of their first runs.
     """
     runs_by_params: dict[str, list[Experiment]] = {}
     for experiment in experiments:
@@ -230,9 +230,9 @@ def read_tables() -> list[dict[str, Any]]:
 
 
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
-    """Match experiments by name with variants in the paper's tables, for scores that at least two experiments have.
+    """Match experiments by name with the variants in the paper's tables; skip scores of fewer than two experiments.
 
-    The first experiment whose name is no variant's is the unchanged study.
+    The first experiment that is not named like a variant is the unchanged study.
     """
     tables = read_tables()
     named = {name for table in tables for name in table["experiments"]}
@@ -265,7 +265,7 @@ def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | Non
 
 
 def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -> str:
-    """Plot, for the experiments and the paper, each variant's change from the first variant that is an experiment."""
+    """Plot how each variant differs from the first one that is an experiment, in this study and in the paper."""
     first = next(variant for variant in variants if variant.row)
     changed = [variant for variant in reversed(variants) if variant is not first]
     scores = {variant.name: variant.row.mean for variant in variants if variant.row}

@@ -40,7 +40,7 @@ Measure = dict[str, Any]  # a plot by layer: title, curves, note, and the format
 
 
 class Verdict(NamedTuple):
-    """The result of one measure: scores, the interval of the model's gain over random weights, what follows from it."""
+    """The result of one measure: scores, the interval of the model's gain over random weights, and the conclusion."""
 
     title: str
     synthetic: bool
@@ -64,7 +64,7 @@ class Probe(NamedTuple):
 
     @property
     def words(self) -> float:
-        """Score of a table of words, which gives each word its most frequent label."""
+        """Score of a baseline, the "table of words", that gives each word its most frequent label."""
         return self.figures["model"]["type_majority" + "_balanced" * (self.figures["score"] == "balanced")]
 
 

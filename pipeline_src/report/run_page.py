@@ -54,7 +54,7 @@ def render_run(results: Results, price: float) -> str:
 
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
-    """Return phase -> ``logs/pretrain/<phase>.cost.json``, if this log belongs to these results."""
+    """Return the content of ``logs/pretrain/<phase>.cost.json`` by phase, for logs that belong to these results."""
     paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in PHASES}
     logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
     for log in logs.values():
@@ -101,9 +101,9 @@ def provenance() -> dict[str, str]:
 
 
 def data_hashes() -> list[dict[str, Any]] | None:
-    """Return the hashes in dvc.lock of data, pretrained models, scores and counts of the corpus.
+    """Return dvc.lock's entries, with hashes, for the data, the pretrained models, the scores and the corpus counts.
 
-    None if dvc.lock does not belong to these results: if it has other hashes of scores or counts.
+    None if dvc.lock is missing, or from another run: its hash of the scores or of the counts differs from the file's.
     """
     if not LOCK.exists():
         return None

@@ -67,7 +67,7 @@ class LabelledTask(Task[L]):
     def submission(
         self, eval_set: str, examples: Sequence[L], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return file name -> table of the test file's predictions, whose first column counts rows from 0."""
+        """Return the file to submit, name -> content: a line has the number of a row, from 0, and its prediction."""
         test = self.spec.eval_set(eval_set).test
         if test is None:
             return {}

@@ -64,7 +64,7 @@ class QuestionAnswering(Task[Question]):
     def features(self, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> SpanFeatures:
         """Make windows of at most ``max_length`` tokens: [CLS] question [SEP] part of the context [SEP].
 
-        The label of a window is the question's first gold answer, or (0, 0), the [CLS] token, if it is not all inside.
+        A window's label is the question's first gold answer, or (0, 0), the [CLS] token, if that is not all inside.
         """
         if tokenizer.truncation or tokenizer.padding:
             raise PipelineError(
@@ -132,7 +132,7 @@ class QuestionAnswering(Task[Question]):
         return AnswerScores(texts, raw, is_text, has_answer, differences, threshold)
 
     def _values(self, examples: Sequence[Question], texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return ``f1`` and ``em`` of an answer to each question, 0 to 1, [questions] each."""
+        """Return ``f1`` and ``em``, from 0 to 1, [questions] each, of one text per question as its answer."""
         pairs = [
             (text, [answer.text for answer in example.answers]) for example, text in zip(examples, texts, strict=True)
         ]
@@ -185,7 +185,7 @@ class QuestionAnswering(Task[Question]):
         return example.context
 
     def example_results(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> list[ExampleResult]:
-        """Describe each answer, at the threshold of ``score``; its text is the question and part of the context."""
+        """Describe each answer, at the threshold of ``score``; ``text`` is the question and part of the context."""
         answers = self.score_answers(examples, predictions)
         by_id = {row["id"]: row for row in predictions}
         return [
@@ -204,9 +204,10 @@ class QuestionAnswering(Task[Question]):
     def submission(
         self, eval_set: str, examples: Sequence[Question], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the JSON files that SQuAD's evaluators read: answers, and null score differences for 2.0.
+        """Return the JSON files that SQuAD's evaluators read, name -> content; in 2.0 also null score differences.
 
-        ``threshold`` was found on another file; None finds it on these examples, which must have answers.
+        ``threshold`` is one found on another file. If it is None, the best for ``examples`` is taken, which must then
+        be labelled.
         """
         answers = self.score_answers(examples, predictions)
         texts = answers.final_texts() if threshold is None else answers.final_texts(answers.differences <= threshold)
@@ -285,7 +286,7 @@ def _windows(
 
 
 def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tuple[int, int] | None, str]:
-    """Return the (first, last) token that overlap an answer, or None; and what is wrong with it, or "".
+    """Return the first and last token that overlap an answer, or None; and what is wrong with the answer, or "".
 
     The tokens may spell more than the answer (``INSIDE_A_WORD``). There are no tokens if the answer is ``NOT_THERE``,
     or holds ``NO_TOKEN``. ``offsets``: where each token begins and ends (exclusive), in characters, [tokens, 2].
@@ -416,7 +417,7 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
 
 
 def _candidates(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, ...]:
-    """Return (question, first, last, score) of each span in windows ``begin`` to ``end``, and their null scores."""
+    """Return (question, first, last, score) of spans in windows ``begin`` to ``end``, and each window's null score."""
     offset = features.cu_seqlens[begin:end]
     tokens = slice(int(features.cu_seqlens[begin]), int(features.cu_seqlens[end]))
     lengths = np.diff(features.cu_seqlens[begin : end + 1])

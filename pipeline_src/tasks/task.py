@@ -103,12 +103,12 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def group(self, example: E) -> object:
-        """Return a key that is equal for examples to be resampled together, such as their paragraph, or None."""
+        """Return a key, such as a paragraph, that examples to be resampled together share; None: resampled alone."""
 
     def submission(
         self, eval_set: str, examples: Sequence[E], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return file name -> content of what a leaderboard accepts; empty if there is no leaderboard.
+        """Return the files that a leaderboard accepts, name -> content; empty if there is no leaderboard.
 
         Args:
             examples: examples of the set's test file, or of its labelled file if there is no test file.

@@ -118,7 +118,7 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
 def template_processing(
     tokenizer: Tokenizer, cls: str, sep: str, pair: str = "{cls} $A {sep} $B:1 {sep}:1"
 ) -> TemplateProcessing:
-    """Return a post-processor for ``cls`` A ``sep``, and for ``pair`` if there are two texts, by default as in BERT."""
+    """Return a post-processor that makes ``cls`` A ``sep`` of one text, and ``pair`` (default: BERT's) of two texts."""
     special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
     return TemplateProcessing(f"{cls} $A {sep}", pair.format(cls=cls, sep=sep), special)
 
@@ -137,7 +137,7 @@ class Kind:
         pad, unk, mask: special tokens that are in no template.
         continues_word: returns whether a piece belongs to the word of the piece before it.
         spelt: returns a piece without its prefix.
-        by_chunk: whether a text's ids are those of its chunks between spaces, one after the other.
+        by_chunk: whether a text's ids are the ids of its chunks between spaces, concatenated.
     """
 
     pad: str

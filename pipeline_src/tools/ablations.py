@@ -46,7 +46,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Table:
-    """A file of ablations. ``source``: the paper's table or None; ``study``: its scores without any change."""
+    """A file of ablations. ``source``: the paper's table or None; ``study``: the paper's scores without any change."""
 
     title: str
     source: str | None
@@ -105,9 +105,10 @@ def command(experiment: Experiment) -> list[str]:
 
 
 def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) -> Iterator[Experiment]:
-    """Yield experiments that are neither done nor waiting; of those that share a pretraining one, until it is done.
+    """Yield the experiments to queue now, which are neither done nor waiting.
 
-    Two at once would use one folder of checkpoints, which is locked. The others get the model from the run-cache.
+    Of those that share a pretraining, only one is queued until it is done: two would use the same folder of
+    checkpoints, which is locked. Later the others get the model from the run-cache.
     """
     experiments = list(experiments)
     trained = {experiment.pretraining for experiment in experiments if experiment.name in done}
@@ -143,7 +144,7 @@ def table_names(folder: Path = FOLDER) -> list[str]:
 
 
 def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Table:
-    """Read a table's experiments, whose changes apply to ``params``, and check each changed study."""
+    """Read the table ``name``. Each of its experiments changes ``params``; check the study that results."""
     if name not in table_names(folder):
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
@@ -168,7 +169,7 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
 
 
 def apply(changes: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of ``params`` with dotted keys set."""
+    """Return a copy of ``params`` with the values of ``changes``, whose keys are dotted (``pretrain.steps.phase1``)."""
     changed = copy.deepcopy(params)
     for key, value in changes.items():
         *sections, last = key.split(".")

@@ -73,7 +73,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def run_check(name: str, check: Callable[[Any], Finding], study: Any) -> Finding:
-    """Return the finding of a check; if it cannot be made, a finding that says why."""
+    """Return the finding of ``check``; if the check fails with an error, a finding that says why."""
     try:
         return check(study)
     except ImportError as error:
@@ -110,7 +110,7 @@ def read_study() -> tuple[Finding, Any | None]:
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return name -> version of Python and of each package, which is not imported; None if it is not installed."""
+    """Return the version of Python and of each of ``PACKAGES``, by name, without importing it; None: not installed."""
     versions: dict[str, str | None] = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -119,7 +119,7 @@ def installed_versions() -> dict[str, str | None]:
 
 
 def check_versions(versions: Mapping[str, str | None]) -> Finding:
-    """Check that pyproject.toml allows the versions of Python, both engines and torch."""
+    """Check that pyproject.toml allows the versions of Python and of ``PACKAGES``; see ``installed_versions``."""
     if missing := [name for name, installed in versions.items() if installed is None]:
         return Finding("versions", PROBLEM, f"not installed: {', '.join(missing)}", ENVIRONMENT)
     from packaging.requirements import Requirement
@@ -155,7 +155,7 @@ def check_torch() -> Finding:
 
 
 def check_memory(study: Any, available: float | None = None) -> Finding:
-    """Check that the memory that processes may use (``available`` bytes) is enough for training."""
+    """Check that ``available`` bytes of memory (None: ask the system) are enough for training."""
     from pipeline_src.tools.plan import amount, count_parameters, make_objective
 
     available = usable_memory() if available is None else available
@@ -167,7 +167,7 @@ def check_memory(study: Any, available: float | None = None) -> Finding:
 
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
-    """Check that ``free`` bytes on the disk are enough, as if there were no files of earlier runs."""
+    """Check that ``free`` bytes on the disk (None: ask the system) hold all files of the study, even if some exist."""
     from pipeline_src.tools.plan import COPIES, amount, make_objective, source_size, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free
@@ -201,7 +201,7 @@ def check_sources(study: Any) -> Finding:
 
 
 def check_start_model(study: Any) -> Finding:
-    """Check the model that pretraining starts from, as its stage does, unless it is yet to be fetched."""
+    """Check the model that pretraining starts from, as its stage does, unless it must be fetched first."""
     if study.vocabulary.kind != "given" or study.pretrain.init_from.endswith(".yaml"):
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretraining.start_model import import_start_model

@@ -101,8 +101,8 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
     """Yield ``batches``, whose microbatches are dataclasses of tensors, with their tensors on ``device``.
 
     A thread prepares the batches. For a GPU, the thread also copies them, from page-locked memory and on a separate
-    stream: on the computing stream, a copy would wait for all kernels queued before it, and later kernels for the copy
-    (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
+    stream: on the computing stream, a copy would wait for all kernels queued before it, and later kernels would wait
+    for the copy (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
     """
     if device.type != "cuda":
         for batch in prefetch(batches):
@@ -138,6 +138,6 @@ def to_device(batch: B, device: torch.device) -> B:
 
 
 def batch_tensors(batch: Any) -> dict[str, Tensor]:
-    """Return field name -> tensor for the fields of a dataclass that are tensors."""
+    """Return the fields of a dataclass that are tensors, by name."""
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}

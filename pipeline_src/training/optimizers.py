@@ -91,8 +91,8 @@ class Muon(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take one step from the gradients; parameters without a gradient do not change.
 
-        A stacked matrix has a gradient from the start. If no backward pass reaches the matrix, the gradient is zero and
-        the weights decay. No objective has such a matrix, which DistributedDataParallel would refuse as well.
+        An exception would be a stacked matrix that no backward pass reaches: its gradient is zero, so its weights
+        decay. No objective has one; DistributedDataParallel would refuse it as well.
         """
         for group in self.param_groups:
             if group.get(MATRICES):
@@ -323,7 +323,7 @@ def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> l
 
 
 def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) -> None:
-    """Subtract ``updates``, whose tensors may change, times the learning rate ``rate``."""
+    """Subtract ``rate`` (a learning rate) times ``updates`` from ``parts``; ``updates`` may be overwritten."""
     if isinstance(rate, Tensor):
         torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(parts, updates)
@@ -460,7 +460,7 @@ def make_optimizer(
 
 
 def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = None) -> Callable[[int], float]:
-    """Return step (from 0) -> learning rate: linear to ``peak`` over ``warmup`` steps, then linear to 0 at ``total``.
+    """Return a function from step (from 0) to learning rate: linear to ``peak`` in ``warmup`` steps, to 0 at ``total``.
 
     With ``decay``, the rate stays at ``peak`` until the last ``decay`` steps (warmup-stable-decay).
     """

@@ -34,7 +34,7 @@ class StopRequest:
         return self.signal is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal. A second signal, other than SIGURG, more than a second later ends the process."""
+        """Handle a signal: the first is a request; another one more than 1 s later, unless SIGURG, ends the process."""
         if self.signal is None:
             self._received_at = time.monotonic()
         elif number != signal.SIGURG and time.monotonic() - self._received_at > REPEAT_SECONDS:

@@ -42,8 +42,8 @@ class Cleaned:
     Attributes:
         document: id, title and prose; of a dropped one, the start of the text that explains why.
         headings: number of paragraphs before each heading of a book, ascending; None for other text.
-        reason: why it is dropped, or '', with the value that broke the rule and the rule's threshold.
-        refused: index in ``documents()`` -> the filter's rule that this document breaks.
+        reason, value, limit: why it is dropped, or ''; the value that broke the rule; the rule's threshold.
+        refused: index in ``documents()`` of each document that the filter refuses -> the rule that it breaks.
     """
 
     document: Document
@@ -197,8 +197,8 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
 def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:
     """Yield the documents of a book.
 
-    Each ends at the first heading after ``MIN_PART_WORDS``, or with the first paragraph after ``MAX_PART_WORDS``. Fewer
-    than ``MIN_PART_WORDS`` at the end of the book belong to its last document.
+    Each ends at the first heading after ``MIN_PART_WORDS`` words, or at the first end of a paragraph after
+    ``MAX_PART_WORDS``. If fewer than ``MIN_PART_WORDS`` words remain of the book, they join its last document.
     """
     paragraphs = book.text.split("\n")
     words = list(accumulate((len(paragraph.split()) for paragraph in paragraphs), initial=0))

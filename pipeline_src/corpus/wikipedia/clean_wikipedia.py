@@ -135,7 +135,7 @@ def _names(parts: list[DumpPart]) -> str:
 def clean_batch(batch: Sequence[int], ranges: list[Range], folder: Path, params: WikipediaParams) -> Iterator[str]:
     """Clean a batch of ranges, given by index, and yield their results as JSON.
 
-    An error for the user is also a result, so that every runner reports it alike.
+    An error meant for the user is yielded like a result, not raised, so that it reads the same under every Beam runner.
     """
     function = partial(clean_range, folder=folder, params=params)
     results = map_in_order(function, [ranges[index] for index in batch], min(len(batch), count_workers()))

@@ -177,10 +177,10 @@ def paragraphs(
 ) -> list[str]:
     """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
 
-    As in MediaWiki, lines without a blank line between them are one paragraph. A sentence that only introduces a list,
-    table or formula (``They are:``) is dropped with it, unless it lacks only its full stop, as are the rest of a
-    sentence after one (``where x is the mass.``) and every sentence with a placeholder. ``count`` is called with the
-    text dropped for a placeholder.
+    As in MediaWiki, lines without a blank line between them are one paragraph. Also left out are sentences that only
+    introduce a list, table or formula (``They are:``), unless just their full stop is missing; the rest of a sentence
+    after one (``where x is the mass.``); and every sentence with a placeholder. ``count`` is called with the text
+    dropped for a placeholder.
     """
 
     def finish(block: list[str], broken_off: bool) -> str:
@@ -225,7 +225,7 @@ def paragraphs(
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of ``text`` and a blank one; outside lists and tables, the end of a paragraph ends the line."""
+    """Yield the lines of ``text``, then a blank one; ``BREAK`` ends a paragraph, except in lists and tables."""
     for raw in text.split("\n"):
         if BOX in raw:
             start = raw.lstrip(f" \t{GONE}")
@@ -247,7 +247,7 @@ def _lines(text: str) -> Iterator[str]:
 def _finish(
     block: list[str], broken_off: bool, dropped: Counter[str], language: str, count: Callable[[str], None]
 ) -> str:
-    """Return the paragraph of the lines of ``block`` without its broken sentences; '' if it is not prose."""
+    """Join the lines of ``block`` to a paragraph, without its broken sentences; '' if it is not prose."""
     paragraph = " ".join(block).lstrip(" ,;:)")  # after a formula
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
@@ -262,9 +262,9 @@ def _finish(
 
 
 def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:
-    """Drop the last sentence of the last paragraph (``leading``) if it only introduces what is left out.
+    """Drop the last sentence of the last paragraph (``leading``) if it only announces what was removed.
 
-    It stays if it ends in a colon and says something by itself, or lacks only its full stop.
+    It stays if it ends in a colon and says something by itself, or if only its full stop is missing.
     """
     if not leading:
         return
@@ -345,9 +345,10 @@ def says_something(sentence: str) -> bool:
 
 @lru_cache(64)  # called for a paragraph, and again for what follows it
 def lacks_only_its_stop(text: str, language: str) -> bool:
-    """Return whether the last sentence of a text without punctuation at its end is complete.
+    """Return whether a text without punctuation at its end ends in a complete sentence.
 
-    It is unless its last word is one of ``UNFINISHED``; never in a language without such words.
+    The sentence must be long, unlike a title, and not end in one of ``UNFINISHED``. In a language for which no such
+    words are listed, the answer is always no.
     """
     unfinished = _UNFINISHED.get(language.partition("-")[0])
     if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:

@@ -34,8 +34,8 @@ MAX_UNCLOSED = 8  # unclosed delimiters that one closing delimiter may jump over
 def drop_elements(text: str) -> str:
     """Remove comments and the elements of ``OPAQUE`` with their content.
 
-    Formulas and code stay if they are short enough to read as text, else they leave a hole; an element without words
-    leaves a marker (markers.py).
+    Formulas and code stay if they are short enough to read as text; else a placeholder stands for them. An element
+    without words leaves a marker (markers.py).
 
     An unclosed element loses only its tag; an unclosed comment extends to the end, as in MediaWiki. A closing tag that
     is known to be absent is not searched for again, hence linear time.
@@ -141,7 +141,7 @@ def choose_variants(text: str, language: str) -> str:
 
 
 def _converted(body: str, language: str) -> str:
-    """Return the words of ``-{body}-`` in the first of the language's ``VARIANTS`` that it has, else in any.
+    """Return the words of ``-{body}-`` in the first of the language's ``VARIANTS`` that ``body`` has, else in any.
 
     See https://www.mediawiki.org/wiki/Writing_systems/Syntax.
     """
@@ -168,7 +168,7 @@ def _converted(body: str, language: str) -> str:
 
 @cache
 def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what is between two rules (``zh-hans:text`` or ``text=>zh-hans:text``), and the start of one."""
+    """Return patterns of what separates rules (``zh-hans:text`` or ``text=>zh-hans:text``), and of a rule's start."""
     code = rf"(?:{language}|ike)(?:-[a-z]+)*"  # ike-cans: Inuktitut (iu)
     return (
         re.compile(rf";(?=\s*{code}\s*:|[^;]*?=>\s*{code}\s*:|\s*\Z)", re.IGNORECASE),
@@ -245,7 +245,7 @@ def _begins_line(text: str, position: int) -> bool:
 
 
 def _unwind(stack: list[tuple[list[str], str]], end: list[str]) -> str:
-    """Return the text with open delimiters at its end, without the first line after each open template or table."""
+    """Join the text around unclosed delimiters, without the first line after each open template or table."""
     texts = ["".join(text) for text, _ in stack] + ["".join(end)]
     out = texts[:1]
     skipping = False

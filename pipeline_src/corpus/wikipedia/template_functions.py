@@ -1,4 +1,8 @@
-"""Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text."""
+"""Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text.
+
+A function's docstring shows a template and the words that it becomes. Functions that return a ``Handler`` get their
+argument from the tables.
+"""
 
 from __future__ import annotations
 
@@ -263,7 +267,7 @@ def _accidental(arguments: Arguments) -> str | None:
 
 
 def _joined(between: str) -> Handler:
-    """{{chem|C|2|H|6|O}} -> C2H6O."""
+    """{{chem|C|2|H|6|O}} -> C2H6O: the arguments, with ``between`` (here nothing) between them."""
     return lambda arguments: between.join(arguments.plain) or None
 
 
@@ -292,7 +296,7 @@ def _flag(arguments: Arguments) -> str | None:
 
 
 def _interlanguage(arguments: Arguments) -> str | None:
-    """{{ill|Old mill|de|Alte Mühle|lt=mill}} -> mill; {{ill|de|Old mill}}, as before 2018 -> Old mill."""
+    """{{ill|Old mill|de|Alte Mühle|lt=mill}} -> mill; in the order before 2018, {{ill|de|Old mill}} -> Old mill."""
     labels = [arguments.named.get(key) for key in ("lt", "display", "label")]
     titles = [title for title in arguments.plain if title not in LANGUAGES]
     return next(filter(None, [*labels, *titles]), None)
@@ -316,7 +320,7 @@ def _labelled(parameter: str) -> Handler:
 def _nihongo(order: str) -> Handler:
     """{{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow).
 
-    ``order`` has the numbers of the arguments in the order in which one of them comes first, outside the brackets.
+    ``order`` lists arguments by number: the first of them that is given comes first, outside the brackets.
     """
 
     def show(arguments: Arguments) -> str | None:
@@ -331,7 +335,7 @@ def _nihongo(order: str) -> Handler:
 
 
 def _quoted(marks: str) -> Handler:
-    """{{gloss|book}} -> ‘book’."""
+    """{{gloss|book}} -> ‘book’, with ``marks`` ‘…’."""
     opening, closing = marks.split("…")
     return lambda arguments: f"{opening}{text}{closing}" if (text := arguments.get("last")) else None
 
@@ -402,9 +406,10 @@ def _siglo(arguments: Arguments) -> str | None:
 
 
 def _coded(parameter: str) -> Handler:
-    """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN, by the words for the code in the second argument, or else the first.
+    """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN: the number, and the words for the code, which may be in either argument.
 
-    The form has the number, these words, and the number with its thousands separated.
+    ``parameter`` has a form, then the words for each code. The form's arguments are the number, the words, and the
+    number with its thousands separated.
     """
     template, *pairs = parameter.split("; ")
     words = dict(pair.split("=") for pair in pairs)

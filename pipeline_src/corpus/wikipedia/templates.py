@@ -39,7 +39,7 @@ Part = str | tuple[str, ...] | list["Part"]  # text, the names of an argument, a
 
 
 def compile_pattern(pattern: str) -> Handler:
-    """Return the handler of ``form``: a hole (None) if the template has no arguments, but needs one."""
+    """Return the handler of a form; it returns None, for a hole, if the form needs arguments and there are none."""
     parts = _parse(pattern)
     if not any(isinstance(part, (tuple, list)) for part in parts):
         if any(map(str.isalpha, pattern)):  # a unit, which may be written with its number: a hole
@@ -124,11 +124,11 @@ class TemplateTable:
 
     @property
     def names(self) -> list[str]:
-        """The known names without ``*``."""
+        """The known names, except those listed with a ``*``."""
         return list(self._exact)
 
     def add(self, names: str, handler: Handler) -> None:
-        """Add templates that are not known yet: the first table counts."""
+        """Add templates by their names, between commas; of a name in several tables, the first table counts."""
         for listed in names.split(","):
             name = unescape(" ".join(listed.split()))  # &comma; in a list between commas
             if name.endswith("*") and len(name) > 1:
@@ -219,7 +219,7 @@ class TemplateExpander:
         self._names: list[str] = []  # by number
 
     def expand(self, body: str) -> str:
-        """Return the words of ``{{body}}``, or a marker (markers.py) if they are unknown or none.
+        """Return the words of ``{{body}}``, or a marker (markers.py) if they are unknown or there are none.
 
         Links and templates within ``body`` are already text.
         """
@@ -246,7 +246,7 @@ class TemplateExpander:
         return bool(self._numbers)
 
     def count(self, sentence: str) -> None:
-        """Count the templates with holes in ``sentence``, which is dropped."""
+        """Count the templates that left holes in ``sentence``; call it for sentences dropped because of holes."""
         if len(self._names) < len(self._numbers):
             self._names = list(self._numbers)
         for mark in {character for character in sentence if FIRST_NAME <= character <= LAST_NAME}:
