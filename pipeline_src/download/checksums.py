@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pipeline_src.common.files import read_json, schema_error, write_json
 from pipeline_src.common.progress import log
 
 LOCK = Path("sources.lock")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}  # hex digits of each algorithm the catalogue may name
 
 
@@ -63,9 +65,10 @@ def recorded(name: str, path: str) -> Checksum | None:
 
 def _read_lock() -> dict[str, dict[str, str]]:
     checksums: dict[str, dict[str, str]] = read_json(LOCK) if LOCK.exists() else {}
-    if wrong := schema_error(checksums, {str: {str: str}}):
+    wrong = schema_error(checksums, {str: {str: str}})
+    if wrong or not all(_SHA256.fullmatch(digest) for entry in checksums.values() for digest in entry.values()):
         hint = f"bring it back by `git checkout {LOCK}`, or delete it to trust the next downloads"
-        raise PipelineError("not a list of checksums by entry and file", wrong, where=LOCK, hint=hint)
+        raise PipelineError("not a list of checksums by entry and file", wrong or "a digest", where=LOCK, hint=hint)
     return checksums
 
 

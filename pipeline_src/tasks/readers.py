@@ -347,7 +347,8 @@ def read_questions(
             for k, entry in enumerate(paragraph["qas"]):
                 where = f"{path}, data[{i}].paragraphs[{j}].qas[{k}]"
                 question = _question(entry, paragraph["context"], test)
-                for text in (question.context, question.question, *(answer.text for answer in question.answers)):
+                answers = [answer.text for answer in question.answers]
+                for text in (question.id, question.context, question.question, *answers):
                     reject_surrogates(text, where)
                 problem = _problem(entry, question, spec.unanswerable, test)
                 if question.id in questions:

@@ -41,9 +41,9 @@ class Columns(Section):
 
     @property
     def required(self) -> tuple[Column, ...]:
-        """Every column that is read."""
+        """Every column that is read, once; a group may be one of the texts."""
         columns = (*self.texts, *self.choices, self.label, self.group)
-        return tuple(column for column in columns if column is not None)
+        return tuple(dict.fromkeys(column for column in columns if column is not None))
 
 
 class TestSpec(Section):

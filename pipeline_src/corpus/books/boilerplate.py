@@ -65,7 +65,8 @@ _OF_SPELLING = (
 )
 _TREATED = re.compile(
     r"\b(?:(?:has|have) been (?:\w+ly )?(?:retained|corrected|preserved|kept|left|\w+i[sz]ed)"
-    r"|(?:retained|corrected|preserved|left) as|as (?:in|printed in) the original|unchanged|beibehalten|korrigiert"
+    r"|(?:retained|corrected|preserved|left) as|as (?:in|printed in) the original"
+    r"|(?:left|kept|printed) unchanged|beibehalten|korrigiert"
     r"|berichtigt|(?:a|ont) été (?:corrigé|conservé|respecté|modernisé)|se han? (?:respetado|corregido|conservado)"
     r"|(?:è|sono) stat[aeio] (?:corrett|conservat|mantenut))",
     re.I,
@@ -81,7 +82,8 @@ _PUBLISHER = re.compile(
     r"&\s(?:co|sons?|fils|cie|söhne|zoon)\b|\b(?:verlag|éditeurs?|libraires?|librairie|editori?a?l?|publishers?|publishing"
     r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z", re.I
 )  # fmt: skip
-_SIZES = ("12mo", "16mo", "18mo", "24mo", "8vo", "4to")  # of books
+_SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|8vo|4to)\b")  # of a book
+MAX_BLURB = 300  # characters of an advertisement without a price
 _FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")
 _PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
 _PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
@@ -130,6 +132,8 @@ def belongs(lines: list[str], section: str, *, is_first: bool) -> bool:
     if section == "index":
         numbered = sum(bool(_NUMBERED.search(line)) for line in lines)
         return 3 * numbered >= len(lines) or len(text) <= 40 or text[-1].isalnum()
+    if section == "advertisement":
+        return len(text) <= 300 or bool(_FORMAT.search(text.lower()) or _PRICE.search(text))
     if section == "errata" and is_first and not _OF_AN_EDITION.search(text):
         return False
     return len(text) <= MAX_LENGTH
@@ -164,7 +168,7 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
         return None
     if len(text) <= MAX_SPELLING_NOTE and any(word in lower for word in _OF_SPELLING) and _TREATED.search(lower):
         return "its makers' note"
-    if any(size in lower for size in _SIZES) or (_FORMAT.search(lower) and _PRICE.search(text)):
+    if (len(text) <= MAX_BLURB and _SIZE.search(lower)) or (_FORMAT.search(lower) and _PRICE.search(text)):
         return "advertisement"
     if len(text) <= 120 and (_IMPRINT.match(text.strip()) or (_is_title(text) and _PUBLISHER.search(text))):
         return "imprint"
@@ -172,7 +176,9 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
 
 
 def _is_title(text: str) -> bool:
-    """Return whether all words of more than three letters begin with a capital, as on a title page."""
+    """Return whether a text is no speech and its words of more than three letters begin with a capital."""
+    if text.strip()[-1:] in "!?" or any(mark in text for mark in '"“”„»«'):
+        return False
     return not any(word[:1].islower() and len(word.strip(",.;:")) > 3 for word in text.split())
 
 

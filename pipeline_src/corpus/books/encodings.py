@@ -204,7 +204,8 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     latin = foreign <= MAX_FOREIGN * letters
     sample = b" ".join(_FOREIGN_WORD.findall(data))[:SAMPLE_BYTES]
     candidates = LATIN if latin else NON_LATIN
-    if named := _declared_by_file(data):
+    named = _declared_by_file(data)
+    if named and (latin or named in NON_LATIN) and _plausible(sample, [named]):
         return named
     plausible = _plausible(sample, candidates)
     same = len({sample.decode(name, "replace") for name in plausible}) == 1 and (latin or len(plausible) > 1)

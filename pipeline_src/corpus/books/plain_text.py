@@ -95,9 +95,9 @@ _FRONT_MATTER = re.compile(
     re.I | re.M,
 )
 _ILLUSTRATION = re.compile(
-    r"\[(?:(?:illustration|footnote|sidenote|transcriber|_?(?:music|figures?|fig\.|plate|map|frontispiece|tailpiece)\b)"
-    r"[^\]]*\]|_?(?:exeunt|exit|re-?enter|enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))",  # [Exeunt.
-    re.I,
+    r"\[(?:(?i:illustration|footnote|sidenote|transcriber)[^\]]*\]"
+    r"|_?(?:Music|Figures?|Fig\.|FIG\.|Plate|PLATE|Map|Frontispiece|Tailpiece)\b[^\[\]\n]{0,300}\]"
+    r"|_?(?:Exeunt|EXEUNT|Exit|Re-?enter|Enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))"  # [Exeunt.
 )
 SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹")  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
 _SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
@@ -189,8 +189,8 @@ def _is_verse(lines: list[str]) -> bool:
     texts = [line.strip().lstrip("_\"'“‘„‚«»‹›([") for line in lines]
     if len(lines) < 2 or max(map(len, texts)) > MAX_VERSE_LENGTH or not all(text[:1].isupper() for text in texts):
         return False
-    if len(lines) == 2 and all(line.rstrip()[-1] in SENTENCE_END for line in lines):  # two paragraphs
-        return False
+    if len(lines) == 2 and lines[0].rstrip()[-1] in SENTENCE_END:  # or two paragraphs, or two headings
+        return lines[1].rstrip()[-1] in ",;:—-" or _is_unmarked_verse(texts[1])
     marked = sum(line.rstrip("_ \"'”’“‘»«›‹)")[-1:] in tuple(",;:.!?—-") for line in lines)
     return 3 * marked >= len(lines) or all(map(_is_unmarked_verse, texts))
 
@@ -198,14 +198,16 @@ def _is_verse(lines: list[str]) -> bool:
 def _is_unmarked_verse(text: str) -> bool:
     """Return whether a line has words enough, and enough without a capital, not to be a heading or a name."""
     words = text.split()
-    return len(words) >= MIN_VERSE_WORDS and 2 * sum(word[0].islower() for word in words) >= len(words)
+    few_capitals = 2 * sum(word[0].islower() for word in words) >= len(words)
+    return len(words) >= MIN_VERSE_WORDS and few_capitals and not text[-1].isdecimal()
 
 
 def _without_numbers(lines: list[str]) -> list[str]:
     """Remove the number of a stanza, before its first line, and the numbers of lines, behind them."""
     if lines and lines[0].lstrip()[0].isdecimal():
         lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
-    if any(line[-1].isdecimal() or line[-1] == "]" for line in lines):
+    numbered = sum(line[-1].isdecimal() or line[-1] == "]" for line in lines)
+    if 0 < 2 * numbered < len(lines):  # more: a table of contents
         lines = [_LINE_NUMBER.sub("", line) for line in lines]
     return lines
 

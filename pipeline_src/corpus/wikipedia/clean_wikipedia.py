@@ -1,7 +1,7 @@
 """Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
 
 An element is a batch of ranges of bz2 streams. Each range becomes a shard, named by part and byte offset, and a line of
-counts, which Beam writes. Articles are never shuffled or held in memory, and the output does not depend on the runner
+counts. Articles are never shuffled or held in memory, and the output does not depend on the runner
 or on the number of workers. Beam takes a second to import, so only the process that builds the pipeline imports it.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory
+from pipeline_src.common.files import atomic_directory, atomic_file
 from pipeline_src.common.parallel import count_workers, map_in_order
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
@@ -37,7 +37,7 @@ from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
-RESULTS = ".beam/results"  # a file in a folder that exists until the ranges' results are collected
+RESULTS = ".results"  # a folder with a file for each batch, until they are collected
 RangeResult = dict[str, Any]  # a range's shard and counts
 
 
@@ -132,20 +132,23 @@ def _names(parts: list[DumpPart]) -> str:
     return ", ".join(str(part.dump) for part in parts)
 
 
-def clean_batch(batch: Sequence[int], ranges: list[Range], folder: Path, params: WikipediaParams) -> Iterator[str]:
-    """Clean a batch of ranges, given by index, and yield their results as JSON.
+def clean_batch(batch: Sequence[int], ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
+    """Clean a batch of ranges, given by index, and write their results as lines of JSON.
 
-    An error meant for the user is yielded like a result, not raised, so that it reads the same under every Beam runner.
+    An error meant for the user is written like a result, not raised, so that it reads the same under every Beam runner.
+    Beam's WriteToText is not used: it takes the folder's path as a pattern, in which ``[`` means something else.
     """
     function = partial(clean_range, folder=folder, params=params)
     results = map_in_order(function, [ranges[index] for index in batch], min(len(batch), count_workers()))
+    lines: list[dict[str, Any]] = []
     try:
-        for index, result in zip(batch, results, strict=True):
-            yield json.dumps({"range": index, **result})
+        lines += [{"range": index, **result} for index, result in zip(batch, results, strict=True)]
     except PipelineError as error:
-        yield json.dumps({"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]})
+        lines.append({"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]})
     except OSError as error:
-        yield json.dumps({"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]})
+        lines.append({"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]})
+    with atomic_file(folder / RESULTS / f"{batch[0]}.jsonl") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
@@ -239,8 +242,7 @@ def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> Non
                 pipeline
                 | "batches" >> beam.Create(batches)
                 | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.FlatMap(partial(clean_batch, ranges=absolute, folder=folder, params=params))
-                | "results" >> beam.io.WriteToText(str(folder / RESULTS), shard_name_template="")
+                | "clean" >> beam.Map(partial(clean_batch, ranges=absolute, folder=folder, params=params))
             )
     except Exception as error:
         # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
@@ -276,18 +278,16 @@ def _names_runner(beam_args: Sequence[str]) -> bool:
 
 
 def _collect(ranges: list[Range], folder: Path) -> list[RangeResult]:
-    path = folder / RESULTS
     results: dict[int, RangeResult] = {}
-    if path.exists():
-        with open(path, encoding="utf-8") as file:
-            for result in map(json.loads, file):
-                if "error" in result:
-                    what, value, where, hint = result["error"]
-                    raise PipelineError(what, value, where=where, hint=hint)
-                if "errno" in result:
-                    raise OSError(*result["errno"])
-                results[result.pop("range")] = result
-        shutil.rmtree(path.parent)
+    for path in sorted((folder / RESULTS).glob("*.jsonl")):
+        for result in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            if "error" in result:
+                what, value, where, hint = result["error"]
+                raise PipelineError(what, value, where=where, hint=hint)
+            if "errno" in result:
+                raise OSError(*result["errno"])
+            results[result.pop("range")] = result
+    shutil.rmtree(folder / RESULTS, ignore_errors=True)
     for index, span in enumerate(ranges):
         shard = folder / span.shard
         written = shard.stat().st_size if shard.exists() else 0

@@ -36,7 +36,8 @@ _IPV6 = r"(?:\[[0-9a-fA-F:.]{2,45}\])?"
 _EXTERNAL_LINK = re.compile(
     rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"]*[ \t]*([^\]\[\n]{{0,400}})\]", re.IGNORECASE
 )
-_BARE_ADDRESS = re.compile(rf"https?://{_IPV6}[^\s<>\[\]|)\"{JOINER}{PLACEHOLDER}-{GREATER}]*")
+_IN_ADDRESS = rf"[^\s<>\[\]|)\"{JOINER}{PLACEHOLDER}-{GREATER}]"
+_BARE_ADDRESS = re.compile(rf"https?://(?:\[[0-9a-fA-F:.]{{2,45}}\]{_IN_ADDRESS}*|{_IN_ADDRESS}+)")
 _ADDRESS = re.compile(r"//\S*\s*")
 
 

@@ -226,6 +226,14 @@ def test_read_columns_unreadable_value_is_rejected(tmp_path: Path, name: str, co
         list(read_columns("mine", tmp_path / name, TEXT_AND_LABEL))
 
 
+def test_read_columns_group_may_be_one_of_the_texts(tmp_path: Path):
+    columns = Columns(texts=("passage", "question"), label="label", group="passage")
+    path = write(tmp_path / "a.tsv", "passage\tquestion\tlabel\nA b.\tC?\t1\n")
+    assert [
+        fields["passage"] for _, fields in read_columns("mine", path, replace(TEXT_AND_LABEL, columns=columns))
+    ] == ["A b."]
+
+
 NER, POS = load_spec("ner"), load_spec("pos")
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -361,6 +369,7 @@ def write_questions(tmp_path: Path, *questions: Any, context: Any = "Ada lives i
         (entry(answers=[]), "question q0 has no answer"),
         (entry(is_impossible=True), "question q0 has answers, but is_impossible"),
         (entry(question="\ud800"), "half a character"),
+        (entry(id="\ud800"), "half a character"),
         ("Where?", "qas[0] is 'Where?', not an object"),
     ],
 )

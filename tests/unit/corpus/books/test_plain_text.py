@@ -287,3 +287,24 @@ def test_plain_paragraphs_copyright_line_is_dropped_only_in_front() -> None:
     text = "\n\n".join(["Copyright 1901 by A. Writer.", *BODY, "He had a copyright in it."])
     assert plain_paragraphs(text, dropped := Counter()) == [*BODY, "He had a copyright in it."]
     assert dropped == {"front matter": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("The coming of the ship      5\nThe voyage to the north     17\nA storm out of the west     29", "coming"),
+        ("The coming of the ship ..... 5\nThe voyage to the north ..... 17", "coming"),
+        ("The First Part.\nThe Return of the Native", "Native"),
+    ],
+    ids=["page numbers", "dot leaders", "two headings"],
+)
+def test_plain_paragraphs_listing_or_headings_are_no_verse(text: str, lost: str) -> None:
+    assert not any(lost in paragraph for paragraph in plain_paragraphs("\n\n".join([*BODY, text, *BODY]), Counter()))
+
+
+def test_plain_paragraphs_unclosed_bracket_costs_one_line_at_most() -> None:
+    texts = [
+        "There hung a [Map of the town on the wall of the mill.",
+        "He wrote [enter the house at noon], and she read.",
+    ]
+    assert plain_paragraphs("\n\n".join([*BODY, *texts, *BODY]), Counter()) == [*BODY, *texts, *BODY]
