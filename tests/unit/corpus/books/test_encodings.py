@@ -132,6 +132,12 @@ def test_decode_header_that_names_no_encoding_of_the_file_is_ignored() -> None:
         assert decode(text.encode("cp1252"), BOOK, None) == (text, "cp1252")
 
 
+@pytest.mark.parametrize("encoding", ["koi8-r", "cp1251"])
+def test_decode_header_of_another_script_is_ignored(encoding: str) -> None:
+    text = "Character set encoding: ISO-8859-1\n\n" + RUSSIAN * 20
+    assert decode(text.encode(encoding), BOOK, None) == (text, encoding)
+
+
 TYPED = str.maketrans("’“”—…", '\'""-.')
 
 

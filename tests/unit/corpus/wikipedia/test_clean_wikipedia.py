@@ -261,6 +261,17 @@ def test_clean_wikipedia_full_disk_raises_enospc_and_writes_nothing(
             assert not out.exists()
 
 
+def test_clean_wikipedia_folder_with_pattern_characters_is_cleaned(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project / "study [copy] *"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    out = write_dump(folder, dump_of(page(1)))
+    run()
+    assert len(list(read_documents(out))) == 1 and not (out / stage.RESULTS).exists()
+
+
 def test_clean_wikipedia_output_lost_by_runner_is_rejected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_dump(project, dump_of(page(1)))
     monkeypatch.setattr(stage, "_run_beam", lambda *_: None)
