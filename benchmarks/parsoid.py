@@ -1,9 +1,9 @@
 """Words that the cleaner makes of parsoid's parser tests and that the HTML expected there does not show.
 
 ``python -m benchmarks.parsoid --tests FOLDER`` needs a checkout of wikimedia/mediawiki-services-parsoid, whose
-``tests/parser/*.txt`` hold wikitext and its HTML; it is never committed here. A case stands between two sentences, so
-that it is prose, and every word of the output must be among the words of its HTML. ``parsoid_known.tsv`` lists the
-cases that may fail, with the reason.
+``tests/parser/*.txt`` hold wikitext and its HTML; it is never committed here. Each case is put between two
+sentences, so that it is prose, and every word of the output must be among the words of its HTML. ``parsoid_known.tsv``
+lists the cases that may fail, with the reason.
 """
 
 from __future__ import annotations

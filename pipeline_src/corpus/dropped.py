@@ -81,10 +81,10 @@ def drop_documents(
     sample: DroppedSample,
     repeated: Mapping[str, Set[int]] = MappingProxyType({}),
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Drop repeated documents and those beyond ``max_words``; a shard that loses any is rewritten, once.
+    """Drop repeated documents, then others until at most ``max_words`` words remain; rewrite each changed shard once.
 
-    Documents are taken, as long as they fit, in a pseudo-random order that depends on their ids, so that the remaining
-    ones are as varied as all. Memory grows by a few bytes a document, never by its text.
+    Documents are kept, as long as they fit, in a pseudo-random order that depends only on their ids, so that the
+    selection is as varied as the corpus. Memory grows by a few bytes per document, never by its text.
 
     Args:
         shards: entries of the manifest.

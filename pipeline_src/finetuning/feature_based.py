@@ -34,7 +34,7 @@ class LayerMix:
     """A combination of an encoder's layers.
 
     Attributes:
-        layers: returns the numbers of the layers, given the number of the last one; 0 stands for the embeddings.
+        layers: returns the numbers of the layers, given the number of the last one; layer 0 is the embeddings.
         weighted: whether the layers are summed with learned weights that add up to 1, instead of concatenated.
         min_layers: number of layers that the encoder must have.
     """

@@ -60,7 +60,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    """Return, for each (evaluation set, metric), the rows of all experiments; None where an experiment has no row."""
+    """Return, for each (evaluation set, metric), one row per experiment, or None if it has no such row."""
     keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
     return {key: [experiment.row(*key) for experiment in experiments] for key in keys}
 

@@ -133,7 +133,7 @@ def belongs(lines: list[str], section: str, *, is_first: bool) -> bool:
         numbered = sum(bool(_NUMBERED.search(line)) for line in lines)
         return 3 * numbered >= len(lines) or len(text) <= 40 or text[-1].isalnum()
     if section == "advertisement":
-        return len(text) <= 300 or bool(_FORMAT.search(text.lower()) or _PRICE.search(text))
+        return len(text) <= MAX_BLURB or bool(_FORMAT.search(text.lower()) or _PRICE.search(text))
     if section == "errata" and is_first and not _OF_AN_EDITION.search(text):
         return False
     return len(text) <= MAX_LENGTH

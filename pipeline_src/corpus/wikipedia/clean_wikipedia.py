@@ -33,7 +33,7 @@ from pipeline_src.corpus.dropped import DroppedSample, drop_documents
 from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.language import check_language
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
-from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
+from pipeline_src.corpus.wikipedia.siteinfo import REDIRECT, SiteInfo, read_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
@@ -215,7 +215,7 @@ def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
     """Return the reason to drop a page before it is cleaned, or None."""
     if page.namespace != 0:
         return "namespace"
-    if page.redirect or siteinfo.redirect.match(page.text):
+    if page.redirect or REDIRECT.match(page.text):
         return "redirect"
     if siteinfo.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
         return "disambiguation"

@@ -34,7 +34,7 @@ MAX_UNCLOSED = 8  # unclosed delimiters that one closing delimiter may jump over
 def drop_elements(text: str) -> str:
     """Remove comments and the elements of ``OPAQUE`` with their content.
 
-    Formulas and code stay if they are short enough to read as text; else a placeholder stands for them. An element
+    Formulas and code stay if they are short enough to read as text; otherwise a placeholder replaces them. An element
     without words leaves a marker (markers.py).
 
     An unclosed element loses only its tag; an unclosed comment extends to the end, as in MediaWiki. A closing tag that

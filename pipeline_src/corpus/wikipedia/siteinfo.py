@@ -74,6 +74,9 @@ DISAMBIGUATION = {
     "ru": ["неоднозначность", "значения"],
 }
 
+# Wikitext that only redirects, in any language (#RINVIA [[…]], #تغییر_مسیر [[…]]): old dumps mark some in no other way.
+REDIRECT = re.compile(r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?:[\s:]|<!--(?s:.*?)-->)*+\[\[[^\]\n]*\]\]")
+
 
 @dataclass(frozen=True)
 class SiteInfo:
@@ -84,8 +87,6 @@ class SiteInfo:
         hidden: lower-case names of the namespaces whose links show no words: files, categories, media, special.
         sections: lower-case headings of the sections to leave out.
         disambiguation: finds the template of a disambiguation page in wikitext.
-        redirect: matches wikitext that only redirects, in any language (``#RINVIA [[…]]``, ``#تغییر_مسیر [[…]]``); old
-            dumps mark some redirects in no other way.
     """
 
     name: str
@@ -93,9 +94,6 @@ class SiteInfo:
     hidden: frozenset[str]
     sections: frozenset[str]
     disambiguation: re.Pattern[str]
-    redirect: re.Pattern[str] = re.compile(
-        r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?:[\s:]|<!--(?s:.*?)-->)*+\[\[[^\]\n]*\]\]"
-    )
 
 
 def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_src.corpus.wikipedia.scanner import choose_variants
-from pipeline_src.corpus.wikipedia.siteinfo import ENGLISH, make_siteinfo
+from pipeline_src.corpus.wikipedia.siteinfo import REDIRECT, make_siteinfo
 from pipeline_src.corpus.wikipedia.wikitext import clean
 from tests.growth import TIMES, assert_linear
 
@@ -140,9 +140,9 @@ def test_clean_bidirectional_controls_are_removed() -> None:
     + ["#เปลี่ยนทาง [[A]]", "#अनुप्रेषित [[A]]", "#重定向 [[A]]", "\n#YÖNLENDİRME [[A#b]]"],
 )
 def test_redirect_of_any_language_is_recognized(text: str) -> None:
-    assert ENGLISH.redirect.match(text)
+    assert REDIRECT.match(text)
 
 
 @pytest.mark.parametrize("text", ["# 1990 [[A]]", "#an old [[A]]", "#REDIRECT <!-- [[A]]", f"{PLAIN} #REDIRECT [[A]]"])
 def test_redirect_other_text_is_an_article(text: str) -> None:
-    assert not ENGLISH.redirect.match(text)
+    assert not REDIRECT.match(text)
