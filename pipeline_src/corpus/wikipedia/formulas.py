@@ -1,4 +1,4 @@
-"""Formulas that read as text: ``n``, ``f(x)``, ``\\alpha \\le 1``, ``\\frac{a}{b}`` as a/b; others leave a placeholder.
+"""Formulas that read as text: ``n``, ``f(x)``, ``\\alpha \\le 1``, ``\\frac{a}{b}`` as a/b; others have no text.
 
 They are written on one line as Unicode's technical note 28 has it: ``x_{ij}`` as x_ij, ``\\sqrt{a+b}`` as √(a+b).
 """
@@ -9,7 +9,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from pipeline_src.corpus.wikipedia.markers import PLACEHOLDER
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
 
 MAX_LENGTH = 60  # characters of a formula or code within a sentence
@@ -66,16 +65,16 @@ class _UnreadableError(Exception):
 
 @lru_cache(10_000)  # a page of mathematics repeats short ones
 def formula_text(formula: str) -> str:
-    """Return ``formula`` (TeX) as characters if it is short and flat, else ``placeholders.PLACEHOLDER``."""
+    """Return ``formula`` (TeX) as characters if it is short and flat, else ''."""
     if len(formula) > MAX_SOURCE_LENGTH:
-        return PLACEHOLDER
+        return ""
     reader = _Reader(_TOKEN.findall(formula))
     try:
         text = reader.read_group()
     except _UnreadableError:
-        return PLACEHOLDER
+        return ""
     text = _SPACES.sub(" ", text).strip()
-    return text if text and len(text) <= MAX_LENGTH else PLACEHOLDER
+    return text if len(text) <= MAX_LENGTH else ""
 
 
 class _Reader:
@@ -200,5 +199,5 @@ def _greek(name: str) -> str:
 
 
 def code_text(code: str) -> str:
-    """Return ``code`` if it is short and has no characters that would break a sentence, else a placeholder."""
-    return code if len(code) <= MAX_LENGTH and _CODE.fullmatch(code) else PLACEHOLDER
+    """Return ``code`` if it is short and has no characters that would break a sentence, else ''."""
+    return code if len(code) <= MAX_LENGTH and _CODE.fullmatch(code) else ""

@@ -8,21 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from unicodedata import category
 
-from pipeline_src.corpus.sentences import CLOSERS, is_small
-from pipeline_src.corpus.wikipedia.markers import (
-    BOX,
-    BREAK,
-    FORMULA,
-    FORMULA_PUNCTUATION,
-    FULL_STOPS,
-    GONE,
-    NAMES,
-    PLACEHOLDER,
-    STOPS,
-    drop_broken,
-    split_exactly,
-    without_gone,
-)
+from pipeline_src.corpus.sentences import CLOSERS, OPENERS, is_small, split_sentences
+from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FORMULA, GONE, NAMES, PLACEHOLDER
 
 MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
 DENSE_WEIGHT = 2.5  # of a character of Han, kana or Hangul, which says as much as several letters
@@ -31,10 +18,25 @@ NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "
 NOT_PROSE |= {"=": "heading", "-": "rule"}
 MAX_REPAIRS = 4  # of repairs: each may reveal another hole
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
+ABBREVIATING = ".!?…"  # which may also end an abbreviation or stand within a sentence
+# the full stops, question and exclamation marks of the other scripts of Wikipedia, which end nothing but a sentence
+ENDS = "。！？．｡؟۔؞։।॥።፧፨၊။។៕།༎᠃᠉߹꓿᱾᱿꯫෴܀܁܂"
+FULL_STOPS = frozenset(ABBREVIATING + ENDS)
+STOPS = FULL_STOPS | frozenset(":;" + PLACEHOLDER)
 COMPLETE = FULL_STOPS | frozenset(CLOSERS)
 INTRODUCTION_ENDS = COMPLETE | frozenset(":")
-SENTENCE_ENDS = COMPLETE | frozenset(":;" + PLACEHOLDER)
+SENTENCE_ENDS = COMPLETE | STOPS
+FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line
+MAX_CLOSERS = 4  # that follow a full stop
 
+_HOLES = re.compile(  # a run of them, from the second character of the first: each follows the number of its name
+    rf"{PLACEHOLDER}(?<={NAMES.pattern}{PLACEHOLDER}){GONE}*+(?:{NAMES.pattern}{PLACEHOLDER}{GONE}*+)*+"
+)
+_ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*\Z")
+_SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")
+_ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
+_LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
+_WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it separates
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 _DENSE = re.compile("[\u3001-\u30ff\u3400-\u9fff\uac00-\ud7a3\uff01-\uff9f\U00020000-\U0003ffff]")
@@ -128,6 +130,25 @@ def close_holes(text: str, language: str) -> str:
     return _TWO_STOPS.sub(".", text) if ".." in text else text
 
 
+def close_sentences(text: str) -> str:
+    """Remove the holes of unknown templates between two sentences: ``It ended.{{x}} Then`` lost no words of one."""
+    out: list[str] = []
+    done = 0
+    for holes in _HOLES.finditer(text):
+        start, end = holes.start() - 1, holes.end()
+        if _between_sentences(text, start, end):
+            out += (text[done:start], GONE)
+            done = end
+    return "".join(out) + text[done:]
+
+
+def _between_sentences(text: str, start: int, end: int) -> bool:
+    if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 12), start):
+        return False
+    following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
+    return not (is_small(following) or following.isdecimal())
+
+
 def join_formulas(text: str) -> str:
     """Move a readable formula on its own line back into its sentence.
 
@@ -183,9 +204,6 @@ def paragraphs(
     dropped for a placeholder.
     """
 
-    def finish(block: list[str], broken_off: bool) -> str:
-        return _finish(block, broken_off, dropped, language, count)
-
     prose: list[str] = []
     block: list[str] = []
     broken_off = False  # a list, table or formula came last
@@ -193,7 +211,7 @@ def paragraphs(
     for raw in _lines(text):
         line = raw.strip()
         if GONE in line:
-            line = without_gone(line).strip()
+            line = _WITHIN.sub(" ", line).replace(GONE, "").strip()
         kind = _kind(raw, line) if line else "blank"
         if kind is None:
             block.append(line)
@@ -205,7 +223,7 @@ def paragraphs(
                 and (PLACEHOLDER in line or not lacks_only_its_stop(" ".join(block), language))
             ):
                 block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
-            paragraph = finish(block, broken_off)
+            paragraph = _finish(block, broken_off, dropped, language, count)
             if paragraph:
                 prose.append(paragraph)
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
@@ -259,6 +277,52 @@ def _finish(
     if sentences:
         dropped["gap"] += sentences
     return "" if _is_short(paragraph) else paragraph
+
+
+def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = lambda _: None) -> tuple[str, int]:
+    """Return ``paragraph`` without its sentences with a placeholder outside brackets, and their number.
+
+    Parts that punctuation within such a sentence split off (an open bracket, a small letter at the start) are dropped
+    too. ``count`` is called with each sentence and each aside in brackets that is dropped.
+    """
+
+    def aside(match: re.Match[str]) -> str:
+        count(match[0])
+        return ""
+
+    paragraph = _ASIDE.sub(aside, paragraph)
+    if PLACEHOLDER not in paragraph:
+        return paragraph, 0
+    sentences = split_exactly(paragraph, language)
+    complete: list[str] = []
+    torn = False
+    for sentence in sentences:
+        torn = (
+            PLACEHOLDER in sentence
+            or sentence.count("(") != sentence.count(")")
+            or sentence.rstrip(CLOSERS + " ")[-1:] not in STOPS
+            or (torn and is_small(sentence))
+        )
+        if torn:
+            count(sentence)
+        else:
+            complete.append(sentence)
+    return "".join(complete).rstrip(), len(sentences) - len(complete)
+
+
+def split_exactly(paragraph: str, language: str) -> list[str]:
+    """Return the sentences of ``paragraph`` with the spaces after them; joined, they are the paragraph.
+
+    A mark of ``ABBREVIATING`` ends one only before a space, which keeps T.U.A. in one.
+    """
+    sentences: list[str] = []
+    done = 0
+    for sentence in split_sentences(paragraph, language):
+        start = paragraph.find(sentence, done)
+        if start > done and _SENTENCE_END.search(paragraph, max(done, start - MAX_CLOSERS - 1), start):
+            sentences.append(paragraph[done:start])
+            done = start
+    return [*sentences, paragraph[done:]]
 
 
 def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:

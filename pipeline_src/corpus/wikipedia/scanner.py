@@ -8,16 +8,19 @@ from functools import cache
 
 from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
 from pipeline_src.corpus.wikipedia.locale import VARIANTS
-from pipeline_src.corpus.wikipedia.markers import ATTRIBUTES, FORMULA, GONE, PLACEHOLDER, REPLACED
+from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, PLACEHOLDER
 
 # Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
     maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
     includeonly style""".split()
+REPLACED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
 # Most elements are these: removed at C's speed, without a marker where nothing would use it.
 _PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
 _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)  # their content is shown
+# of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
+ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
 JOINER = "\u200b"  # shows nothing and is removed with all of its kind
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
@@ -90,10 +93,10 @@ def drop_elements(text: str) -> str:
             out.append(text[done:end].translate(_LITERAL))
         elif name == "math":
             rendered = formula_text(text[done:end])
-            own_line = rendered != PLACEHOLDER and _begins_line(text, start)
-            out.append(f"{FORMULA}{rendered}{FORMULA}" if own_line else rendered)
+            own_line = rendered and _begins_line(text, start)
+            out.append(f"{FORMULA}{rendered}{FORMULA}" if own_line else rendered or PLACEHOLDER)
         elif name == "code":
-            out.append(code_text(text[done:end]))
+            out.append(code_text(text[done:end]) or PLACEHOLDER)
         elif name in REPLACED:
             out.append(PLACEHOLDER)
         else:

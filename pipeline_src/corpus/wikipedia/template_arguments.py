@@ -70,4 +70,4 @@ class Arguments:
         return given in values if values else given not in ("", "no", "n", "off", "none")
 
 
-Handler = Callable[[Arguments], str | None]  # returns a template's words, or None if they are unknown
+Handler = Callable[[Arguments], str | None]  # returns a template's words, '' if it has none, None if they are unknown

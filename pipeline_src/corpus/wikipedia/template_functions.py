@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pipeline_src.corpus.wikipedia.markers import GONE, sound
+from pipeline_src.corpus.wikipedia.markers import sound
 from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES, is_file_name
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
@@ -144,7 +144,7 @@ def _sound(arguments: Arguments) -> str:
     """A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/."""
     sounds = [text for text in arguments.plain if text.lower() not in NOT_SOUNDS and not is_file_name(text)]
     if not any(sounds):
-        return GONE
+        return ""
     name = arguments.name.lower()
     if name.startswith("ipac"):
         return sound(f"/{''.join(sounds)}/")
@@ -236,11 +236,11 @@ def _coordinates(arguments: Arguments) -> str | None:
     named = arguments.named
     if "ns" in named and "ew" in named:
         if not named.get("text"):
-            return GONE
+            return ""
         plain = f"{named['ns']}/{named['ew']}".upper().split("/")
     else:
         if named.get("display", "").replace(" ", "").lower() in ("title", "t", "it"):
-            return GONE
+            return ""
         plain = [argument.upper() for argument in arguments.plain]
     parts: list[str] = []
     numbers: list[str] = []
@@ -275,7 +275,7 @@ def _raised(alone: str) -> Handler:
     """{{sup|6}} -> ⁶; {{e}} without an argument shows ``alone``."""
 
     def show(arguments: Arguments) -> str:
-        text = arguments.get("1") or alone or GONE
+        text = arguments.get("1") or alone
         return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
 
     return show
@@ -285,7 +285,7 @@ def _sic(arguments: Arguments) -> str:
     """{{sic|teh}} -> teh [sic], {{sic|mis|take}} -> mistake [sic]; alone, or with ``hide=y``, only one of the two."""
     text = "".join(arguments.plain[:2])
     if arguments.says("hide"):
-        return text or GONE
+        return text
     return f"{text} [sic]".strip()
 
 
@@ -371,7 +371,7 @@ def _number(arguments: Arguments) -> str | None:
 
 
 def _case(change: Callable[[str], str]) -> Handler:
-    return lambda arguments: change(arguments.get("1") or "") or GONE
+    return lambda arguments: change(arguments.get("1") or "")
 
 
 def _century(words: str) -> Handler:

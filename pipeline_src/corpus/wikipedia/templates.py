@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 from pipeline_src.corpus.wikipedia.locale import TABLES, Locale, read_locale
-from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FIRST_NAME, GONE, LAST_NAME, MARKS, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FIRST_NAME, GONE, LAST_NAME, MARKS, NAMES, PLACEHOLDER
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.template_functions import FUNCTIONS
 
@@ -45,30 +45,8 @@ def compile_pattern(pattern: str) -> Handler:
         if any(map(str.isalpha, pattern)):  # a unit, which may be written with its number: a hole
             return lambda arguments: None if any(arguments.plain[:1]) else pattern
         return lambda _: pattern
-    if pattern == "{last}":
-        return _last
-    if pattern == "{1}":
-        return _first
-
     needed = any(isinstance(part, tuple) for part in parts)
-
-    def show(arguments: Arguments) -> str | None:
-        if needed and arguments.raw is None:
-            return None
-        text = _show(parts, arguments, optional=False)
-        return None if text is None else text or GONE
-
-    return show
-
-
-def _first(arguments: Arguments) -> str | None:
-    plain = arguments.plain
-    return (plain[0] or GONE) if plain else None
-
-
-def _last(arguments: Arguments) -> str | None:
-    plain = arguments.plain
-    return (plain[-1] or GONE) if plain else None
+    return lambda arguments: None if needed and arguments.raw is None else _show(parts, arguments, optional=False)
 
 
 def _parse(pattern: str) -> list[Part]:
@@ -187,14 +165,14 @@ def _read(content: dict[str, Any], table: TemplateTable) -> None:
     for kind, names in content.get("breaks", {}).items():
         table.add(names, BREAKS[kind])
     table.add(content.get("computed", ""), lambda _: None)
-    table.add(content.get("nothing", ""), lambda _: GONE)
+    table.add(content.get("nothing", ""), lambda _: "")
 
 
 BREAKS: dict[str, Handler] = {
     "list": lambda _: f"\n*\n{GONE}",  # tells that the sentence before introduced a list
     # The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
     "quote": lambda arguments: (
-        f"{text}{BREAK}" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else GONE
+        f"{text}{BREAK}" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else ""
     ),
     "paragraph": lambda _: BREAK,
 }
@@ -238,18 +216,13 @@ class TemplateExpander:
             return BOX if "\n" in body else self._hole(name)
         spelling = spelling.rpartition(":")[2].strip()  # without a namespace
         words = handler(Arguments(spelling, arguments if bar else None, self._table.locale))
-        return self._hole(name) if words is None else words
-
-    @property
-    def met_unknown(self) -> bool:
-        """Return whether the page has templates whose words are unknown."""
-        return bool(self._numbers)
+        return self._hole(name) if words is None else words or GONE
 
     def count(self, sentence: str) -> None:
         """Count the templates that left holes in ``sentence``; call it for sentences dropped because of holes."""
         if len(self._names) < len(self._numbers):
             self._names = list(self._numbers)
-        for mark in {character for character in sentence if FIRST_NAME <= character <= LAST_NAME}:
+        for mark in set(NAMES.findall(sentence)):
             number = ord(mark) - ord(FIRST_NAME)
             if number < len(self._names):  # else the page itself has this character
                 self.unknown[self._names[number]] += 1

@@ -6,22 +6,9 @@ import re
 from collections import Counter
 from html import unescape
 
-from pipeline_src.corpus.wikipedia.markers import (
-    ATTRIBUTES,
-    BAR,
-    BREAK,
-    EQUALS,
-    FORMULA,
-    GONE,
-    GREATER,
-    LESS,
-    PLACEHOLDER,
-    close_sentences,
-    resolve_sounds,
-    without_marks,
-)
-from pipeline_src.corpus.wikipedia.prose import is_paragraph, join_formulas, paragraphs, repair
-from pipeline_src.corpus.wikipedia.scanner import JOINER, choose_variants, drop_elements, resolve
+from pipeline_src.corpus.wikipedia.markers import BREAK, FORMULA, GONE, MARKERS, MARKS, PLACEHOLDER, resolve_sounds
+from pipeline_src.corpus.wikipedia.prose import close_sentences, is_paragraph, join_formulas, paragraphs, repair
+from pipeline_src.corpus.wikipedia.scanner import ATTRIBUTES, JOINER, choose_variants, drop_elements, resolve
 from pipeline_src.corpus.wikipedia.siteinfo import BIDI_CONTROLS, ENGLISH, LANGUAGES, SiteInfo, is_file_name
 from pipeline_src.corpus.wikipedia.templates import TemplateExpander
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
@@ -36,7 +23,7 @@ _IPV6 = r"(?:\[[0-9a-fA-F:.]{2,45}\])?"
 _EXTERNAL_LINK = re.compile(
     rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"]*[ \t]*([^\]\[\n]{{0,400}})\]", re.IGNORECASE
 )
-_IN_ADDRESS = rf"[^\s<>\[\]|)\"{JOINER}{PLACEHOLDER}-{GREATER}]"
+_IN_ADDRESS = rf"[^\s<>\[\]|)\"{JOINER}{MARKERS}]"
 _BARE_ADDRESS = re.compile(rf"https?://(?:\[[0-9a-fA-F:.]{{2,45}}\]{_IN_ADDRESS}*|{_IN_ADDRESS}+)")
 _ADDRESS = re.compile(r"//\S*\s*")
 
@@ -69,7 +56,8 @@ _BLANKS = dict.fromkeys(
     "\r\u00ad\u200b\u2060\ufeff" + BIDI_CONTROLS, ""
 )  # the first ends lines, the others show nothing
 _BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
-_BLANKS |= {EQUALS: "=", BAR: "|", LESS: "<", GREATER: ">"}
+LESS, GREATER = "\ue006", "\ue007"  # &lt; and &gt;, which do not make tags
+_BLANKS |= {LESS: "<", GREATER: ">"}
 _ANGLE = re.compile(r"&(?:(lt|#0*60|#x0*3c)|gt|#0*62|#x0*3e);", re.IGNORECASE)
 
 
@@ -133,12 +121,14 @@ def clean(
         if character in text:
             text = text.replace(character, plain)
     text = resolve_sounds(text)
-    if templates.met_unknown:
+    if PLACEHOLDER in text:
         text = close_sentences(text)
     if FORMULA in text:
         text = join_formulas(text)
-    prose = paragraphs(text, dropped, siteinfo.language, templates.count)
-    repaired = (repair(line, siteinfo.language) for line in without_marks("\n".join(prose)).split("\n"))
+    text = "\n".join(paragraphs(text, dropped, siteinfo.language, templates.count))
+    if any(mark in text for mark in MARKERS):  # of the page itself
+        text = MARKS.sub("", text)
+    repaired = (repair(line, siteinfo.language) for line in text.split("\n"))
     return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
 
 
@@ -157,8 +147,8 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
     """Return the words of ``[[body]]``: its label, else its target; '' for files, categories and other languages."""
     if body.startswith("//"):  # [[//example.org words]] is a link in brackets
         return _ADDRESS.sub("", body, count=1)
-    if BAR in body and "|" not in body:
-        body = body.replace(BAR, "|")
+    if "&#124;" in body and "|" not in body:  # {{!}}
+        body = body.replace("&#124;", "|")
     target, bar, _ = body.partition("|")
     prefix, colon, name = target.partition(":")
     if colon:

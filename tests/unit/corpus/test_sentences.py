@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline_src.corpus import sentences
 from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.corpus.wikipedia.markers import split_exactly
+from pipeline_src.corpus.wikipedia.prose import split_exactly
 from tests.growth import TIMES, assert_linear
 from tests.hard_sentences import CASES, SENTENCE_ENDS
 

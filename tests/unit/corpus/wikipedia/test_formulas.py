@@ -1,4 +1,4 @@
-"""Formulas: shown on one line of text if they fit, replaced by a placeholder if not."""
+"""Formulas: shown on one line of text if they fit, without text if not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_src.corpus.wikipedia.formulas import MAX_LENGTH, formula_text
-from pipeline_src.corpus.wikipedia.markers import MARKS, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.markers import MARKS
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 
@@ -52,8 +52,8 @@ def test_formula_text_formula_on_one_line_is_shown(formula: str, text: str) -> N
         "{" * 50 + "}" * 50, "x\ue000", r"\unknown{x}", "\\",
     ],
 )  # fmt: skip
-def test_formula_text_other_formula_is_a_placeholder(formula: str) -> None:
-    assert formula_text(formula) == PLACEHOLDER
+def test_formula_text_other_formula_has_no_text(formula: str) -> None:
+    assert formula_text(formula) == ""
 
 
 @settings(max_examples=300, deadline=None)
@@ -64,7 +64,7 @@ def test_formula_text_other_formula_is_a_placeholder(formula: str) -> None:
 )
 def test_formula_text_any_formula_leaves_no_markup(parts: list[str]) -> None:
     text = formula_text("".join(parts))
-    assert text == PLACEHOLDER or (text.strip() == text and not MARKS.search(text) and len(text) <= MAX_LENGTH)
+    assert text.strip() == text and not MARKS.search(text) and len(text) <= MAX_LENGTH
     assert not any(mark in text for mark in ("{", "}", "[", "]", "|", "''"))
 
 
