@@ -30,7 +30,7 @@ _EMPTY_PART = re.compile(
     r"[^,;]*:)?",
     re.IGNORECASE,
 )
-_BRACKETS = str.maketrans("", "", "(),;[]{}|" + PLACEHOLDER + SOUND)
+_BRACKETS = str.maketrans("", "", "(),;[]{}|" + SOUND)
 
 
 def sound(text: str) -> str:

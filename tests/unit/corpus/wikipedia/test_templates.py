@@ -120,6 +120,7 @@ def test_clean_known_template_is_shown(template: str, words: str) -> None:
         "{{odd|some words}}",
         "{{nowrap|{{odd}} km}}",
         "{{convert|{{odd}}|km}}",
+        "{{IPA|a{{odd}}}}",
         "{{convert|5|oddunit}}",
         "{{convert|odd|km}}",
         "{{coord|odd}}",
