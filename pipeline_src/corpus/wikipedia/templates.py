@@ -45,6 +45,9 @@ def compile_pattern(pattern: str) -> Handler:
         if any(map(str.isalpha, pattern)):  # a unit, which may be written with its number: a hole
             return lambda arguments: None if any(arguments.plain[:1]) else pattern
         return lambda _: pattern
+    if pattern in ("{1}", "{last}"):  # the most frequent
+        key = pattern[1:-1]
+        return lambda arguments: arguments.get(key)
     needed = any(isinstance(part, tuple) for part in parts)
     return lambda arguments: None if needed and arguments.raw is None else _show(parts, arguments, optional=False)
 
