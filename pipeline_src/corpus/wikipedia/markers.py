@@ -34,12 +34,16 @@ REPLACED = frozenset("math ce chem hiero code pre syntaxhighlight source score p
 
 # every pattern stops at the next bracket, so that many brackets take linear time
 _ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
-_CLEARED = re.compile(rf"\([^()\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()\n]*\)")  # brackets from which something is removed
+# brackets from which something is removed
+_CLEARED = re.compile(rf"[(（][^()（）\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()（）\n]*[)）]")
+_SEPARATORS = ",;，；、"
 _SOUND = re.compile(rf"{SOUND}[^{SOUND_END}\n]*{SOUND_END}")
-_EMPTY_PART = re.compile(
+# a sound that is part of a sentence in a script without spaces, 語頭の[h]は, or that a colon follows
+_TOUCHING = re.compile(f"[\u3040-\u30ff\u3400-\u9fff]{SOUND}|{SOUND_END}[\u3040-\u30ff\u3400-\u9fff：]")
+EMPTY_PART = re.compile(
     r"(?:pronounced(?: as)?|pronunciation|pron|named|listen|help|info|from|UK|US|or|and|also|locally|prononcée?|"
     r"prononciation|écouter|ausgesprochen|aussprache|pronunciad[oa]|pronunciación|pronuncia|pronúncia|uitspraak|wymowa|"
-    r"[^,;]*:)?",
+    r"произношение|слушать|发音|發音|発音|聆听|聆聽|聞く|نطق|استمع|[^,;，；、]*[:：])?",
     re.IGNORECASE,
 )
 _LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
@@ -74,11 +78,13 @@ def _without_sounds(match: re.Match[str]) -> str:
     if SOUND not in match[0] and len(match[0]) > MAX_EMPTY_LENGTH:
         return match[0]  # a long aside with a reference
     text = ""
-    for part in re.findall(r"[,;]?[^,;]*", match[0][1:-1]):
+    for part in re.findall(rf"[{_SEPARATORS}]?[^{_SEPARATORS}]*", match[0][1:-1]):
         words = (_SOUND.sub("", part) if SOUND in part else part).replace(GONE, "")
-        if words == part or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
-            text += words if len(words.split()) < MIN_SOUND_WORDS else part.replace(GONE, "")
-    return f"({text.strip(' ,;')})"
+        if words == part or not EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):
+            about_sound = len(words.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(part)
+            text += part.replace(GONE, "") if about_sound else words
+    text = text.strip(" " + _SEPARATORS)
+    return f"{match[0][0]}{text}{match[0][-1]}" if text or match[0][0] == "(" else ""
 
 
 def close_sentences(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pipeline_src.corpus.wikipedia.markers import GONE, sound
+from pipeline_src.corpus.wikipedia.markers import EMPTY_PART, GONE, sound
 from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES, is_file_name
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
@@ -151,6 +151,12 @@ def _sound(arguments: Arguments) -> str:
     if name == "ipa":
         return sound(sounds[-1])
     return sound(f"/{sounds[0]}/")
+
+
+def _recording(arguments: Arguments) -> str:
+    """{{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen"."""
+    label = arguments.get("2") or ""
+    return GONE if EMPTY_PART.fullmatch(label.strip(" ()")) else label
 
 
 def _respelling(arguments: Arguments) -> str:
@@ -461,6 +467,7 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "power-of-ten": _plain(power_of_ten),
     "quoted": _quoted,
     "raised": _raised,
+    "recording": _plain(_recording),
     "respelling": _plain(_respelling),
     "ship": _ship,
     "ship-class": _plain(_ship_class),
