@@ -150,6 +150,7 @@ def test_split_sentences_hard_ends_in_eight_languages_95_of_100_are_right() -> N
         ("pt", ["Segundo a al. 2 são um par.", "Partiu às 8 h.", "Ela ficou."]),
         ("ka", ["მდ. ჰაველი დაახ. 300 კმ-ია.", "იგი მოკლეა."]),
         ("ru", ["В 8 ч. 30 мин. ушёл.", "Он спал 8 ч.", "Иван нет."]),
+        ("ru", ["В ней 160 тыс. чел. (2016) и 3 млрд долл. (2017).", "Он знал."]),
     ],
 )
 def test_split_sentences_abbreviations_before_numbers_and_names(language: str, sentences: list[str]) -> None:
