@@ -274,6 +274,7 @@ def test_clean_template_without_text_is_removed(name: str) -> None:
         ),
         ("zh", "水車{{nsRefC|group=註|name=a|很老}}和磨坊{{notefoot|a}}", "水車和磨坊"),
         ("fr", "{{en langue|la|mola}}", "mola"),
+        ("ro", "{{conversie|891.85|km2|sqmi|abbr=on}}", "891,85 km²"),
         (
             "ru",
             "{{СС2|19|ноября|1711|8}} и {{СС|2|ноября|1721|22 октября}}",
