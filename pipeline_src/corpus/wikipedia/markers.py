@@ -10,7 +10,7 @@ import re
 PLACEHOLDER = "\ue000"  # a hole: a formula, code, an unknown template (read by prose.py)
 GONE = "\ue001"  # something without words was here: a reference, a comment, a file (read here and by prose.py)
 SOUND = "\ue002"  # around a pronunciation, which is dropped within brackets (written and read here)
-# of one writer each, read by prose.py:
+# read by prose.py:
 BOX = "\ue003"  # an unknown template of several lines: a box if it begins a line, else a hole
 BREAK = "\ue004"  # a tag or template that ends a paragraph
 FORMULA = "\ue005"  # around a readable formula at the start of a line
@@ -22,15 +22,18 @@ MIN_SOUND_WORDS = 3  # words next to a pronunciation that are about it: (which s
 MAX_EMPTY_LENGTH = 60  # characters of brackets that may hold only such words
 
 # every pattern stops at the next bracket, so that many brackets take linear time
-_CLEARED = re.compile(rf"\([^()\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()\n]*\)")  # brackets from which something is removed
-_SOUND = re.compile(rf"{SOUND}[^{SOUND}\n]*{SOUND}")
-_EMPTY_PART = re.compile(
+# brackets from which something is removed
+_CLEARED = re.compile(rf"[(（][^()（）\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()（）\n]*[)）]")
+_SEPARATORS = ",;，；、"
+# a sound that is part of a sentence in a script without spaces, 語頭の[h]は, or that a colon follows
+_TOUCHING = re.compile(f"[\u3040-\u30ff\u3400-\u9fff]{SOUND}|{SOUND}[\u3040-\u30ff\u3400-\u9fff：]")
+EMPTY_PART = re.compile(
     r"(?:pronounced(?: as)?|pronunciation|pron|named|listen|help|info|from|UK|US|or|and|also|locally|prononcée?|"
     r"prononciation|écouter|ausgesprochen|aussprache|pronunciad[oa]|pronunciación|pronuncia|pronúncia|uitspraak|wymowa|"
-    r"[^,;]*:)?",
+    r"произношение|слушать|发音|發音|発音|聆听|聆聽|聞く|نطق|استمع|[^,;，；、]*[:：])?",
     re.IGNORECASE,
 )
-_BRACKETS = str.maketrans("", "", "(),;[]{}|" + SOUND)
+_BRACKETS = str.maketrans("", "", "(),;（），；、[]{}|" + SOUND)
 
 
 def sound(text: str) -> str:
@@ -52,8 +55,11 @@ def _without_sounds(match: re.Match[str]) -> str:
     if SOUND not in match[0] and len(match[0]) > MAX_EMPTY_LENGTH:
         return match[0]  # a long aside with a reference
     text = ""
-    for part in re.findall(r"[,;]?[^,;]*", match[0][1:-1]):
-        words = (_SOUND.sub("", part) if SOUND in part else part).replace(GONE, "")
-        if words == part or not _EMPTY_PART.fullmatch(words.strip(" ,;")):
-            text += words if len(words.split()) < MIN_SOUND_WORDS else part.replace(GONE, "")
-    return f"({text.strip(' ,;')})"
+    for part in re.findall(rf"[{_SEPARATORS}]?[^{_SEPARATORS}]*", match[0][1:-1]):
+        around = SOUND.join(part.split(SOUND)[::2])  # one mark in place of each pronunciation
+        words = around.replace(SOUND, "").replace(GONE, "")
+        if words == part or not EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):
+            about_sound = len(words.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(around)
+            text += part.replace(GONE, "") if about_sound else words
+    text = text.strip(" " + _SEPARATORS)
+    return f"{match[0][0]}{text}{match[0][-1]}" if text or match[0][0] == "(" else ""

@@ -42,6 +42,8 @@ LANGUAGES = frozenset(
 
 # sections of lists, sources or pictures, up to the next heading of the same or a higher level
 SECTIONS = {
+    "ar": """مراجع, المراجع, مصادر, المصادر, هوامش, الهوامش, ملاحظات, انظر أيضا, انظر أيضًا, انظر أيضاً, طالع أيضا,
+        وصلات خارجية, روابط خارجية, معرض صور, قراءات أخرى""",
     "en": """reference, references, external link, external links, see also, further reading, note, notes,
         notes and references, references and notes, references and sources, sources and references, footnotes,
         explanatory notes, endnotes, citation, citations, citations and notes, sources, bibliography,
@@ -54,24 +56,32 @@ SECTIONS = {
         annexes""",
     "it": """note, altri progetti, collegamenti esterni, voci correlate, bibliografia, galleria fotografica, galleria,
         discografia, filmografia, fonti, riferimenti, immagini, galleria d'immagini, galleria di immagini""",
+    "ja": "脚注, 注釈, 出典, 注釈・出典, 脚注・出典, 参考文献, 関連文献, 関連書籍, 関連項目, 外部リンク, ギャラリー",
+    "ka": "სქოლიო, წყაროები, ლიტერატურა, იხილეთ აგრეთვე, რესურსები ინტერნეტში, გარე ბმულები, გალერეა",
     "nl": "referenties, externe links, externe link, zie ook, literatuur, bronnen, noten, bronvermelding",
     "pl": "przypisy, linki zewnętrzne, zobacz też, bibliografia, uwagi",
     "pt": "referências, ligações externas, ver também, bibliografia, notas, notas e referências, galeria",
     "ru": "примечания, ссылки, см. также, литература, источники, галерея",
+    "zh": """参考文献, 參考文獻, 参考资料, 參考資料, 资料来源, 資料來源, 注释, 註釋, 注解, 註解, 脚注, 腳註,
+        备注, 備註, 参见, 參見, 参看, 參看, 相关条目, 相關條目, 延伸阅读, 延伸閱讀, 外部链接, 外部連結, 图集, 圖集""",
 }
 
 # templates of disambiguation pages
 DISAMBIGUATION = {
+    "ar": ["توضيح"],
     "de": ["begriffsklärung"],
     "en": ["disambig", "disambiguation", "disamb", "dab", "hndis", "geodis", "human name disambiguation", "letter-num"]
     + [f"{topic} disambiguation" for topic in ("place name", "place", "number", "mathematical", "airport", "school")],
     "es": ["desambiguación"],
     "fr": ["homonymie"],
     "it": ["disambigua"],
+    "ja": ["aimai", "曖昧さ回避", "人名の曖昧さ回避", "地名の曖昧さ回避"],
+    "ka": ["მრავალმნიშვნელოვანი"],
     "nl": ["dp"],
     "pl": ["ujednoznacznienie"],
     "pt": ["desambiguação"],
     "ru": ["неоднозначность", "значения"],
+    "zh": ["消歧义", "消歧義"],
 }
 
 # Wikitext that only redirects, in any language (#RINVIA [[…]], #تغییر_مسیر [[…]]): old dumps mark some in no other way.

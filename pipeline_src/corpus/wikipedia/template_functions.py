@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import date, timedelta
 
-from pipeline_src.corpus.wikipedia.markers import sound
+from pipeline_src.corpus.wikipedia.markers import EMPTY_PART, sound
 from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES, is_file_name
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
@@ -27,6 +28,7 @@ from pipeline_src.corpus.wikipedia.unit_templates import (
 _ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _DAY = re.compile(r"0?([1-9]|[12]\d|3[01])(?:er|º|\.)?")
 _YEAR = re.compile(r"\d{1,4}")
+_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 _ROMAN = re.compile("[IVXLC]+")
 
 # arguments of {{IPAc-en}} that are not sounds
@@ -151,6 +153,34 @@ def _sound(arguments: Arguments) -> str:
     if name == "ipa":
         return sound(sounds[-1])
     return sound(f"/{sounds[0]}/")
+
+
+def _old_style(arguments: Arguments) -> str | None:
+    """{{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755."""
+    day, month, year, old_day, old_month, *_ = [*arguments.plain, "", "", "", "", ""]
+    if dotted := _DOTTED_DATE.fullmatch(day):
+        try:
+            julian = date(*map(int, reversed(dotted.groups())))
+        except ValueError:
+            return None
+        century = (julian.year - (julian.month < 3)) // 100
+        gregorian = julian + timedelta(days=century - century // 4 - 2)
+        months = arguments.locale.months
+        day, month, year = str(gregorian.day), months[gregorian.month - 1], str(gregorian.year)
+        old_day, old_month = str(julian.day), months[julian.month - 1]
+        if julian.year != gregorian.year:
+            return f"{old_day} {old_month} {julian.year} ({day} {month} {year})"
+    if not old_day:
+        return None
+    if old_day.isdigit() and old_month in ("", month):
+        return f"{old_day} ({day}) {month} {year}".rstrip()
+    return f"{f'{old_day} {old_month}'.rstrip()} ({day} {month}) {year}".rstrip()
+
+
+def _recording(arguments: Arguments) -> str:
+    """{{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen"."""
+    label = arguments.get("2") or ""
+    return "" if EMPTY_PART.fullmatch(label.strip(" ()")) else label
 
 
 def _respelling(arguments: Arguments) -> str:
@@ -456,11 +486,13 @@ FUNCTIONS: dict[str, Callable[[str], Handler]] = {
     "measure": _plain(measure),
     "nihongo": _nihongo,
     "number": _plain(_number),
+    "old-style": _plain(_old_style),
     "ordinal": _plain(_ordinal),
     "own-name": _plain(_own_name),
     "power-of-ten": _plain(power_of_ten),
     "quoted": _quoted,
     "raised": _raised,
+    "recording": _plain(_recording),
     "respelling": _plain(_respelling),
     "ship": _ship,
     "ship-class": _plain(_ship_class),

@@ -148,7 +148,10 @@ def test_split_sentences_hard_ends_in_eight_languages_95_of_100_are_right() -> N
         ("fr", ["Il part à 8 h. 30, selon l'al. 2.", "Elle part à 8 h.", "Pierre paie 3 M€ env.", "C'est peu."]),
         ("es", ["Según el párr. 2 sí.", "Vino a las 8 h.", "Luis no."]),
         ("pt", ["Segundo a al. 2 são um par.", "Partiu às 8 h.", "Ela ficou."]),
+        ("hu", ["II. Vilmos kb. 1888. június 15. óta uralkodott.", "Elment."]),
+        ("ka", ["მდ. ჰაველი დაახ. 300 კმ-ია.", "იგი მოკლეა."]),
         ("ru", ["В 8 ч. 30 мин. ушёл.", "Он спал 8 ч.", "Иван нет."]),
+        ("ru", ["В ней 160 тыс. чел. (2016) и 3 млрд долл. (2017).", "Он знал."]),
     ],
 )
 def test_split_sentences_abbreviations_before_numbers_and_names(language: str, sentences: list[str]) -> None:

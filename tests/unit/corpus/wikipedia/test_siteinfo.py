@@ -101,6 +101,37 @@ def test_clean_unclosed_language_converter_loses_only_its_mark() -> None:
     assert text == f"{PLAIN} They know zh ab in every town."
 
 
+@pytest.mark.parametrize(
+    ("brackets", "words"),
+    [
+        ("（{{lang-de|Mühle}}{{IPA-de|ˈmyːlə}}）", "（Mühle）"),
+        ("（{{IPA|a}}、みずぐるま）", "（みずぐるま）"),
+        ("（[[File:a.svg|x10px]]、みず）", "（みず）"),
+        ("（発音：{{IPA|a}}）", ""),
+        ("（）", "（）"),
+        ("（語頭の{{IPA|h}}は読まない）", "（語頭のhは読まない）"),
+    ],
+)
+def test_clean_full_width_brackets_lose_only_pronunciations(brackets: str, words: str) -> None:
+    text = "水車{}は川の水で回るとても古い機械である。"
+    assert clean(text.format(brackets), make_siteinfo("jawiki", "ja", {})) == text.format(words)
+
+
+@pytest.mark.parametrize(
+    ("language", "section", "meanings"),
+    [
+        ("ar", "مراجع", "توضيح"),
+        ("ja", "脚注", "aimai"),
+        ("ka", "სქოლიო", "მრავალმნიშვნელოვანი"),
+        ("zh", "參考資料", "消歧义"),
+    ],
+)
+def test_siteinfo_language_knows_its_sections_and_meanings(language: str, section: str, meanings: str) -> None:
+    site = make_siteinfo(f"{language}wiki", language, {})
+    assert clean(f"{PLAIN}\n== {section} ==\n{PLAIN}", site) == PLAIN
+    assert site.disambiguation.search(f"{{{{{meanings}}}}}")
+
+
 @pytest.mark.parametrize("run", ["-{", "}-", "-{a}-", "-{zh:", "-{;", "-{zh:a;", "-{{{a", "-{a=>", "-{zh:a=>"])
 def test_choose_variants_hostile_page_takes_linear_time(run: str) -> None:
     def choose(times: int) -> str:

@@ -255,6 +255,7 @@ def test_clean_sentence_before_a_list_is_kept_if_informative(lead_in: str, kept:
         ("1984 was a good year for all of the people there.", "1984 was a good year for all of the people there."),
         ("It stands for {{IPA|/a/}} or {{IPAc-en|lang|æ|l}} in English.", "It stands for /a/ or /æl/ in English."),
         ("A (named {{IPAc-en|eɪ}}, plural As) is the first letter.", "A (plural As) is the first letter."),
+        ("Cologne ({{lang-de|Köln}}, {{audio|Köln.ogg|listen}}) is a city.", "Cologne (Köln) is a city."),
         ("Cologne ({{lang-de|Köln}} {{IPA-de|kœln|}}; 1 of 4) is a city.", "Cologne (Köln; 1 of 4) is a city."),
         ("It measures 1000<sup>2</sup> m<sup>−1</sup> on the 4<sup>th</sup>.", "It measures 1000² m⁻¹ on the 4th."),
         ("It covers {{convert|1234567.8|km2}} of the land.", "It covers 1,234,567.8 square kilometres of the land."),
