@@ -147,13 +147,13 @@ def rules_of(code: str) -> Rules:
 
 # Unicode's property Sentence_Terminal, without marks of historic scripts. The first also occur within sentences, so
 # that a blank must follow.
-_STOPS, _FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
+_STOPS, FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
 OPENERS, CLOSERS = "\"“”„‘‚'’«»‹›([¿¡`", "\"'“‘”’»«›‹」』）】》〉])"  # “ and « open in one language, close in another
 _OPEN, _CLOSING = re.escape(OPENERS), re.escape(CLOSERS)
 _MARK = re.compile(
-    rf"[{_STOPS}{_FULL_STOPS}](?:"  # a single set of first characters is fast
+    rf"[{_STOPS}{FULL_STOPS}](?:"  # a single set of first characters is fast
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”])?(?=\s)"
-    rf"|(?<=[{_FULL_STOPS}])[{_FULL_STOPS}]*+[」』）】》〉”’»›)\]]*+(?:(?<=[{_FULL_STOPS}])|(?!\w))"  # 「行く！」と
+    rf"|(?<=[{FULL_STOPS}])[{FULL_STOPS}]*+[」』）】》〉”’»›)\]]*+(?:(?<=[{FULL_STOPS}])|(?!\w))"  # 「行く！」と
     rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )

@@ -17,6 +17,7 @@ BOX = "\ue004"  # an unknown template of several lines: a box if it begins a lin
 EQUALS, BAR = "\ue005", "\ue006"  # {{=}} and {{!}}, which do not separate arguments
 BREAK = "\ue007"  # a tag that ends a paragraph
 FORMULA = "\ue008"  # around a readable formula at the start of a line
+JOINER = "\u200b"  # <nowiki/>: shows nothing and is removed with all of its kind
 LESS, GREATER = "\ue009", "\ue00a"  # &lt; and &gt;, which do not make tags
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
 FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line

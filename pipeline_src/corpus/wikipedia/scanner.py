@@ -8,7 +8,7 @@ from functools import cache
 
 from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
 from pipeline_src.corpus.wikipedia.locale import VARIANTS
-from pipeline_src.corpus.wikipedia.markers import ATTRIBUTES, FORMULA, GONE, PLACEHOLDER, REPLACED
+from pipeline_src.corpus.wikipedia.markers import ATTRIBUTES, FORMULA, GONE, JOINER, PLACEHOLDER, REPLACED
 
 # Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
@@ -19,7 +19,6 @@ _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
 _PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
 _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)  # their content is shown
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
-JOINER = "\u200b"  # shows nothing and is removed with all of its kind
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
