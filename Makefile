@@ -111,6 +111,9 @@ ifeq ($(TORCH),)
 else ifneq ($(TORCH),installed)
 	@test -s $(VENV)/uv || { echo "error: TORCH=$(TORCH) needs uv; without it, make TORCH=installed"; exit 1; }
 	"$$(cat $(VENV)/uv)" pip install --python $(VENV)/bin/python --torch-backend $(TORCH) -r torch.lock
+else
+	@$(VENV)/bin/python -c 'import torch' 2> /dev/null || { echo "error: TORCH=installed, but $(VENV) finds no torch; name" \
+	  "a python3 that has it, and make the environment again: rm -r $(VENV) && make study TORCH=installed PYTHON=/path/to/python3"; exit 1; }
 endif
 	@touch $@
 

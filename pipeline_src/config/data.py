@@ -203,10 +203,12 @@ class ExamplesParams(Section):
         random_next_prob: probability that sentence B is replaced by text of another document (with ``sop``: that A and
             B are swapped); 0.5 in the paper (section 3.1). A chunk of one sentence has no second part and always gets a
             random B, as in google-research/bert, so that more pairs are random in the end: 54 % at length 128, 60 % at
-            64.
+            64; not with ``nsp_balanced``.
         pair_objective: what is predicted of two segments. ``nsp``: whether B follows A, or is of another document (the
-            paper, section 3.1); ``sop``: whether B follows A, or A follows B (ALBERT, Lan et al. 2020, section 3.1);
-            ``none``: there is one segment of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
+            paper, section 3.1); ``nsp_balanced``: the same, but a chunk of one sentence takes the next one too, and a
+            document's last sentence the one before it, so that ``random_next_prob`` holds for all pairs except in
+            documents of one sentence; ``sop``: whether B follows A, or A follows B (ALBERT, Lan et al. 2020, section
+            3.1); ``none``: there is one segment of full sentences, for MLM alone ("No NSP" of the paper, section 5.1).
         weights: source -> its share of the training examples, in any unit; for all sources, or null. A source that is
             too short for its share repeats, with other pairs and masks; of one that is too long, examples are left out.
         temperature: used instead of weights: a source's share is proportional to its training tokens to this power; 0.7
@@ -217,7 +219,7 @@ class ExamplesParams(Section):
     dupe_factor: int = Field(default=5, ge=1, le=1000)
     short_seq_prob: float = Field(default=0.1, ge=0, le=1)
     random_next_prob: float = Field(default=0.5, ge=0, le=1)
-    pair_objective: Literal["nsp", "sop", "none"] = "nsp"
+    pair_objective: Literal["nsp", "nsp_balanced", "sop", "none"] = "nsp"
     weights: dict[Name, Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]] | None = None
     temperature: float | None = Field(default=None, ge=0, le=1)
 

@@ -159,7 +159,7 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
     yield muon and frozen, "finetune.optimizer", message
     made_here = finetune.model.startswith("models/pretrained/") and not study.pretrain.continued
     for key, recipe in _recipes(finetune):
-        message = f"{name} has no blocks of their own from the top; set it to 0"
+        message = f"{name} has no last layers to re-initialize: all layers are shared, or there are none; set it to 0"
         yield recipe.reinit_layers and architecture.blocks != "own", f"{key}.reinit_layers", message
         message = f"at most model.num_hidden_layers ({study.model.num_hidden_layers})"
         too_many = made_here and recipe.reinit_layers > study.model.num_hidden_layers

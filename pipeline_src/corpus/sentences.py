@@ -102,15 +102,16 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)[:2]
-    first = following[:1]
-    if first in _NEVER_FIRST:
-        return False
-    if first.islower() and not following[1:].isupper():  # unless the text has no capitals, as BookCorpus
-        return text[start : start + 12].lstrip(_ENGLISH_OPENERS)[:1].islower()
-    if first.isdecimal():
-        return not _BEFORE_NUMBER.search(text, max(start, end - 12), end)
-    return not text.endswith(_BEFORE_NAME, start, end)
+    if text[end] != " " or not text[end + 1 : end + 2].isupper():  # most often a blank and a capital
+        following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)
+        first = following[:1]
+        if first in _NEVER_FIRST:
+            return False
+        if first.islower() and not following[1:2].isupper():  # unless the text has no capitals, as BookCorpus
+            return text[start : start + 12].lstrip(_ENGLISH_OPENERS)[:1].islower()
+        if first.isdecimal():
+            return not _BEFORE_NUMBER.search(text, max(start, end - 12), end)
+    return text[end - 3 : end] not in _BEFORE_NAME
 
 
 @dataclass(frozen=True)
@@ -147,13 +148,13 @@ def rules_of(code: str) -> Rules:
 
 # Unicode's property Sentence_Terminal, without marks of historic scripts. The first also occur within sentences, so
 # that a blank must follow.
-_STOPS, _FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
+_STOPS, FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
 OPENERS, CLOSERS = "\"“”„‘‚'’«»‹›([¿¡`", "\"'“‘”’»«›‹」』）】》〉])"  # “ and « open in one language, close in another
 _OPEN, _CLOSING = re.escape(OPENERS), re.escape(CLOSERS)
 _MARK = re.compile(
-    rf"[{_STOPS}{_FULL_STOPS}](?:"  # a single set of first characters is fast
+    rf"[{_STOPS}{FULL_STOPS}](?:"  # a single set of first characters is fast
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”])?(?=\s)"
-    rf"|(?<=[{_FULL_STOPS}])[{_FULL_STOPS}]*+[」』）】》〉”’»›)\]]*+(?:(?<=[{_FULL_STOPS}])|(?!\w))"  # 「行く！」と
+    rf"|(?<=[{FULL_STOPS}])[{FULL_STOPS}]*+[」』）】》〉”’»›)\]]*+(?:(?<=[{FULL_STOPS}])|(?!\w))"  # 「行く！」と
     rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )

@@ -137,7 +137,7 @@ class Source(Section):
         paths = [path for file in self.files for path in file.unpack or file.excerpts or {file.path: ""} if path != "."]
         for path in paths:
             if paths.count(path) > 1 or any(longer.startswith(f"{path}/") for longer in paths):
-                raise ValueError(f"two files of one path, or one within the other: {path}")
+                raise ValueError(f"path {path!r} is given twice, or is also the folder of another file; rename one")
         if any(file.scheme == "pypi" and self.wheel_of(file) is None for file in self.files):
             raise ValueError("a pypi address needs a wheel, of its file or of the entry")
         return self

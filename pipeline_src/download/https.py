@@ -193,7 +193,7 @@ def _check_reply(response: requests.Response, url: str, partial: _Partial) -> No
     if "text/html" in response.headers.get("Content-Type", "").lower() and not url.endswith((".html", ".htm")):
         raise _Permanent("a page of HTML, and no checksum is known")
     if response.raw.length_remaining is None and partial.size is None and not response.raw.chunked:
-        raise _Permanent("neither length nor checksum is known, so that nothing shows whether it is complete")
+        raise _Permanent("the server gives no length and the catalogue no checksum: a partial file would pass")
 
 
 def _save(response: requests.Response, partial: _Partial, start: int) -> None:

@@ -135,6 +135,14 @@ def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: 
     return Pairs(*pair, is_random, np.where(is_random, a_end, chunk_end))
 
 
+def _balanced_next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
+    """Let the coin alone decide: a chunk of one sentence takes the next too, a document's last one that before it."""
+    sentence = np.maximum(np.minimum(walk.sentence, walk.end - 2), store.documents[walk.document])
+    chunk_end = np.minimum(np.maximum(chunk_end, sentence + 2), walk.end)
+    pair = _next_sentence(store, replace(walk, sentence=sentence), chunk_end, rules)
+    return replace(pair, after=np.maximum(pair.after, walk.sentence + 1))
+
+
 def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
     """Make B the rest of the chunk and, by a coin, swap A and B (google-research/albert).
 
@@ -158,6 +166,7 @@ def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRul
 # examples.pair_objective -> function that makes an example of every walk's next chunk
 PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
     "nsp": _next_sentence,
+    "nsp_balanced": _balanced_next_sentence,
     "sop": _sentence_order,
     "none": _single,
 }

@@ -61,7 +61,8 @@ def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM
     """Complete each prompt in all ``WAYS``: the text after each step, and the share of repeated tokens at the end."""
 
     def completed(prompt: str, how: str) -> dict[str, Any]:
-        steps = complete(model, model.ids(prompt), num_masks, how)
+        ids = model.tokenizer.encode(prompt, add_special_tokens=False).ids  # all, for the end of a long prompt counts
+        steps = complete(model, ids, num_masks, how)
         return {
             "texts": [model.tokenizer.decode([token for token in step if token != model.mask]) for step in steps],
             "repeated": rounded(1 - len(set(steps[-1])) / num_masks),

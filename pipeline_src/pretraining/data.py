@@ -27,6 +27,7 @@ LOOKAHEAD_BATCHES = 64  # batches whose examples are looked up together, for spe
 NUM_SHOWN = 5  # examples in the report
 PAIR_LABELS = {  # examples.pair_objective -> meanings of the labels 0 and 1 of a pair
     "nsp": ("B follows A", "B is a random text"),
+    "nsp_balanced": ("B follows A", "B is a random text"),
     "sop": ("A and B in order", "A and B swapped, or B a random text"),
 }
 

@@ -16,6 +16,7 @@ from pipeline_src.training.trainer import LossTerm
 
 PAIR_TASKS = {  # examples.pair_objective -> text for the model card
     "nsp": " and next sentences",
+    "nsp_balanced": " and next sentences",
     "sop": " and the order of sentences",
 }
 

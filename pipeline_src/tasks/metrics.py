@@ -20,12 +20,14 @@ Array = Any  # np.ndarray, or a sparse array of scipy
 
 
 def majority_score(metric: str, gold: Sequence[float]) -> float:
-    """Return the score of the best constant prediction; 0 for correlations."""
+    """Return the score of the best constant prediction; 0 for correlations and for F1 of entities."""
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
     if metric == "f1":  # if 1 is predicted for all examples; 0 for all would score 0
         positives = sum(label == 1 for label in gold)
         return 100.0 * 2 * positives / (len(gold) + positives)
+    if metric not in ("matthews", "pearson", "spearman", "entity_f1"):
+        raise ValueError(f"no majority score for {metric!r}")
     return 0.0
 
 

@@ -58,13 +58,16 @@ def test_not_installed_gensim_on_python_3_14_hints_at_an_older_python() -> None:
     [
         ([".venv/torch-installed", "PYTHON=/bin/false"], "is not Python 3.11 to 3.14"),
         ([".venv/torch-installed", "UV=no", "TORCH=cu130"], "needs uv"),
+        (["stub/torch-installed", "VENV=stub", "UV=no", "TORCH=installed"], "stub finds no torch"),
         (["study"], "is no git repository, which DVC needs; use git clone, or here: git init"),
     ],
-    ids=["Python", "uv", "git"],
+    ids=["Python", "uv", "torch", "git"],
 )
 def test_make_unsupported_setup_is_rejected(tmp_path: Path, arguments: list[str], message: str) -> None:
     for name in ("Makefile", "torch.lock"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "stub/bin").mkdir(parents=True)
+    (tmp_path / "stub/bin/python").symlink_to("/bin/false")
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
     done = subprocess.run(
         ["make", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

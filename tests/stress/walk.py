@@ -73,7 +73,7 @@ def stack(frame: FrameType | None) -> list[CodeType]:
 
 def is_ours(code: CodeType) -> bool:
     """Return whether it is a function of the project; comprehensions and lambdas belong to the function around them."""
-    is_function = not code.co_name.endswith(("comp>", "expr>"))
+    is_function = not code.co_name.endswith(("comp>", "expr>", "lambda>"))
     return is_function and ROOT in Path(code.co_filename).parents
 
 

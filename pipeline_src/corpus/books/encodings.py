@@ -93,8 +93,8 @@ NON_LATIN = [
 # Letters of the languages that Western encodings are for, and those that names bring into any of them. Read as cp1252,
 # Hungarian, Romanian, Turkish and Baltic texts have letters that no one of these languages has together.
 ALPHABETS = (
-    *("äöüß", "àâæçèéêëîïôœùûüÿ", "áéíñóúü", "àèéìîòóù", "àáâãçéêíóôõú", "æøåéòôäö", "åäö", "äöåšž", "áðéíóúýþæö"),
-    *("àçèéíïòóúü", "ëéïèöüêûôî", "äõöüšž", "ëç"),
+    *("äöüß", "àâæçèéêëîïôœùûüÿß", "áéíñóúü", "àèéìîòóù", "àáâãçéêíóôõú", "æøåéòôäö", "åäö", "äöåšž", "áðéíóúýþæö"),
+    *("áðíóúýæø", "àçèéíïòóúü", "ëéïèöüêûôî", "äõöüšž", "ëç"),
 )
 OF_NAMES = "áäçèéíñóöü"
 MAX_OUTSIDE = 0.02  # fraction of non-ASCII letters outside an alphabet
@@ -114,6 +114,8 @@ _FOREIGN_WORD = re.compile(rb"[^\x00-\x20]*[\x80-\xff][^\x00-\x20]*")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _FOREIGN = re.compile(rb"[\x80-\xff]")
 _TYPESET = re.compile(rb"[\x85\x91-\x97\xa0-\xff]*")  # punctuation of cp1252 that books use, and Latin-1
+# Ά in iso8859_7, and at the start of a sentence in cp1253
+_GREEK_CAPITAL = re.compile(rb"(\xb6)[\xe1-\xfb]|(?<=[.;!][ \n])\xa2[\xe1-\xfb]")
 _DECLARED = re.compile(rb"^Character set encoding:[ \t]*([\w.-]{1,40})", re.I | re.M)
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _NON_ASCII = re.compile("[^\x00-\x7f]")
@@ -208,6 +210,8 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     if named and (latin or named in NON_LATIN) and _plausible(sample, [named]):
         return named
     plausible = _plausible(sample, candidates)
+    if {*plausible[:2]} == {"cp1253", "iso8859_7"} and (capitals := _GREEK_CAPITAL.findall(data)):
+        return "iso8859_7" if any(capitals) else "cp1253"
     same = len({sample.decode(name, "replace") for name in plausible}) == 1 and (latin or len(plausible) > 1)
     if same or (plausible and latin and _is_western(data, plausible[0], letters)):
         return plausible[0]

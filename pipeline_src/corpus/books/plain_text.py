@@ -19,6 +19,7 @@ from pipeline_src.corpus.books.boilerplate import (
     without_marks,
     without_references,
 )
+from pipeline_src.corpus.sentences import FULL_STOPS, is_small
 
 _WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
 _WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
@@ -99,7 +100,7 @@ _ILLUSTRATION = re.compile(
     r"|_?(?:Music|Figures?|Fig\.|FIG\.|Plate|PLATE|Map|Frontispiece|Tailpiece)\b[^\[\]\n]{0,300}\]"
     r"|_?(?:Exeunt|EXEUNT|Exit|Re-?enter|Enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))"  # [Exeunt.
 )
-SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹")  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
+SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹」』" + FULL_STOPS)  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
 _SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
 _PARAGRAPH_END = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
 MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
@@ -157,7 +158,7 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
                 paragraphs.append(_join(lines[: _num_verses(lines)], hyphens))
                 unfinished = ""
                 continue
-            continues = paragraph[0].islower()
+            continues = is_small(paragraph)
             if continues and not unfinished and capitals and paragraphs:
                 unfinished = paragraphs.pop()  # “Is it?” / he asked.
             if unfinished and continues:
@@ -258,13 +259,13 @@ def _split_block(block: str) -> list[list[str]]:
 
 
 def _continues(line: str, following: str) -> bool:
-    if following[0].islower():
+    if is_small(following):
         return line[-1] not in _PARAGRAPH_END and not _is_heading(line)
     return line[-1] not in _SPEECH_END and len(line) >= MIN_WRAPPED_LENGTH and not _is_heading(line)
 
 
 def _is_heading(text: str) -> bool:
-    return _HEADING.fullmatch(text) is not None or not any(letter.islower() for letter in text)
+    return _HEADING.fullmatch(text) is not None or not any(letter.isalpha() and not letter.isupper() for letter in text)
 
 
 def _join(lines: list[str], hyphens: HyphenResolver) -> str:

@@ -14,6 +14,7 @@ SOUND = "\ue002"  # around a pronunciation, which is dropped within brackets (wr
 BOX = "\ue003"  # an unknown template of several lines: a box if it begins a line, else a hole
 BREAK = "\ue004"  # a tag or template that ends a paragraph
 FORMULA = "\ue005"  # around a readable formula at the start of a line
+JOINER = "\u200b"  # <nowiki/>: shows nothing and is removed with all of its kind
 FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
 MARKERS = PLACEHOLDER + SOUND + GONE + BOX + BREAK + FORMULA
 NAMES = re.compile(rf"[{FIRST_NAME}-{LAST_NAME}]")

@@ -8,7 +8,7 @@ from functools import cache
 
 from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
 from pipeline_src.corpus.wikipedia.locale import VARIANTS
-from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, JOINER, PLACEHOLDER
 
 # Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
@@ -22,7 +22,6 @@ _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)
 # of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
 ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
-JOINER = "\u200b"  # shows nothing and is removed with all of its kind
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import zip_longest
 
 from pipeline_src.corpus.wikipedia.locale import TABLES, Locale
+from pipeline_src.corpus.wikipedia.markers import JOINER
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments
 
 UNITS = TABLES / "units.tsv"
@@ -66,7 +67,7 @@ def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
 
 def _number(text: str, locale: Locale) -> str | None:
     """Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else."""
-    text = text.replace(" ", "")
+    text = text.replace(" ", "").replace(JOINER, "")
     if _NUMBER.match(text):
         mantissa, e, exponent = text.lower().partition("e")
         return locale.number(mantissa) + (f"×10{exponent.lstrip('+').translate(RAISED)}" if e else "")

@@ -6,9 +6,18 @@ import re
 from collections import Counter
 from html import unescape
 
-from pipeline_src.corpus.wikipedia.markers import BREAK, FORMULA, GONE, MARKERS, MARKS, PLACEHOLDER, resolve_sounds
+from pipeline_src.corpus.wikipedia.markers import (
+    BREAK,
+    FORMULA,
+    GONE,
+    JOINER,
+    MARKERS,
+    MARKS,
+    PLACEHOLDER,
+    resolve_sounds,
+)
 from pipeline_src.corpus.wikipedia.prose import close_sentences, is_paragraph, join_formulas, paragraphs, repair
-from pipeline_src.corpus.wikipedia.scanner import ATTRIBUTES, JOINER, choose_variants, drop_elements, resolve
+from pipeline_src.corpus.wikipedia.scanner import ATTRIBUTES, choose_variants, drop_elements, resolve
 from pipeline_src.corpus.wikipedia.siteinfo import BIDI_CONTROLS, ENGLISH, LANGUAGES, SiteInfo, is_file_name
 from pipeline_src.corpus.wikipedia.templates import TemplateExpander
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
@@ -168,7 +177,8 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
 
 def _is_file(prefix: str, name: str) -> bool:
     """Return whether a target is a file by its name alone: no list has every prefix that a wiki understands."""
-    return is_file_name(name) and prefix != "" and "\n" not in prefix and not _is_elsewhere(prefix)
+    is_title = prefix == "" or "\n" in prefix or name[:1].isspace() or _is_elsewhere(prefix)
+    return is_file_name(name) and not is_title
 
 
 def _is_elsewhere(prefix: str) -> bool:

@@ -111,10 +111,24 @@ def test_draw_samples_single_document_gives_pairs(tmp_path, make_store):
     assert len(samples) >= 3 and samples["a_length"].all() and samples["b_length"].all()
 
 
-def test_draw_samples_single_sentences_give_random_pairs(tmp_path, make_store):
+@pytest.mark.parametrize("pairs", ["nsp", "nsp_balanced"])
+def test_draw_samples_single_sentences_give_random_pairs(tmp_path, make_store, pairs):
     make_store(tmp_path, [[[number] * 9] for number in range(30)])
-    samples = samples_of(tmp_path, passes=1)
+    samples = samples_of(tmp_path, passes=1, rules=PairRules(32, 0.1, 0.5, pairs, 3))
     assert len(samples) == 30 and samples["is_random"].all()
+
+
+def test_draw_samples_nsp_balanced_makes_half_random(tmp_path, make_store):
+    rng = np.random.default_rng(2)
+    lengths = [rng.integers(5, 60, size=rng.integers(2, 8)) for _ in range(400)]  # often one sentence fills a chunk
+    store = make_store(tmp_path, [[[i + 100] * n for n in sentences] for i, sentences in enumerate(lengths)])
+    nsp, samples = (
+        samples_of(tmp_path, 1, "phase1", 4, PairRules(64, 0.1, 0.5, f"nsp{kind}", 3)) for kind in ("", "_balanced")
+    )
+    assert nsp["is_random"].mean() > 0.6 and abs(samples["is_random"].mean() - 0.5) < 0.02 and len(samples) > 4000
+    for a, b, a_length, b_length, is_random in samples.tolist():
+        assert (document_ids(store, a, a_length) != document_ids(store, b, b_length)) == bool(is_random)
+        assert is_random or b >= a + a_length
 
 
 def test_draw_samples_long_sentences_are_truncated_to_max_seq_length(tmp_path, make_store):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pipeline_src.config.interpretation import InterpretationParams
+from pipeline_src.interpretation import generation
 from pipeline_src.interpretation.generation import WAYS, complete, completions, fill_masks, loss_by_masks
 from pipeline_src.interpretation.model import SkipMeasure
 from tests.unit.interpretation.conftest import make_model, unigram_model
@@ -33,6 +34,13 @@ def test_completions_repeated_is_the_share_of_copies():
     ways = completions(unigram_model(b=0.5), ["a"], 4)[0]["ways"]
     assert ways["at once"] == {"texts": ["b b b b"], "repeated": 0.75}
     assert ways["left to right"]["texts"] == ["b", "b b", "b b b", "b b b b"]
+
+
+def test_completions_long_prompt_keeps_its_end(model, monkeypatch):
+    prompts = []
+    monkeypatch.setattr(generation, "complete", lambda model, prompt, *_: prompts.append(prompt) or [[5, 6]])
+    completions(model, ["b " * model.max_tokens + "g h"], 2)
+    assert prompts[0][-3:] == model.ids("b g h")
 
 
 @pytest.mark.parametrize(

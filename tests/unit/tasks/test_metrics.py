@@ -30,3 +30,8 @@ def test_majority_score_is_the_best_constant_prediction(gold: list[int]):
     for metric in ("accuracy", "f1", "matthews"):
         for constant in (0, 1):
             assert score(metric, gold, [constant] * len(gold)) <= majority_score(metric, gold) + 1e-9
+
+
+def test_majority_score_unknown_metric_is_rejected():
+    with pytest.raises(ValueError, match="accurcy"):
+        majority_score("accurcy", [0, 1])

@@ -54,6 +54,20 @@ def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belong
     assert HyphenResolver(known + broken).belongs(before, after) is belongs
 
 
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "ძველი წისქვილი მდინარის პირას დგას. ბევრი ქალაქში გადავიდა.",
+        "הכפר שוכן על גדת הנהר, והטחנה הישנה עומדת. תושבים רבים עברו לעיר.",
+        "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。",
+        "पुरानी चक्की नदी के किनारे खड़ी है। बहुत से लोग शहर चले गए।",
+    ],
+)
+def test_plain_paragraphs_script_without_capitals_is_prose(paragraph: str) -> None:
+    long = paragraph * 5 + paragraph[:9]  # without a full stop, and longer than a line
+    assert plain_paragraphs("\n\n".join([paragraph, long, paragraph]), Counter()) == [paragraph, long, paragraph]
+
+
 def test_plain_paragraphs_split_sentence_is_joined() -> None:
     text = "“Is it late?”\n\nhe asked, though,”\n\n he added, nobody was concerned."
     text += "\n\nShe laughed.\n\n12\n\nand went con-\n\ncerned."

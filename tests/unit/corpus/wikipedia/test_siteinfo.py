@@ -44,6 +44,7 @@ def test_clean_file_by_its_extension_is_removed(name: str) -> None:
         ("[[commons:File:Mill.jpg|a picture of it]]", "a picture of it"),
         ("[[Mill: the file.jpg of the year]]", "Mill: the file.jpg of the year"),
         ("[[Mill.jpg|the title]]", "the title"),
+        ("[[Error: x.pdf|this]]", "this"),
     ],
 )
 def test_clean_link_that_only_resembles_a_file_is_shown(link: str, words: str) -> None:

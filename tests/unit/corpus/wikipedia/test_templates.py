@@ -55,6 +55,7 @@ def shown(template: str, language: str = "en") -> str:
         ("{{as of|2011|February|lc=y}}", "as of February 2011"),
         ("{{as of|2011|2|5|df=us|lc=y}}", "as of February 5, 2011"),
         ("{{convert|56|in}}", "56 inches"),
+        ("{{convert|5<nowiki/>|km}}", "5 kilometres"),
         ("{{convert|56|in|abbr=on}}", "56 in"),
         ("{{cvt|1|km|mi}}", "1 km"),
         ("{{convert|1|km|mi}}", "1 kilometre"),
