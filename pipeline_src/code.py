@@ -4,8 +4,9 @@ It runs first, since all other stages depend on its files: ``code/STAGE`` for ea
 ``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source; dvc.yaml
 fills in NAME and KIND from params.yaml. An edit of comments or docstrings changes none of the files.
 
-It also puts aside outputs that no stage makes any more. In dvc.yaml its output is marked ``persist``, so that DVC
-always runs the stage, and never restores the output from the run-cache.
+It also puts aside outputs that no stage makes any more, and fetches the models of Hugging Face's hub that params.yaml
+names: ``hub:OWNER/NAME@REVISION`` becomes a folder of that path, which other stages read like any model's. In dvc.yaml
+its output is marked ``persist``, so that DVC always runs the stage, and never restores the output from the run-cache.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from pipeline_src.common.registry import member_names
 from pipeline_src.common.yaml_files import CATALOGUE
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.pretrain import PretrainParams
+from pipeline_src.config.schema import HUB
 from pipeline_src.corpus.clean import CLEANERS
 from pipeline_src.corpus.language import check_language
 from pipeline_src.stages import STAGES
@@ -73,14 +76,25 @@ def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], s
     return moved
 
 
-def run(corpus: CorpusParams, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Write ``code``, and put aside outputs that no stage makes; params.yaml was checked before."""
+def fetch_models(paths: Iterable[str]) -> None:
+    """Import each model of the hub among ``paths`` into the folder of that path, unless it is there."""
+    for path in sorted(set(paths)):
+        if path.startswith(HUB) and not Path(path).exists():
+            from pipeline_src.pretraining.import_model import fetch_and_import  # needs torch
+
+            with atomic_directory(path) as folder:
+                fetch_and_import(Path(path), folder)
+
+
+def run(corpus: CorpusParams, tasks: tuple[str, ...], pretrain: PretrainParams, finetune: FinetuneParams) -> None:
+    """Write ``code``, put aside outputs that no stage makes, and fetch models; params.yaml was checked before."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
     if warning := untracked_entries():
         log.warning("%s", warning)
     if moved := put_aside_undeclared_outputs(corpus.sources, tasks, finetune.seeds):
         log.info("outputs of what params.yaml no longer names are now %s; delete them if you like", ", ".join(moved))
+    fetch_models([pretrain.init_from, finetune.model])
     with atomic_directory(CODE) as folder:
         for name, module in modules().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,9 @@ EVERY_BLOCK = (  # of params.yaml
 )
 STAGES = {
     "code": Stage(
-        "pipeline_src.code", "check params.yaml; fingerprints of the stages' code", ("corpus", "tasks", "finetune")
+        "pipeline_src.code",
+        "check params.yaml; fingerprints of the stages' code",
+        ("corpus", "tasks", "pretrain", "finetune"),
     ),
     "download": Stage("pipeline_src.download.download", "fetch the files of one source", ("corpus",), ("source",)),
     "download_tasks": Stage(

@@ -80,7 +80,8 @@ class FinetuneParams(Section):
     """Fine-tuning.
 
     Attributes:
-        model: folder of the initial encoder: this study's, or any BERT in Hugging Face's layout.
+        model: folder of the initial encoder: this study's, any BERT in Hugging Face's layout, or
+            ``hub:OWNER/NAME@REVISION`` of Hugging Face's hub.
         teacher: folder ``models`` of another study with the same vocabulary, whose fine-tuned models are distilled
             (TinyBERT's task-specific distillation); ``catalogue/no-teacher`` for no teacher.
         seeds: each task is trained once per seed, with the seed's data order and initial head (paper, section 4.1).

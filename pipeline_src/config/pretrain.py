@@ -85,8 +85,9 @@ class PretrainParams(Section):
         teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from; it must have the
             study's vocabulary. ``catalogue/no-teacher``: no teacher.
         init_from: model that the first phase starts from: a folder in Hugging Face's layout or as Google publishes it,
-            or the path of an entry of ``catalogue/models``. Its sizes are used; of the section ``model`` only dropout
-            and the architecture, which must be the model's, are read. ``catalogue/no-model``: random weights.
+            ``hub:OWNER/NAME@REVISION`` of Hugging Face's hub, or the path of an entry of ``catalogue/models``. Its
+            sizes are used; of the section ``model`` only dropout and the architecture, which must be the model's, are
+            read. ``catalogue/no-model``: random weights.
         log_points: number of rows in the loss curves of both phases together; a row is the mean of equally many steps.
     """
 

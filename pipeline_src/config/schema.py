@@ -12,6 +12,8 @@ from pipeline_src.common.names import check_file_name, check_name, check_path, s
 # existing paths, since stages depend on them
 NO_TEACHER = "catalogue/no-teacher"
 NO_MODEL = "catalogue/no-model"
+HUB = "hub:"  # begins an address on Hugging Face's hub
+HUB_MODEL = re.compile(rf"{HUB}(?P<repo>\w[\w.-]*/\w[\w.-]*)@(?P<revision>\w[\w.-]*)", re.ASCII)
 
 
 class Section(BaseModel):

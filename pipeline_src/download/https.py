@@ -12,7 +12,7 @@ import re
 import shutil
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,12 @@ class _Partial:
 
 
 def download(
-    urls: Sequence[str], target: Path, size: int | None = None, checked: bool = True, max_bytes: int = MAX_BYTES
+    urls: Sequence[str],
+    target: Path,
+    size: int | None = None,
+    checked: bool = True,
+    max_bytes: int = MAX_BYTES,
+    headers: Mapping[str, str] | None = None,
 ) -> None:
     """Fetch the first of ``urls`` that answers into ``target``, which appears only when it is complete.
 
@@ -75,6 +80,7 @@ def download(
         checked: whether the caller verifies a checksum. If not, the reply itself must show that it is the complete and
             right file (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
         max_bytes: maximum number of bytes if ``size`` is unknown.
+        headers: sent with each request; ``Authorization`` not to another host that a reply redirects to.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _Partial(target.with_name(f"{target.name}.partial"), size, max_bytes, checked)
@@ -82,7 +88,7 @@ def download(
     try:
         for url in urls:
             try:
-                _fetch(url, partial)
+                _fetch(url, partial, headers or {})
             except _Permanent as error:
                 failures.append(f"{url}: {error}")
                 log.warning("%s: %s", url, error)
@@ -106,9 +112,10 @@ def download(
     )  # fmt: skip
 
 
-def _fetch(url: str, partial: _Partial) -> None:
+def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
     failures = 0
     with open_session(url) as session:
+        session.headers.update(headers)
         while True:
             before = partial.num_bytes
             try:

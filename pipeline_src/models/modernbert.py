@@ -195,7 +195,10 @@ class ModernBertConfig(BertConfig):
                 if not isinstance(rope, dict) or {**rope, "rope_theta": 0} != {"rope_type": "default", "rope_theta": 0}:
                     raise ValueError(f"rope_parameters of {kind} are {shown(rope)}, not of rope_type default")
                 listed |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
-        return {**raw, **listed}
+        result = {**raw, **listed}
+        if raw.get("architectures") in [[MODERNBERT.classes[use]] for use in ("masked_lm", "encoder")]:
+            result["classifier_pooling"] = "cls"  # the key is for classifiers, and the folder has none
+        return result
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "classifier_activation": SAVED_ACTIVATIONS[self.hidden_act]}

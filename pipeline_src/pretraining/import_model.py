@@ -1,5 +1,6 @@
 """Tool ``import``: make a model folder of this project from a Hugging Face folder or from a Google checkpoint.
 
+The folder may be on Hugging Face's hub (``hub:OWNER/NAME@REVISION``), or an entry of ``catalogue/models``.
 A Google checkpoint (google-research/bert) is ``bert_config.json`` and ``bert_model.ckpt.*``; TensorFlow reads it.
 """
 
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -22,6 +24,10 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, read_json
 from pipeline_src.common.names import shown
 from pipeline_src.common.progress import log
+from pipeline_src.common.yaml_files import MODELS
+from pipeline_src.config.schema import HUB, HUB_MODEL
+from pipeline_src.download.catalogue import Source, SourceFile, load_source, resolve
+from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.models.adapter import BERT, ENCODER, MLM_HEAD, NEXT_SENTENCE, POOLER, rename
 from pipeline_src.models.bert import BertConfig, BertForPretraining, uninitialised
 from pipeline_src.models.hub import (
@@ -127,7 +133,8 @@ USES = {  # (has the MLM head, has the NSP head) -> use of the model (``models.a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    parser.add_argument("source", type=Path, help="a Hugging Face folder, Google's folder, or one checkpoint's prefix")
+    text = "a Hugging Face folder, hub:OWNER/NAME@REVISION, Google's folder, or one checkpoint's prefix"
+    parser.add_argument("source", type=Path, help=text)
     parser.add_argument("destination", type=Path, help="folder to make")
     case = parser.add_mutually_exclusive_group()
     case.add_argument("--uncased", dest="lowercase", action="store_true", default=None, help="text is lower-cased")
@@ -140,7 +147,7 @@ def main(arguments: argparse.Namespace) -> None:
     if destination.exists():
         raise PipelineError("the destination exists already", destination, hint="remove it, or name another")
     with atomic_directory(destination) as output:
-        made = import_model(source, output, arguments.lowercase)
+        made = fetch_and_import(source, output, arguments.lowercase)
     print(
         f"{destination}: {made.config.num_hidden_layers} layers, {made.config.hidden_size} wide, {made.entries} "
         f"entries ({made.tokenizer}); encoder{''.join(f', {part}' for part in made.parts)}"
@@ -155,6 +162,23 @@ class Imported:
     parts: list[str]  # keys of PARTS
     entries: int  # size of its vocabulary
     tokenizer: str  # its kind; for a WordPiece tokenizer, its case
+
+
+def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
+    """Import a model, after fetching it if ``source`` is ``hub:OWNER/NAME@REVISION`` or an entry of the catalogue."""
+    name = str(source)
+    if source.suffix == ".yaml":
+        name, entry = source.stem, load_source(MODELS, source.stem)
+    elif name.startswith(HUB) and not source.exists():
+        if not HUB_MODEL.fullmatch(name):
+            raise PipelineError("no model of the hub", name, hint="write hub:OWNER/NAME@REVISION, such as @main")
+        files = (SourceFile(path=".", url=name),)
+        entry = Source(description=name, licence="see its card", citation=name, files=files)
+    else:
+        return import_model(source, output, lowercase)
+    with TemporaryDirectory(dir=output) as folder:
+        fill_folder(name, entry, obtain(name, resolve(name, entry)), Path(folder))
+        return import_model(Path(folder), output, lowercase)
 
 
 def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:

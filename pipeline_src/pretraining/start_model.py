@@ -7,20 +7,16 @@ that starts from random weights, it holds only the manifest.
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
 from pipeline_src.common.paths import START_MODEL
 from pipeline_src.common.progress import log
-from pipeline_src.common.yaml_files import MODELS
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.config.pretrain import PretrainParams
-from pipeline_src.download.catalogue import load_source, resolve
-from pipeline_src.download.fetch import fill_folder, obtain
 from pipeline_src.models.bert import BertConfig, check_architecture
-from pipeline_src.pretraining.import_model import PARTS, import_model
+from pipeline_src.pretraining.import_model import PARTS, fetch_and_import
 
 
 def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams) -> None:
@@ -36,8 +32,7 @@ def import_start_model(
     pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams, output: Path
 ) -> list[str]:
     """Write the model folder; return the keys of ``PARTS`` that the model has."""
-    with TemporaryDirectory(dir=output) as fetched:
-        imported = import_model(fetch_entry(Path(pretrain.init_from), Path(fetched)), output)
+    imported = fetch_and_import(Path(pretrain.init_from), output)
     config = imported.config
     check_fits_study(config, model, examples, pretrain.init_from)
     log.info(
@@ -47,15 +42,6 @@ def import_start_model(
     if missing := [part for part in PARTS if part not in imported.parts]:
         log.info("not in it, so pretraining starts it from random weights: %s", ", ".join(missing))
     return imported.parts
-
-
-def fetch_entry(source: Path, folder: Path) -> Path:
-    """Return ``source``; if it is an entry of the catalogue, fetch its files into ``folder``, and return that."""
-    if source.suffix != ".yaml":
-        return source
-    entry = resolve(source.stem, load_source(MODELS, source.stem))
-    fill_folder(source.stem, entry, obtain(source.stem, entry), folder)
-    return folder
 
 
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:

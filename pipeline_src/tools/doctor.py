@@ -202,7 +202,7 @@ def check_sources(study: Any) -> Finding:
 
 def check_start_model(study: Any) -> Finding:
     """Check the model that pretraining starts from, as its stage does, unless it must be fetched first."""
-    if study.vocabulary.kind != "given" or study.pretrain.init_from.endswith(".yaml"):
+    if study.vocabulary.kind != "given" or not Path(study.pretrain.init_from).is_dir():
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretraining.start_model import import_start_model
 

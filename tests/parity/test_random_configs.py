@@ -145,6 +145,8 @@ def draw(model_type: str, number: int) -> Draw:
     refused = one(list(options.refused)) if generator.random() < 1 / 4 else None
     if refused:
         values[refused] = one(options.refused[refused])
+    if refused == "classifier_pooling":
+        uses = list(TASKS)  # for others, it is ignored
     return Draw(model_type, one(uses), values, refused, generator)
 
 

@@ -1,4 +1,4 @@
-"""Going on from a model of each architecture: the loss before step 1 is that of transformers' own model."""
+"""Going on from a model of each architecture, on the hub: the loss before step 1 is that of transformers' own model."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pipeline_src.models.hub import save_model
 from pipeline_src.pretraining import start_model
 from pipeline_src.pretraining.data import PretrainingExamples, open_examples
 from pipeline_src.tokenizer.load import load_tokenizer
+from tests.hub_server import serving_hub
 from tests.parity.test_family_parity import CASES, Case
 from tests.unit.pretraining.small import make_study, train_phase
 
@@ -71,11 +72,15 @@ def test_start_model_loss_before_first_step_equals_transformers(
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(parameter)))
     reference.save_pretrained("theirs")
     transformers.AutoTokenizer.from_pretrained("ours").save_pretrained("theirs")
-    params = {"init_from": "theirs", "steps": Steps(phase1=0, phase2=1), "learning_rate": 1e-3, "warmup_steps": 1}
+    address = "hub:acme/theirs@v1.0"
+    params = {"init_from": address, "steps": Steps(phase1=0, phase2=1), "learning_rate": 1e-3, "warmup_steps": 1}
     sizes = {"architecture": case.architecture, "num_hidden_layers": 1, "hidden_size": 64}
-    start_model.run(
-        pretrain=PretrainParams(train_batch_size=4, **params), model=ModelParams(**sizes), examples=EXAMPLES
-    )
+    files = {path.name: path.read_bytes() for path in Path("theirs").iterdir()}
+    with serving_hub({("acme/theirs", "v1.0"): files}) as hub:
+        hub.use(monkeypatch)
+        pretrain = PretrainParams(train_batch_size=4, **params)
+        start_model.run(pretrain=pretrain, model=ModelParams(**sizes), examples=EXAMPLES)
+    assert {"config.json", "model.safetensors"} <= read_json("sources.lock")[address].keys() <= files.keys()
     train_phase("phase1", architecture=case.architecture, **params)
     result = read_json("results/pretrain/phase1.json")["validation"]["mlm_loss"]
     tokenizer = load_tokenizer("data/vocabulary")

@@ -101,7 +101,7 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
 
     number = 0
     try:
-        with parquet.ParquetFile(path, pre_buffer=False) as file:
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
             if text_column not in names:
                 raise _no_column(path, text_column, names)

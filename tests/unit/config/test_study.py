@@ -150,6 +150,8 @@ PAIRLESS = {"examples.pair_objective": "none"}
         ("pretrain.init_from", {"pretrain.init_from": "models/nowhere", **GIVEN}),
         ("pretrain.init_from", {"pretrain.init_from": "models/pretrained/phase2", **GIVEN}),
         ("pretrain.init_from", {"pretrain.init_from": "mine", **GIVEN}),
+        ("pretrain.init_from", {"pretrain.init_from": "hub:acme/tiny", **GIVEN}),
+        ("finetune.model", {"finetune.model": "hub:tiny@main"}),
         ("pretrain.init_from", {"pretrain.init_from": MINILM, "pretrain.objective": "clm", **GIVEN, **PAIRLESS}),
     ],
 )
@@ -168,6 +170,7 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
         {"finetune.teacher": "models/teacher", "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
         {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
         {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
+        {"pretrain.init_from": "hub:acme/tiny@main", "finetune.model": "hub:acme/tiny@v1.0", **GIVEN},
     ],
 )
 def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:

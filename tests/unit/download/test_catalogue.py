@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.yaml_files import SOURCES, TASK_SOURCES, entry_names
+from pipeline_src.common.yaml_files import MODELS, SOURCES, TASK_SOURCES, entry_names
 from pipeline_src.download.catalogue import load_source, resolve
 from pipeline_src.download.from_corpus import RULES
 from pipeline_src.tasks.spec import task_names
 
 PAIR_SETS = ("blimp",)  # minimal pairs, which are no task
 WITHOUT_CHECKSUM = ("novels-shelf",)  # Project Gutenberg regenerates its files from time to time
-NAMES = [(folder, name) for folder in (SOURCES, TASK_SOURCES) for name in entry_names(folder)]
+NAMES = [(folder, name) for folder in (SOURCES, TASK_SOURCES, MODELS) for name in entry_names(folder)]
 ENTRY = "description: d\nlicence: l\ncitation: c\nfiles:\n  - "
 
 
@@ -21,7 +21,7 @@ def test_catalogue_entry_resolves_and_has_checksums(folder: str, name: str) -> N
     source = load_source(folder, name)
     for file in resolve(name, source, date="20260901", part=source.part_example).files:
         assert not set("{}") & set(file.path + file.url + "".join(file.mirrors) + (file.checksum_file or ""))
-        if file.checksum is None and file.checksum_file is None and file.scheme != "file":
+        if file.checksum is None and file.checksum_file is None and file.scheme not in ("file", "hub"):
             assert file.path == "diagnostic-full.tsv" or name in WITHOUT_CHECKSUM
 
 

@@ -80,7 +80,7 @@ def test_fetch_without_checksum_records_it_and_rejects_others(web, project: Path
     web.files["/a"] = BYTES
     entry = source({"path": "a", "url": web.url("/a")})
     run(entry)
-    assert "no checksum is published for a" in caplog.text
+    assert "of the first download of a is kept in sources.lock" in caplog.text
     locked = json.loads((project / "sources.lock").read_text())
     assert locked == {"entry": {"a": sha(BYTES).partition(":")[2]}}
     web.files["/a"] = b"changed by its publisher"

@@ -181,6 +181,17 @@ def test_load_config_modernbert_head_size_of_no_transformers_model_is_rejected(t
         load_config(tmp_path)
 
 
+def test_load_config_modernbert_pooling_counts_for_classifiers_alone(tmp_path):
+    config = {"model_type": "modernbert", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2}
+    config |= {"vocab_size": 50, "intermediate_size": 96, "classifier_pooling": "mean"}  # as published
+    for name in ("ModernBertForMaskedLM", "ModernBertModel"):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": [name]}))
+        assert load_config(tmp_path).hidden_size == 64
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["ModernBertForTokenClassification"]}))
+    with pytest.raises(PipelineError, match="classifier_pooling is mean, not cls"):
+        load_config(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["[]", '{"model_type": "bert"}'])
 def test_load_config_without_sizes_is_rejected(folder, content):
     (folder / "config.json").write_text(content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 from pathlib import Path
 
 import pyarrow
@@ -15,7 +16,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import clean_text
 from pipeline_src.config.data import BooksParams, TextParams
 from pipeline_src.corpus.books import clean_books as stage
-from pipeline_src.corpus.books.readers import is_sentence_list
+from pipeline_src.corpus.books.readers import is_sentence_list, read_rows
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.corpus.dropped import read_dropped
 from tests.unit.corpus.books.samples import GUTENBERG, PLAY
@@ -257,6 +258,17 @@ def test_clean_books_parquet_missing_or_repeated_column_is_rejected(books: Path)
     parquet.write_table(pyarrow.Table.from_arrays(columns, names=["text", "text"]), books / "a.parquet")
     with pytest.raises(PipelineError, match=r"a\.parquet"):
         run()
+
+
+def test_read_rows_parquet_memory_is_that_of_a_batch(tmp_path: Path) -> None:
+    table = pyarrow.table({"text": [random.Random(n).randbytes(2_500).hex() for n in range(8_000)]})
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")  # one row group, 40 MB
+    del table
+    before, peak = pyarrow.total_allocated_bytes(), 0
+    for row in read_rows(tmp_path / "a.parquet", ".parquet", "text"):
+        assert len(row.text) == 5_000
+        peak = max(peak, pyarrow.total_allocated_bytes() - before)
+    assert peak < 20_000_000
 
 
 def test_clean_books_near_duplicates_are_dropped(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from pipeline_src.code import fetch_models
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import hash_file
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertForPretraining
@@ -17,6 +19,7 @@ from pipeline_src.pretraining import import_model
 from pipeline_src.pretraining.import_model import CONFIG
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
+from tests.hub_server import serving_hub
 
 
 def test_import_folder_of_transformers_keeps_weights(folder, model, call, tmp_path, capsys):
@@ -199,3 +202,20 @@ def test_import_invalid_tokenizer_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0, "b": 0}}}')
     with pytest.raises(PipelineError, match="ids are not 0, 1, 2"):
         import_model.read_vocabulary(tmp_path)
+
+
+def test_import_hub_model_equals_import_of_its_folder(folder, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call(import_model, folder, "expected")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with serving_hub({("acme/tiny", "v1"): files, ("acme/tiny", "v2"): files | {"onnx/model.onnx": b"x"}}) as hub:
+        hub.use(monkeypatch)
+        call(import_model, "hub:acme/tiny@v1", "made")
+        for _ in range(2):
+            fetch_models(["hub:acme/tiny@v2", "expected", "models/none"])
+        assert len(hub.served) == 2 * len(files)
+        with pytest.raises(PipelineError, match="no model of the hub: hub:acme/tiny"):
+            call(import_model, "hub:acme/tiny", "other")
+    expected = {path.name: hash_file(path) for path in Path("expected").iterdir()}
+    for made in ("made", "hub:acme/tiny@v2"):
+        assert {path.name: hash_file(path) for path in Path(made).iterdir()} == expected

@@ -1,0 +1,137 @@
+"""A server on this machine with the addresses of Hugging Face's hub, for repositories that a test gives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+TREE = re.compile(r"/api/(?P<kind>datasets|models)/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)/?(?P<path>.*)")
+FILE = re.compile(r"/(?P<kind>datasets/)?(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+
+
+@dataclass
+class Hub:
+    """The server's repositories and the requests for their files.
+
+    Attributes:
+        files: (repository, revision) -> path -> content; of datasets ``datasets/OWNER/NAME``.
+        token: what the header ``Authorization`` must hold; empty for anyone.
+        small: suffixes of files that are kept in git, for which the hub has no sha256.
+        ends_after: path -> bytes sent before the connection is cut, one entry used up per request.
+        served: (path, first byte, bytes sent) of each request for a file.
+    """
+
+    files: Mapping[tuple[str, str], dict[str, bytes]]
+    address: str = ""
+    token: str = ""
+    small: tuple[str, ...] = (".json", ".txt", ".md")
+    ends_after: dict[str, list[int]] = field(default_factory=dict)
+    served: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make huggingface_hub, which reads the environment when it is imported, use this server without a token."""
+        from huggingface_hub import constants
+
+        monkeypatch.setattr(constants, "ENDPOINT", self.address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", "no-token")
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{self.address}/{TEMPLATE}")
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+
+
+TEMPLATE = "{repo_id}/resolve/{revision}/{filename}"
+
+
+@contextmanager
+def serving_hub(files: Mapping[tuple[str, str], dict[str, bytes]], **settings: object) -> Iterator[Hub]:
+    """Yield a hub with ``files``; it serves changes of them, too."""
+    hub = Hub(files, **settings)  # type: ignore[arg-type]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = unquote(urlsplit(self.path).path)
+            match = TREE.fullmatch(path) or FILE.fullmatch(path)
+            if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
+                return self.refuse(401, "GatedRepo")
+            if match is None:
+                return self.refuse(404, "")
+            prefix = "datasets/" if (match["kind"] or "").startswith("datasets") else ""
+            repo = prefix + match["repo"]
+            if repo not in {name for name, _ in hub.files}:
+                return self.refuse(401, "RepoNotFound")
+            content = hub.files.get((repo, match["revision"]))
+            if content is None:
+                return self.refuse(404, "RevisionNotFound")
+            if path.startswith("/api/"):
+                return self.list_tree(content, match["path"], "recursive=true" in self.path.lower())
+            if match["path"] not in content:
+                return self.refuse(404, "EntryNotFound")
+            self.send_file(match["path"], content[match["path"]])
+
+        def refuse(self, status: int, code: str) -> None:
+            self.send_response(status)
+            self.send_header("X-Error-Code", code)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def list_tree(self, content: dict[str, bytes], folder: str, recursive: bool) -> None:
+            start = f"{folder}/" if folder else ""
+            inside = {path: data for path, data in content.items() if path.startswith(start)}
+            if folder and not inside:
+                return self.refuse(404, "EntryNotFound")
+            listed = []
+            for path, data in inside.items():
+                if "/" in path[len(start) :] and not recursive:
+                    continue
+                item = {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                if not path.endswith(hub.small):
+                    item["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+                listed.append(item)
+            folders = {start + path[len(start) :].partition("/")[0] for path in inside if "/" in path[len(start) :]}
+            listed += [{"type": "directory", "path": path, "oid": "0" * 40} for path in sorted(folders)]
+            body = json.dumps(listed).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def send_file(self, path: str, data: bytes) -> None:
+            match = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+            start = int(match[1]) if match else 0
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            self.send_header("Content-Length", str(len(data) - start))
+            self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+            self.send_header("X-Repo-Commit", "0" * 40)
+            self.send_header("X-Linked-Size", str(len(data)))
+            self.end_headers()
+            body = memoryview(data)[start:]
+            if hub.ends_after.get(path):
+                body = body[: hub.ends_after[path].pop(0)]
+            self.wfile.write(body)
+            hub.served.append((path, start, len(body)))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    hub.address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
