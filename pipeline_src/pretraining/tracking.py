@@ -56,9 +56,9 @@ class Run:
 
 
 class Backend(Protocol):
-    """A tracker's record of one run; if the run exists, it is continued."""
+    """A tracker's record of one run, as wandb and Trackio return it; if the run exists, it is continued."""
 
-    def log(self, step: int, values: dict[str, float]) -> None: ...  # noqa: D102
+    def log(self, values: dict[str, float], step: int) -> None: ...  # noqa: D102
 
     def finish(self) -> None: ...  # noqa: D102
 
@@ -82,10 +82,9 @@ class Tracker:
         for name, backend in [*self._backends.items()]:
             if name in REWRITTEN or step > self._sent.get(name, -1):
                 with self._left_out_on_failure(name):
-                    backend.log(step, values)
+                    backend.log(values, step)
                     self._sent[name] = step
         if self._backends.keys() - REWRITTEN:
-            self._file.parent.mkdir(exist_ok=True)
             write_json(self._file, self._sent)
 
     def finish(self) -> None:
@@ -113,7 +112,7 @@ class DVCLiveFiles:
         for path in self._metrics.glob("*.tsv"):
             _drop_rows_after(path, run.first_step)
 
-    def log(self, step: int, values: dict[str, float]) -> None:
+    def log(self, values: dict[str, float], step: int) -> None:
         for name, value in values.items():
             with open(self._metrics / f"{name}.tsv", "a", encoding="utf-8", newline="\n") as file:
                 if not file.tell():
@@ -144,7 +143,7 @@ class TensorBoard:
         self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.phase), purge_step=run.first_step + 1)
         self._writer.add_text("params", str(run.params), run.first_step)
 
-    def log(self, step: int, values: dict[str, float]) -> None:
+    def log(self, values: dict[str, float], step: int) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
@@ -153,20 +152,12 @@ class TensorBoard:
         self._writer.close()
 
 
-class Wandb:
-    """Weights & Biases, offline unless WANDB_MODE says otherwise."""
+def open_wandb(run: Run) -> Backend:
+    """Open a run of Weights & Biases, offline unless WANDB_MODE says otherwise."""
+    import wandb
 
-    def __init__(self, run: Run) -> None:
-        import wandb
-
-        resume = "allow" if os.environ["WANDB_MODE"] == "online" else None  # offline, it cannot know of earlier runs
-        self._run = wandb.init(id=run.name, name=run.name, config=run.params, resume=resume)
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        self._run.log(values, step=step)
-
-    def finish(self) -> None:
-        self._run.finish()
+    resume = "allow" if os.environ["WANDB_MODE"] == "online" else None  # offline, it cannot know of earlier runs
+    return wandb.init(id=run.name, name=run.name, config=run.params, resume=resume)
 
 
 class MLflow:
@@ -187,32 +178,24 @@ class MLflow:
             mlflow.start_run(run_name=run.name)
             mlflow.log_params(pd.json_normalize(run.params).to_dict("records")[0])
 
-    def log(self, step: int, values: dict[str, float]) -> None:
+    def log(self, values: dict[str, float], step: int) -> None:
         self._mlflow.log_metrics(values, step=step)
 
     def finish(self) -> None:
         self._mlflow.end_run()
 
 
-class Trackio:
-    """Trackio, on this machine unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
+def open_trackio(run: Run) -> Backend:
+    """Open a run of Trackio, on this machine unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
+    import trackio
 
-    def __init__(self, run: Run) -> None:
-        import trackio
-
-        self._run = trackio.init(PROJECT, run.name, config=run.params, resume="allow")
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        self._run.log(values, step=step)
-
-    def finish(self) -> None:
-        self._run.finish()
+    return trackio.init(PROJECT, run.name, config=run.params, resume="allow")
 
 
 BACKENDS: dict[str, Callable[[Run], Backend]] = {
     "dvclive": DVCLiveFiles,
     "tensorboard": TensorBoard,
-    "wandb": Wandb,
+    "wandb": open_wandb,
     "mlflow": MLflow,
-    "trackio": Trackio,
+    "trackio": open_trackio,
 }
