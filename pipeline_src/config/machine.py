@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.progress import log
 from pipeline_src.config.reading import check_block, read_yaml
-from pipeline_src.config.schema import Section
+from pipeline_src.config.schema import ListedOnce, Section
 
 MACHINE = Path("machine.yaml")
 Switch = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "mps"]
+TrackerName = Literal["dvclive", "tensorboard", "wandb", "mlflow", "trackio"]
 # Code paths that every x86-64 CPU since 2015 has. By default these libraries choose by CPU, and so sum in another
 # order: ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim; also by number of cores), NumPy.
 PORTABLE = {
@@ -89,6 +92,7 @@ class Machine(Section):
         compile: whether to use torch.compile in pretraining on a GPU; ``auto``: if it saves more time than it takes.
         precision: dtype of matrix multiplications; weights, sums, losses and moments are always float32. ``auto`` is
             bfloat16 on an NVIDIA GPU from the Ampere generation on, else float32.
+        tracking: where pretraining sends its curve; each but ``dvclive`` is a package to install.
         pretrain, finetune: settings of the two kinds of training.
     """
 
@@ -97,12 +101,13 @@ class Machine(Section):
     attention: Literal["auto", "padded", "length_grouped", "flash_varlen"] = "auto"
     compile: Switch = "auto"
     precision: Precision = "auto"
+    tracking: Annotated[tuple[TrackerName, ...], ListedOnce] = ("dvclive",)
     pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
-        """Return the settings by key, without the device; ``training`` is ``pretrain`` or ``finetune``."""
-        settings = self.model_dump(exclude={"device"})
+        """Return the settings that may change rounding, by key; ``training`` is ``pretrain`` or ``finetune``."""
+        settings = self.model_dump(exclude={"device", "tracking"})
         sections = {name: settings.pop(name) for name in ("pretrain", "finetune")}
         return settings | sections[training]
 
@@ -123,4 +128,9 @@ DEFAULT_MACHINE = Machine()
 
 def load_machine(path: str | Path = MACHINE) -> Machine:
     """Read and check machine.yaml; a missing file or key takes the default."""
-    return check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE
+    machine = check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE
+    for name in machine.tracking:
+        if name != "dvclive" and find_spec(name) is None:
+            hint = f"`pip install {name}`, or take it out of the list"
+            raise PipelineError("a tracker is not installed", name, where=f"{path}, tracking", hint=hint)
+    return machine

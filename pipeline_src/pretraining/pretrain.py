@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.fingerprint import fingerprint
-from pipeline_src.common.paths import EXAMPLES, LOGS, START_MODEL, TOKENS, VOCABULARY
+from pipeline_src.common.paths import EXAMPLES, START_MODEL, TOKENS, VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import architecture_spec, objective_spec
 from pipeline_src.config.machine import DEFAULT_MACHINE, Machine
@@ -31,7 +31,7 @@ from pipeline_src.pretraining.data import DataShard, PretrainingExamples, Tensor
 from pipeline_src.pretraining.loss_monitor import LossMonitor
 from pipeline_src.pretraining.outputs import TRAINING_STATE, KeptModels, write_outputs
 from pipeline_src.pretraining.phases import FIRST_PHASE, Phase, StepRange, run_settings
-from pipeline_src.pretraining.tracking import Tracker
+from pipeline_src.pretraining.tracking import Run, Tracker
 from pipeline_src.pretraining.validation import ValidationSet, Validator
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.training.checkpoint import Checkpointer, check_settings, environment, load_state
@@ -49,7 +49,6 @@ DATA = {  # small files that identify the training data, since they hold its che
     "examples": EXAMPLES / "manifest.json",
     "vocabulary": VOCABULARY / "tokenizer.json",
 }
-TRACKED = LOGS / "dvclive"
 FORWARD_METHODS = ("validation_metrics", "token_logits")  # of an objective; FSDP must gather its weights before
 
 
@@ -123,7 +122,9 @@ class PhaseTraining:
             with compute_tracker.aside():
                 trainer.state.row().update(validator.row(validator.validation.measure(objective)))
         if distributed.is_main:
-            self.curve.writer = Tracker(TRACKED / phase.name, first)
+            params = {name: value for name, value in self.checkpointer.identity.items() if name != "data"}
+            run = Run(phase.name, self.checkpointer.folder.name, params, first)
+            self.curve.writer = tracker = Tracker(phase.machine.tracking, run)
         log.info("%d parameters, %d examples, %s", compute_tracker.parameters, len(self.examples), distributed.device)
         capacity = phase_capacity(phase, self.examples, self.tokenizer, objective.config.attention, distributed)
         accelerate(phase, trainer, has_capacity=capacity is not None)
@@ -133,6 +134,7 @@ class PhaseTraining:
         self.monitor.after_step(trainer)
         write_outputs(phase, trainer, validator, self.kept_models, self.examples, self.tokenizer, self.monitor.status)
         if distributed.is_main:
+            tracker.finish()
             self.checkpointer.finish()
         distributed.wait_for_all()
 

@@ -1,48 +1,126 @@
-"""Write curves while training runs, in DVCLive's layout, and for TensorBoard if requested.
+"""Send the curve, while training runs, to the trackers that machine.yaml names.
 
-`dvclive` (3.49) is not used. A run that continues from a checkpoint must drop the rows that a killed run wrote after
-that checkpoint, but `Live(resume=True)` appends them again.
+``dvclive`` (3.49) is not used for its own layout. A run that continues from a checkpoint must drop the rows that a
+killed run wrote after that checkpoint, but ``Live(resume=True)`` appends them again.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from pipeline_src.common.files import atomic_file
+from pipeline_src.common.files import atomic_file, read_json, write_json
+from pipeline_src.common.paths import LOGS
 from pipeline_src.common.progress import log
 
-TENSORBOARD = "PIPELINE_TENSORBOARD"  # 1 writes TensorBoard's files too, if `tensorboard` is installed
+PROJECT = "bert-pipeline"
+DEFAULTS = {  # variables that the libraries read: stores on this machine; a server that is gone does not hold up steps
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_EXPERIMENT_NAME": PROJECT,
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_TRACKING_URI": f"sqlite:///{LOGS}/mlflow.db",
+    "WANDB_DIR": str(LOGS),
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_FINISH_TIMEOUT": "60",
+    "WANDB_INIT_TIMEOUT": "30",
+    "WANDB_MODE": "offline",
+    "WANDB_PROJECT": PROJECT,
+}
+REWRITTEN = ("dvclive", "tensorboard")  # a resumed run replaces rows that were written after its checkpoint
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training to track.
+
+    Attributes:
+        identity: of parameters, data and code; a resumed training has the same.
+        params: nested parameters.
+        first_step: number of steps taken so far.
+    """
+
+    phase: str
+    identity: str
+    params: dict[str, Any]
+    first_step: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.phase}-{self.identity}"
+
+
+class Backend(Protocol):
+    """A tracker's record of one run, as wandb and Trackio return it; if the run exists, it is continued."""
+
+    def log(self, values: dict[str, float], step: int) -> None: ...  # noqa: D102
+
+    def finish(self) -> None: ...  # noqa: D102
 
 
 class Tracker:
-    """Writes (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws.
+    """Sends rows to several trackers. A tracker of another library that fails is left out, with a warning."""
 
-    Args:
-        folder: such as ``logs/dvclive/phase1``; TensorBoard's is then ``logs/tensorboard/phase1``.
-        first_step: steps taken so far; rows of later steps, and incomplete rows, are dropped from existing files.
-    """
-
-    def __init__(self, folder: Path, first_step: int) -> None:
-        self._metrics = folder / "plots" / "metrics"
-        self._metrics.mkdir(parents=True, exist_ok=True)
-        for path in self._metrics.glob("*.tsv"):
-            _drop_rows_after(path, first_step)
-        self._tensorboard = _tensorboard(folder.parent.parent / "tensorboard" / folder.name, first_step)
+    def __init__(self, names: Iterable[str], run: Run) -> None:
+        self._file = LOGS / "tracking" / f"{run.name}.json"  # tracker -> last step sent to it
+        self._sent: dict[str, int] = read_json(self._file, dict) if self._file.exists() else {}
+        self._backends: dict[str, Backend] = {}
+        LOGS.mkdir(exist_ok=True)
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        for name in names:
+            with self._left_out_on_failure(name):
+                self._backends[name] = BACKENDS[name](run)
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
+        values = {name: value for name, value in values.items() if name != "step"}
+        for name, backend in [*self._backends.items()]:
+            if name in REWRITTEN or step > self._sent.get(name, -1):
+                with self._left_out_on_failure(name):
+                    backend.log(values, step)
+                    self._sent[name] = step
+        if self._backends.keys() - REWRITTEN:
+            write_json(self._file, self._sent)
+
+    def finish(self) -> None:
+        for name, backend in [*self._backends.items()]:
+            with self._left_out_on_failure(name):
+                backend.finish()
+
+    @contextmanager
+    def _left_out_on_failure(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if name == "dvclive":
+                raise
+            self._backends.pop(name, None)
+            log.warning("training goes on without the tracker %s: %s: %s", name, type(error).__name__, error)
+
+
+class DVCLiveFiles:
+    """Writes (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws."""
+
+    def __init__(self, run: Run) -> None:
+        self._metrics = LOGS / "dvclive" / run.phase / "plots" / "metrics"
+        self._metrics.mkdir(parents=True, exist_ok=True)
+        for path in self._metrics.glob("*.tsv"):
+            _drop_rows_after(path, run.first_step)
+
+    def log(self, values: dict[str, float], step: int) -> None:
         for name, value in values.items():
             with open(self._metrics / f"{name}.tsv", "a", encoding="utf-8", newline="\n") as file:
                 if not file.tell():
                     file.write(f"step\t{name}\n")
                 file.write(f"{step}\t{float(value)!r}\n")
-            if self._tensorboard is not None:
-                self._tensorboard.add_scalar(name, value, step)
-        if self._tensorboard is not None:
-            self._tensorboard.flush()
+
+    def finish(self) -> None:
+        pass
 
 
 def _drop_rows_after(path: Path, step: int) -> None:
@@ -56,13 +134,68 @@ def _drop_rows_after(path: Path, step: int) -> None:
         file.write("\n".join([header, *rows, ""]))
 
 
-def _tensorboard(folder: Path, first_step: int) -> Any:
-    """Return a TensorBoard writer that hides earlier runs' steps after ``first_step``; None if not requested."""
-    if os.environ.get(TENSORBOARD) != "1":
-        return None
-    try:
+class TensorBoard:
+    """Writes TensorBoard's files, which hide earlier rows of the steps that are taken again."""
+
+    def __init__(self, run: Run) -> None:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        log.warning("%s=1, but the package tensorboard is not installed: no files for it", TENSORBOARD)
-        return None
-    return SummaryWriter(str(folder), purge_step=first_step + 1)
+
+        self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.phase), purge_step=run.first_step + 1)
+        self._writer.add_text("params", str(run.params), run.first_step)
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def open_wandb(run: Run) -> Backend:
+    """Open a run of Weights & Biases, offline unless WANDB_MODE says otherwise."""
+    import wandb
+
+    resume = "allow" if os.environ["WANDB_MODE"] == "online" else None  # offline, it cannot know of earlier runs
+    return wandb.init(id=run.name, name=run.name, config=run.params, resume=resume)
+
+
+class MLflow:
+    """MLflow, in a SQLite file unless MLFLOW_TRACKING_URI names a server."""
+
+    def __init__(self, run: Run) -> None:
+        import mlflow
+        import pandas as pd
+
+        self._mlflow = mlflow
+        runs = mlflow.search_runs(
+            experiment_names=[os.environ["MLFLOW_EXPERIMENT_NAME"]],
+            filter_string=f"run_name = '{run.name}'", output_format="list",
+        )  # fmt: skip
+        if runs:
+            mlflow.start_run(run_id=runs[0].info.run_id)
+        else:
+            mlflow.start_run(run_name=run.name)
+            mlflow.log_params(pd.json_normalize(run.params).to_dict("records")[0])
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self._mlflow.log_metrics(values, step=step)
+
+    def finish(self) -> None:
+        self._mlflow.end_run()
+
+
+def open_trackio(run: Run) -> Backend:
+    """Open a run of Trackio, on this machine unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
+    import trackio
+
+    return trackio.init(PROJECT, run.name, config=run.params, resume="allow")
+
+
+BACKENDS: dict[str, Callable[[Run], Backend]] = {
+    "dvclive": DVCLiveFiles,
+    "tensorboard": TensorBoard,
+    "wandb": open_wandb,
+    "mlflow": MLflow,
+    "trackio": open_trackio,
+}

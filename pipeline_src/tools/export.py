@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
-from pipeline_src.common.paths import DEFAULT_MODEL, VOCABULARY
+from pipeline_src.common.paths import CORPUS, DEFAULT_MODEL, PRETRAIN_RESULTS, PRETRAINED, VOCABULARY
 from pipeline_src.common.progress import Progress
 from pipeline_src.config.study import load_study
 from pipeline_src.examples.token_store import SPLITS
@@ -28,8 +29,13 @@ MAIN = "main"  # branch of a hub's repository that has the final model
 STATE = "training_state/state.json"
 MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # name here -> in sentence-transformers
 MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}  # with their defaults
+HUB_OPTIONS: dict[str, Any] = {"babylm": False, "push": None}
 EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
-OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "hub": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
+OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "hub": MODEL_OPTIONS | HUB_OPTIONS, "parquet": EXAMPLE_OPTIONS}
+DATA_ORDER = "data_order.json"
+# words of training text after which BabyLM 2025 evaluates a model, and how far from them the model may be
+MILESTONES = [digit * power for power in (10**6, 10**7, 10**8) for digit in range(1, 10)] + [10**9]
+MAX_OFF_MILESTONE = 0.05
 MAX_EXAMPLES_PER_FILE = 1 << 16
 IGNORED = -100  # label of positions at which nothing is predicted, as in transformers
 
@@ -46,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--model", type=Path, help=f"folder of the model (default: {DEFAULT_MODEL})")
     model.add_argument("--pooling", choices=POOLED, help="how token vectors become a text's (default: mean)")
     model.add_argument("--normalise", action="store_true", default=None, help="divide each vector by its length")
+    hub = parser.add_argument_group("hub")
+    hub.add_argument(
+        "--babylm", action="store_true", default=None,
+        help="name models near 1, 2, ... 10, 20, ... million words of training chck_1M and so on, as BabyLM 2025 does",
+    )  # fmt: skip
+    hub.add_argument("--push", metavar="OWNER/NAME", help="upload the folders to this repository of a hub")
     examples = parser.add_argument_group("examples")
     examples.add_argument("--phase", choices=PHASES, help="default: phase1")
     examples.add_argument("--split", choices=SPLITS, help="default: train")
@@ -55,7 +67,9 @@ def main(arguments: argparse.Namespace) -> None:
     """Write the folder that ``--format`` asks for."""
     output, kind = arguments.output, arguments.format
     given = {
-        name: value for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS) if (value := getattr(arguments, name)) is not None
+        name: value
+        for name in (*MODEL_OPTIONS, *HUB_OPTIONS, *EXAMPLE_OPTIONS)
+        if (value := getattr(arguments, name)) is not None
     }
     for name in given.keys() - OPTIONS[kind].keys():
         raise PipelineError("an option of another format", f"--{name}", where=f"--format {kind}", hint="leave it out")
@@ -93,12 +107,29 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
     print(f"{len(examples):,} examples in {output}")
 
 
-def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -> None:
-    """Write a folder for each of ``revisions(model)``, and print the commands that upload these folders."""
-    folders = revisions(model)
+def export_revisions(output: Path, model: Path, pooling: str, normalise: bool, babylm: bool, push: str | None) -> None:
+    """Write a folder for each revision (branch), and upload these folders or print the commands that do."""
+    steps, results = kept_models(model), phase_results(model)
+    names = {step: f"step-{step}" for step in steps if steps[step] != model}
+    if babylm:
+        names |= babylm_names([*steps], results)
+    folders = {name: steps[step] for step, name in names.items()} | {MAIN: model}
+    if push is not None:
+        with hub_errors(push) as hub:
+            hub.whoami()  # a hub that cannot be reached, or refuses the token, is an error before any work
     with atomic_directory(output) as unfinished:
         for name, path in folders.items():
             write_sentence_transformers(path, unfinished / name, pooling, normalise)
+            if results:
+                write_json(unfinished / name / DATA_ORDER, data_order(results))
+    if push is not None:
+        with hub_errors(push) as hub:
+            print(hub.create_repo(push, exist_ok=True))
+            for name in folders:
+                if name != MAIN:
+                    hub.create_branch(push, branch=name, exist_ok=True)
+                print(hub.upload_folder(repo_id=push, folder_path=output / name, revision=name))
+        return
     print(f"{len(folders)} revisions in {output}; to upload them, after `hf auth login`:")
     for name in folders:
         if name != MAIN:
@@ -106,13 +137,86 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -
         print(f"hf upload USER/NAME {output / name} . --revision {name}")
 
 
-def revisions(model: Path) -> dict[str, Path]:
-    """Return revision (``main``, ``step-N``, ...) -> folder, for a model and the models kept during its training."""
-    states, first = [*model.glob(f"steps/*/{STATE}")], model.parent / "phase1"
-    if first != model:
-        states += [path for path in (first / STATE, *first.glob(f"steps/*/{STATE}")) if path.exists()]
-    steps = {read_json(path, {"step": int})["step"]: path.parent.parent for path in states}
-    return {MAIN: model, **{f"step-{step}": steps[step] for step in sorted(steps)}}
+def kept_models(model: Path) -> dict[int, Path]:
+    """Return step -> folder, ascending, for a model and the models kept during its training that have a state."""
+    first = model.parent / "phase1"
+    states = [path for folder in (first, model) for path in (folder / STATE, *folder.glob(f"steps/*/{STATE}"))]
+    steps = {read_json(path, {"step": int})["step"]: path.parent.parent for path in states if path.exists()}
+    return {step: steps[step] for step in sorted(steps)}
+
+
+def phase_results(model: Path) -> dict[str, dict[str, Any]]:
+    """Return phase -> results of the phases of this study that trained ``model``; {} if none did."""
+    trained = [(PRETRAINED / phase).resolve() for phase in PHASES]
+    count = trained.index(model.resolve()) + 1 if model.resolve() in trained else 0
+    paths = {phase: PRETRAIN_RESULTS / f"{phase}.json" for phase in PHASES[:count]}
+    return {phase: read_json(path, {"cost": dict, "ledger": dict}) for phase, path in paths.items()}
+
+
+def babylm_names(steps: Sequence[int], results: Mapping[str, Mapping[str, Any]]) -> dict[int, str]:
+    """Return step -> ``chck_1M``, ``chck_2M``, ... for the steps after which about so many words had been read.
+
+    Words are estimated from the tokens of each phase and the words per token of the corpus.
+    """
+    ends, words = [0], [0.0]
+    if results:
+        parts = read_json(CORPUS, {"parts": dict})["parts"].values()
+        words_per_token = sum(part["words"] for part in parts) / sum(
+            part[split]["tokens"] for part in parts for split in SPLITS
+        )
+        for phase in results.values():
+            num_special = phase["cost"]["sequences"] * (2 if phase["pairs"] == "none" else 3)
+            ends.append(phase["steps_before"] + phase["steps"])
+            words.append(words[-1] + (phase["cost"]["tokens"] - num_special) * words_per_token)
+    names, missing = {}, {}
+    for milestone in MILESTONES:
+        name = f"chck_{milestone // 10**6}M"
+        distances = {abs(np.interp(step, ends, words) / milestone - 1): step for step in steps}
+        if distances and min(distances) <= MAX_OFF_MILESTONE:
+            names[distances[min(distances)]] = name
+        elif milestone <= words[-1]:
+            missing[name] = round(np.interp(milestone, words, ends))
+    advice = f"pretrain.keep_checkpoint_steps: {[*missing.values()]} would keep them"
+    if not names:
+        raise PipelineError(
+            "no model near a number of words at which BabyLM evaluates", f"{words[-1] / 1e6:.2f} million words in all",
+            where="--babylm", hint=advice if missing else "leave it out, or train this study on more words",
+        )  # fmt: skip
+    if missing:
+        print(f"no model near {', '.join(missing)}: {advice}")
+    return names
+
+
+def data_order(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the order of the training examples follows from; docs/own-corpus.md rebuilds it."""
+    examples = read_json(CORPUS, {"examples": dict})["examples"]
+    phases = {
+        name: {
+            "first_step": phase["steps_before"],
+            "last_step": phase["steps_before"] + phase["steps"],
+            "train_batch_size": phase["batch"],
+            "num_examples": examples[name]["train"]["examples"],
+            **{key: phase["ledger"]["identity"][key] for key in ("seed", "data", "code")},
+        }
+        for name, phase in results.items()
+    }
+    return {"phases": phases, "rebuild": "docs/own-corpus.md, section The order of the data"}
+
+
+@contextmanager
+def hub_errors(repository: str) -> Iterator[Any]:
+    """Context manager that yields the hub's API, and raises its refusals and the network's as ``PipelineError``."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        yield HfApi()
+    except (HTTPError, OSError, ValueError) as error:
+        raise PipelineError(
+            "the hub takes no upload", repository, where=" ".join(str(error).split()),
+            hint="`hf auth login` with a token that may write there, or set HF_TOKEN; without --push the folders are "
+            "written, to be uploaded later",
+        ) from None  # fmt: skip
 
 
 def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:

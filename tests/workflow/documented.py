@@ -81,6 +81,9 @@ ELSEWHERE = {
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
+    "python -m pipeline_src export my-babylm --format hub --babylm": (
+        "tests/unit/tools/models/test_export_model.py::test_export_hub_babylm_names_models_by_words"
+    ),
     "python -m benchmarks.gpu --list": f"{GPU}::test_benchmark_gpu_list_names_every_piece",
     "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_benchmark_gpu_rehearses_rates",
     "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (
@@ -90,7 +93,7 @@ ELSEWHERE = {
 # name in the docs -> value in the tests
 STANDING = {"/shared/dvc/bert": "../storage", "finetuned/mnli/": "finetuned/swag/"}
 # Pages whose Python blocks test_documented_commands.py runs in the same folder.
-RECIPES = ("docs/adapt.md", "docs/interpretation.md")
+RECIPES = ("docs/adapt.md", "docs/interpretation.md", "docs/own-corpus.md")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from tests.versions import versions
 def test_machine_yaml_lists_every_setting_with_its_default():
     """As committed or as it is here, where its owner may have set other values."""
     machine = Machine()
-    default = machine.model_dump(exclude={"finetune": {"activation_checkpointing"}})  # for large models alone
+    default = machine.model_dump(
+        mode="json", exclude={"finetune": {"activation_checkpointing"}}
+    )  # for large models alone
     assert default in map(yaml.safe_load, versions("machine.yaml"))
     assert machine.settings("finetune") == {
         "portable": True,
@@ -42,6 +44,8 @@ def test_load_machine_missing_file_or_key_uses_defaults(tmp_path):
     [
         ("pretrain: {threads: 0}", r"pretrain\.threads = 0"),
         ("pretrain: {sharding: weights}", r"pretrain\.sharding = 'weights'"),
+        ("tracking: [neptune]", r"tracking\.0 = 'neptune'"),
+        ("tracking: [dvclive, dvclive]", "tracking"),
         ("finetune: {sharding: full_shard}", r"unknown key: finetune\.sharding"),
         ("attention: fast", "attention = 'fast'"),
         ("compile: sometimes", "compile.* = 'sometimes'"),
@@ -55,6 +59,15 @@ def test_load_machine_invalid_setting_is_rejected(tmp_path, text, key):
     (tmp_path / "machine.yaml").write_text(text)
     with pytest.raises(PipelineError, match=key):
         load_machine(tmp_path / "machine.yaml")
+
+
+def test_load_machine_tracker_not_installed_is_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline_src.config.machine.find_spec", {"mlflow": "spec"}.get)
+    (tmp_path / "machine.yaml").write_text("tracking: [dvclive, mlflow, wandb]\n")
+    with pytest.raises(PipelineError, match="not installed: wandb\n.*tracking\n.*`pip install wandb`"):
+        load_machine(tmp_path / "machine.yaml")
+    (tmp_path / "machine.yaml").write_text("tracking: [dvclive, mlflow]\n")
+    assert load_machine(tmp_path / "machine.yaml").tracking == ("dvclive", "mlflow")
 
 
 STAGE = """

@@ -1,17 +1,19 @@
 """Examples as text for a person, and as files for other trainers."""
 
 import argparse
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.token_store import TokenStore
-from pipeline_src.pretraining.data import open_examples, shown_examples
+from pipeline_src.pretraining.data import DataShard, open_examples, shown_examples
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools import export
@@ -125,6 +127,25 @@ def test_shown_examples_name_their_pair(study):
 def test_show_examples_unknown_number_is_rejected(study):
     with pytest.raises(PipelineError, match="no such example"):
         show.main(arguments(show, "--example", "100000"))
+
+
+def test_documented_data_order_gives_the_examples_of_a_step(study, root):
+    """Over the end of an epoch, and in the second phase, whose steps go on."""
+    page = (root / "docs/own-corpus.md").read_text(encoding="utf-8")
+    program = page.split("```python\n")[1].split("```")[0]
+    shutil.copytree("data/examples/phase1", "data/examples/phase2")
+    examples, size = opened(), 16
+    shared = {"train_batch_size": size, "num_examples": len(examples), "seed": 1}
+    spans = {"phase1": (0, 5), "phase2": (5, 50)}
+    order = {name: {"first_step": first, "last_step": last, **shared} for name, (first, last) in spans.items()}
+    write_json("my-hub/main/data_order.json", {"phases": order})
+    for name, (first, last) in spans.items():
+        key = derive_seed(1, "order", PHASE_KEYS[name])
+        for number, batch in enumerate(examples.batches(size, key, 0, last - first, DataShard())):
+            values: dict = {}
+            exec(program.replace("step, phases = 20", f"step, phases = {first + number}"), values)
+            assert values["examples"].tolist() == batch[0].examples.tolist()
+    assert 45 * size > len(examples)
 
 
 @pytest.mark.parametrize("per_file", [1 << 16, 50])
