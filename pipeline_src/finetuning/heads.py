@@ -209,15 +209,14 @@ def ranking_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     """Return the cross-entropy of each query's passage among all passages and hard negatives of the batch.
 
     Logits are scaled cosines (Henderson et al. 2017, section 4.4; sentence-transformers'
-    MultipleNegativesRankingLoss). A passage that answers the same query in another item is no negative. Outputs are
+    MultipleNegativesRankingLoss). A passage of another item with the same query is no negative. Outputs are
     vectors [items x texts, H]; labels are ``RankingFeatures.labels``.
     """
     vectors = F.normalize(outputs.float(), dim=1).view(*batch.labels.shape, -1)
     logits = SCALE * vectors[:, 0] @ vectors[:, 1:].transpose(0, 1).flatten(0, 1).T  # [B, B x (texts - 1)]
     query, passage, candidate = batch.labels[:, 0], batch.labels[:, 1], batch.labels[:, 1:].T.flatten()
-    answers = candidate == passage[:, None]
-    answers[:, : len(query)] |= query == query[:, None]
-    others = answers.fill_diagonal_(False)
+    same_query, is_passage = (query[:, None] == query).float(), (passage[:, None] == candidate).float()
+    others = (same_query @ is_passage).bool().fill_diagonal_(False)
     return F.cross_entropy(logits.masked_fill(others, -torch.inf), torch.arange(len(query), device=query.device))
 
 
