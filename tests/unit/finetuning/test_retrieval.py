@@ -13,8 +13,9 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.evaluation.evaluate import run as evaluate
 from pipeline_src.finetuning.finetune import run
+from pipeline_src.finetuning.task_data import TaskData
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.spec import TaskSpec, load_spec
 from pipeline_src.tools import export
 
 MODEL = ModelParams(num_hidden_layers=2, hidden_size=64)  # of which only the architecture counts here
@@ -54,7 +55,7 @@ def test_finetune_retrieval_scores_equal_sentence_transformers_on_exported_folde
     rows = {row["metric"]: row for row in read_json("results/scores.json")["rows"]}
     main = rows["ndcg_at_10"]
     assert main["mean"] == pytest.approx(scores["ndcg_at_10"]) and main["main"] and len(rows) == 3
-    assert main["mean"] > main["random_weights"] > main["majority_baseline"]
+    assert min(main["mean"], main["random_weights"]) > 2 * main["majority_baseline"]
     assert main["baselines"]["bag_of_words"]["score"] > main["majority_baseline"]
 
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
@@ -85,3 +86,28 @@ def test_finetune_retrieval_batch_is_not_split_into_microbatches(study):
         fine_tune(machine, epochs=1)
         losses.append(read_json(f"results/predictions/{TASK}/1/predicted/run.json")["runs"][0]["train_loss"])
     assert losses[0] == losses[1]
+
+
+def test_eval_set_with_a_corpus_depends_on_its_files(study):
+    folder = Path("data/tasks/mine")
+    folder.mkdir(parents=True)
+    (folder / "dev.tsv").write_text("q\tp\nq1\td2\n")
+    (folder / "queries.tsv").write_text("_id\ttext\nq1\twhere\n")
+    score = {
+        "title": "x",
+        "file": "dev.tsv",
+        "corpus": "corpus.tsv",
+        "queries": "queries.tsv",
+        "metrics": ["mrr_at_10"],
+    }
+    task = {"name": "mine", "kind": "retrieval", "columns": {"texts": ["q", "p"]}, "train": "dev.tsv"}
+    spec = TaskSpec.model_validate({**task, "scores": {"mine": score}})
+    corpora, checksums = [], []
+    for text in ("here", "there"):
+        (folder / "corpus.tsv").write_text(f"_id\ttext\nd1\tnowhere\nd2\t{text}\n")
+        data = TaskData(spec, Path("models/pretrained/phase2"), 16)
+        features = data.eval_set("mine").features
+        corpora.append(data.tokenizer.decode(features.ids[slice(*features.cu_seqlens[1:3])]))
+        checksums.append(data.checksums())
+    assert corpora == ["here", "there"]
+    assert [name for name in checksums[0] if checksums[0][name] != checksums[1][name]] == ["corpus.tsv"]
