@@ -25,10 +25,6 @@ def _ndcg(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     return top @ GAINS[: top.shape[1]] / np.cumsum(GAINS)[np.minimum(relevant, len(GAINS)) - 1]
 
 
-def _recall(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
-    return hits.sum(1) / relevant
-
-
 def _reciprocal_rank(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     top = hits[:, :10]
     return (top / np.arange(1, 1 + top.shape[1])).max(1)
@@ -37,7 +33,7 @@ def _reciprocal_rank(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
 # from hits, bool [queries, ranks], and the number of each query's relevant passages, to its points, 0 to 1
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ndcg_at_10": _ndcg,
-    "recall_at_100": _recall,
+    "recall_at_100": lambda hits, relevant: hits.sum(1) / relevant,
     "mrr_at_10": _reciprocal_rank,
 }
 
@@ -83,8 +79,8 @@ class Retrieval(Task[Query]):
         rankings = rank_passages(unit[count:], unit[:count])
         return [{"id": example.id, "prediction": ranking} for example, ranking in zip(examples, rankings, strict=True)]
 
-    def _hits(self, examples: Sequence[Query], predictions: Rows) -> np.ndarray:
-        """Return whether the passage at each rank is relevant, bool [queries, ranks]."""
+    def _hits(self, examples: Sequence[Query], predictions: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the arguments of the metrics."""
         count = len(examples[0].corpus)
         length = min(count, MAX_RANK)
         rankings = [row["prediction"] for row in self.align(examples, predictions)]
@@ -92,15 +88,16 @@ class Retrieval(Task[Query]):
             valid = isinstance(ranking, list) and all(type(p) is int and 0 <= p < count for p in ranking)
             if not valid or not len(ranking) == len({*ranking}) == length:
                 raise self.not_a_prediction(ranking, f"{length} different passages, numbered from 0 to {count - 1}")
-        return np.array([[p in e.relevant for p in ranking] for e, ranking in zip(examples, rankings, strict=True)])
+        relevant = [example.relevant for example in examples]
+        hits = [[passage in answers for passage in row] for answers, row in zip(relevant, rankings, strict=True)]
+        return np.array(hits), np.array([len(answers) for answers in relevant])
 
     def statistics(
         self, eval_set: str, examples: Sequence[Query], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
-        relevant = np.array([len(example.relevant) for example in examples])
         hits = [self._hits(examples, rows) for rows in systems]
         metrics = self.spec.eval_set(eval_set).metrics
-        return {metric: ratio_statistics([METRICS[metric](system, relevant) for system in hits]) for metric in metrics}
+        return {metric: ratio_statistics([METRICS[metric](*system) for system in hits]) for metric in metrics}
 
     def group(self, example: Query) -> str | None:
         return example.group
@@ -112,9 +109,7 @@ class Retrieval(Task[Query]):
         return self.score(eval_set, examples, [{"id": example.id, "prediction": ranking} for example in examples])
 
     def example_results(self, eval_set: str, examples: Sequence[Query], predictions: Rows) -> list[ExampleResult]:
-        relevant = np.array([len(example.relevant) for example in examples])
-        points = _ndcg(self._hits(examples, predictions), relevant)
-        rows = self.align(examples, predictions)
+        points, rows = _ndcg(*self._hits(examples, predictions)), self.align(examples, predictions)
         return [
             ExampleResult(
                 id=example.id,
