@@ -179,6 +179,10 @@ def _finetune_checks(study: Study) -> Iterator[Check]:
     )
     alone = not (finetune.bilstm or frozen or taught)
     yield finetune.pair_head == "bi_encoder" and not alone, "finetune.pair_head", message
+    for task in study.tasks:
+        message = f"{task} is of kind retrieval, which takes no LSTM: set bilstm: false and feature_layers: null"
+        lstm = finetune.bilstm or finetune.recipe(task).feature_layers
+        yield lstm and load_spec(task).kind == "retrieval", "tasks", message
     if not taught:
         return
     yield frozen, "finetune.teacher", "a frozen encoder learns nothing from it; set feature_layers: null"

@@ -29,6 +29,7 @@ TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
     "choice": lambda example: (f"{example.context} {ending}" for ending in example.endings),
     "span": lambda example: (example.context, example.question),
     "tagging": lambda example: (" ".join(example.words),),
+    "retrieval": lambda query: (query.query, *(query.corpus[index] for pair in query.pairs for index in pair)),
 }
 ABOUT_SYNTHETIC = {
     "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",

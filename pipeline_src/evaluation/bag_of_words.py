@@ -3,7 +3,8 @@
 Such models are strong baselines (Wang and Manning 2012, "Baselines and Bigrams"). Each candidate answer (a class, an
 ending, a word of the paragraph) is a bag of named features, and a logistic regression fitted to the task's training
 file gives its log odds. A word gets the tag that it had most often; a new word gets the most frequent tag of words that
-were seen once. The similarity of two texts is the tf-idf cosine of the character n-grams of their words.
+were seen once. The similarity of two texts is the tf-idf cosine of the character n-grams of their words. Passages are
+ranked by BM25 (Robertson and Zaragoza 2009, section 3), with Lucene's parameters.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from pipeline_src.tasks.classification import gold_labels
+from pipeline_src.tasks.retrieval import rank_passages
 from pipeline_src.tasks.spec import TaskSpec
 
+K1, B = 1.2, 0.75  # of BM25: saturation of a word's frequency, and how much a passage's length counts
 MAX_EXAMPLES = 20_000  # for training; more than the linear model needs
 _WORD = re.compile(r"\w+")
 Bag = dict[str, float]
@@ -150,9 +153,23 @@ def _answers(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -
     return predictions
 
 
+def _rankings(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> list[list[int]]:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    corpus = examples[0].corpus
+    vectorizer = CountVectorizer(analyzer=_words).fit([*corpus, "a"])  # an empty vocabulary is an error
+    weights = vectorizer.transform(corpus).astype(float).tocoo()
+    lengths, frequencies = np.bincount(weights.row, weights.data, len(corpus)), np.bincount(weights.col)
+    idf = np.log1p((len(corpus) - frequencies + 0.5) / (frequencies + 0.5))
+    norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1))
+    weights.data *= idf[weights.col] * (K1 + 1) / (weights.data + norms[weights.row])
+    return rank_passages(vectorizer.transform([example.query for example in examples]), weights.tocsr())
+
+
 PREDICT: dict[str, Callable[[TaskSpec, Sequence[Any], Sequence[Any]], list[Any]]] = {
     "classification": _classes,
     "choice": _choices,
     "tagging": _tags,
     "span": _answers,
+    "retrieval": _rankings,
 }

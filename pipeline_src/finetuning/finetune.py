@@ -59,9 +59,9 @@ from pipeline_src.models.bert import (
     uninitialised,
 )
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.hub import fill, load_config, load_weights, read_tensors, save_model
+from pipeline_src.models.hub import MAX_LENGTH, fill, load_config, load_weights, read_tensors, save_model
 from pipeline_src.models.model_card import Source, finetuned_card
-from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.features import Features, RankingFeatures
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec, load_spec
 from pipeline_src.training.batches import to_device
@@ -300,8 +300,8 @@ class TaskRuns:
 
     def _save(self, folder: Path, model: BertForTask, point: GridPoint, scores: Mapping[str, float]) -> None:
         spec, trainer, eval_set = self.data.spec, self.trainer, self.data.spec.eval_set(None)
-        # transformers has no class for two towers or the first-last average
-        without_class = trainer.bi_encoder is not None or model.first_last
+        # transformers has no class for two towers, the first-last average or a text's vector
+        without_class = trainer.bi_encoder is not None or model.first_last or model.head == "embedding"
         huggingface_class = trainer.config.names.classes["encoder" if without_class else self.data.task.head]
         training = {
             **{key: self.identity[key] for key in ("seed", "finetune_seed")},
@@ -313,8 +313,10 @@ class TaskRuns:
         source = read_source(self.data.folder)
         card = finetuned_card(trainer.config, spec.name, huggingface_class, source, training, results)
         save_model(folder, model, trainer.config, huggingface_class, self.data.encoder, card)
-        pooling = {"pooling": trainer.hyperparameters.pooling} if model.first_last else {}
-        write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(spec) | pooling)
+        extra: dict[str, Any] = {"pooling": trainer.hyperparameters.pooling} if model.first_last else {}
+        if model.head == "embedding":
+            extra = {MAX_LENGTH: trainer.hyperparameters.max_length}
+        write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(spec) | extra)
 
 
 def open_checkpointer(
@@ -532,7 +534,9 @@ class TaskTrainer:
             trainer.callbacks.append(checkpointer)
             if checkpointer.find():
                 checkpointer.restore(trainer)
-        tokens, done = self.machine.finetune.microbatch_tokens, trainer.state.step
+        done = trainer.state.step
+        # the loss of `embedding` compares all texts of a batch
+        tokens = None if self.task.head == "embedding" else self.machine.finetune.microbatch_tokens
         trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done))
         return trainer
 
@@ -540,8 +544,11 @@ class TaskTrainer:
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""
         model.eval()
-        features, device, pooled = eval_set.features, self.distributed.device, self.task.head in POOLED
-        width = features.per_item if self.task.head == "choice" else self.task.num_outputs
+        features, device, head = eval_set.features, self.distributed.device, self.task.head
+        pooled = head in (*POOLED, "embedding")
+        width = features.per_item if head == "choice" else self.task.num_outputs
+        if isinstance(features, RankingFeatures):
+            features, width = features.as_texts(), self.config.hidden_size
         outputs = np.empty((features.items if pooled else len(features.ids), width), np.float32)
         for on_host in evaluation_batches(features, EVALUATION_TOKENS):
             batch = to_device(on_host, device)
@@ -549,13 +556,13 @@ class TaskTrainer:
                 logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
             index = batch.examples if pooled else features.tokens_of(batch.examples)[0]
             outputs[index] = logits.reshape(-1, width)
-        return self.task.predict(eval_set.examples, features, outputs)
+        return self.task.predict(eval_set.examples, eval_set.features, outputs)
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
     """Return the keys on labels for Hugging Face's config.json; empty if the outputs are not labels."""
     labels = spec.labels if spec.range is None else (spec.name,)
-    if not labels:
+    if not labels or spec.kind == "retrieval":
         return {}
     return {
         "id2label": {str(index): label for index, label in enumerate(labels)},

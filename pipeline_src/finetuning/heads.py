@@ -19,6 +19,7 @@ from pipeline_src.models.bert import Bert, BertConfig, make_encoder
 from pipeline_src.tasks.spec import TaskSpec
 
 POOLED = ("sequence", "choice")  # heads that read one vector per sequence
+SCALE = 20.0  # of cosines in the loss, as in sentence-transformers' MultipleNegativesRankingLoss
 MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et al. 2019)
 
 
@@ -60,7 +61,8 @@ class BertForTask(nn.Module):
     """The encoder with the output layer of a task.
 
     If ``head`` is ``sequence`` or ``choice`` (one logit per sequence), the output layer reads the pooled vector; if it
-    is ``span`` or ``token``, it reads every token.
+    is ``span`` or ``token``, it reads every token. For ``embedding``, there is none: the output is the mean of the last
+    layer over all tokens of a sequence.
 
     Args:
         bilstm: whether a bidirectional LSTM between encoder and output layer lets the tokens of a left-to-right model
@@ -100,13 +102,13 @@ class BertForTask(nn.Module):
             width *= 4 if bi_encoder.product else 3
             self.mlp = nn.Sequential(nn.Linear(width, MLP_WIDTH), nn.Tanh()) if bi_encoder.product else nn.Identity()
             width = MLP_WIDTH if bi_encoder.product else width
-        self.output_layer = config.names.output_layers[head]
-        if bi_encoder is None or bi_encoder.range is None:
+        self.output_layer = config.names.output_layers.get(head, "")
+        if head != "embedding" and (bi_encoder is None or bi_encoder.range is None):
             self.add_module(self.output_layer, nn.Linear(width, outputs))
 
     def drop_unread_pooler(self) -> None:
         """Remove the pooler if the head reads tokens without it, as transformers' classes for these tasks have none."""
-        if self.head not in POOLED and not self.bert.config.pooler_is_mlm_head:
+        if self.head not in (*POOLED, "embedding") and not self.bert.config.pooler_is_mlm_head:
             self.bert.pooler = nn.Identity()
 
     def train(self, mode: bool = True) -> BertForTask:
@@ -116,12 +118,14 @@ class BertForTask(nn.Module):
         return self
 
     def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
-        """Return the logits, [B, outputs], or [T, outputs] for the heads ``span`` and ``token``.
+        """Return the logits, [B, outputs], [T, outputs] for the heads ``span`` and ``token``, or vectors, [B, H].
 
         ``lengths``: number of tokens of each sequence; if they are given, no synchronisation with the GPU is needed.
         """
         lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
         layout = PackedBatch.of(cu_seqlens, len(ids), int(lengths.max()))
+        if self.head == "embedding":
+            return self._means(ids, segments, layout)
         if self.bi_encoder is not None:
             return self._compare(self.bi_encoder, ids, segments, layout)
         hidden = self._output_layer_input(ids, segments, layout, lengths)
@@ -129,15 +133,20 @@ class BertForTask(nn.Module):
 
     def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Return the outputs for pairs, [B / 2, outputs]; the texts of a pair are consecutive sequences."""
-        if self.bert.config.reads_texts_apart:
-            means = self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
-        else:
-            means = self._first_last_means(ids, segments, layout)
+        apart = self.bert.config.reads_texts_apart
+        means = (self._means if apart else self._first_last_means)(ids, segments, layout)
         u, v = means.view(len(means) // 2, 2, -1).unbind(1)
         if bi_encoder.range is not None:
             low, high = bi_encoder.range
             return low + (high - low) * F.cosine_similarity(u, v)[:, None]
         return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(bi_encoder.join(u, v)))))
+
+    def _means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
+        """Return the last layer averaged over all tokens of each sequence, [B, H]."""
+        if self.bert.config.reads_texts_apart:
+            return self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
+        hidden = self.bert.encode(ids, segments, layout).float()
+        return torch.segment_reduce(hidden, "mean", offsets=layout.cu_seqlens)
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Return embeddings plus last layer, averaged over the tokens of each sequence, [B, H]."""
@@ -196,4 +205,25 @@ def token_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     return F.cross_entropy(outputs.float(), batch.labels)
 
 
-LOSSES: dict[str, Loss] = {"sequence": sequence_loss, "choice": choice_loss, "span": span_loss, "token": token_loss}
+def ranking_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
+    """Return the cross-entropy of each query's passage among all passages and hard negatives of the batch.
+
+    Logits are scaled cosines (Henderson et al. 2017, section 4.4; sentence-transformers'
+    MultipleNegativesRankingLoss). A passage of another item with the same query is no negative. Outputs are
+    vectors [items x texts, H]; labels are ``RankingFeatures.labels``.
+    """
+    vectors = F.normalize(outputs.float(), dim=1).view(*batch.labels.shape, -1)
+    logits = SCALE * vectors[:, 0] @ vectors[:, 1:].transpose(0, 1).flatten(0, 1).T  # [B, B x (texts - 1)]
+    query, passage, candidate = batch.labels[:, 0], batch.labels[:, 1], batch.labels[:, 1:].T.flatten()
+    same_query, is_passage = (query[:, None] == query).float(), (passage[:, None] == candidate).float()
+    others = (same_query @ is_passage).bool().fill_diagonal_(False)
+    return F.cross_entropy(logits.masked_fill(others, -torch.inf), torch.arange(len(query), device=query.device))
+
+
+LOSSES: dict[str, Loss] = {
+    "sequence": sequence_loss,
+    "choice": choice_loss,
+    "span": span_loss,
+    "token": token_loss,
+    "embedding": ranking_loss,
+}

@@ -99,7 +99,7 @@ class TaskData:
 
     def checksums(self) -> dict[str, str]:
         """Return name -> checksum of the files with labels."""
-        files = dict.fromkeys([self.spec.train, *(score.file for score in self.spec.scores.values())])
+        files = dict.fromkeys([self.spec.train, *(file for score in self.spec.scores.values() for file in score.files)])
         return {file: self._checksum(file)[:16] for file in files}
 
     def _checksum(self, file: str) -> str:
@@ -141,6 +141,7 @@ class TaskData:
             "eval_set": eval_set,
             "test": test,
             "file": self._checksum(file),
+            "corpus": [self._checksum(file) for file in self.spec.scores[eval_set].files[1:]] if eval_set else [],
             "tokenizer": hash_file(self.encoder / "tokenizer.json"),
             "max_length": self.max_length,
             "apart": self.apart,
@@ -192,9 +193,9 @@ def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
 
 
 def training_batches(
-    features: Features, batch: int, epochs: int, seed: int, microbatch_tokens: int, done: int = 0
+    features: Features, batch: int, epochs: int, seed: int, microbatch_tokens: int | None, done: int = 0
 ) -> Iterator[list[TaskBatch]]:
-    """Yield the batches after the first ``done``, each as microbatches of at most ``microbatch_tokens`` tokens.
+    """Yield the batches after the first ``done``, each as microbatches of up to ``microbatch_tokens`` tokens, if given.
 
     Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. The items of POOL batches are sorted
     by length, so that the lengths in a batch are similar; then the batches are shuffled. One batch may be smaller.

@@ -165,6 +165,7 @@ MIN_VALUES = {  # minima of a config's integers; 1 for any other integer
 MAX_VALUE, MAX_LAYERS = 1 << 24, 1_000  # maxima of a config's integers and of its number of layers
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 TYPES: dict[str, Any] = {"bool": bool, "str": str, "float": (int, float), "float | None": (int, float, type(None))}
+MAX_LENGTH = "max_seq_length"  # key of config.json: tokens of a text in the training of its vector
 CARD = "README.md"  # model card, as on Hugging Face's hub
 
 

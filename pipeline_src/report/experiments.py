@@ -139,11 +139,11 @@ def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -
         folder, path = task_predictions(task, seed), predictions_path(task, seed, "pretrained", eval_set)
         return read_predictions(side.folder(folder) / path.relative_to(folder))
 
-    files = [side.folder(TASKS / task) / file for side in sides]
-    if files[0].read_bytes() != files[1].read_bytes():
-        return {}
-    spec = load_spec(task)
-    examples = make_task(spec).read(files[0], eval_set)
+    spec, folders = load_spec(task), [side.folder(TASKS / task) for side in sides]
+    for name in (file, *spec.eval_set(eval_set).files[1:]):
+        if (folders[0] / name).read_bytes() != (folders[1] / name).read_bytes():
+            return {}
+    examples = make_task(spec).read(folders[0] / file, eval_set)
     predicted, baseline = ([predictions(side, seed) for seed in side.seeds] for side in sides)
     uncertainty = confidence_intervals(spec, eval_set, examples, predicted, {"first": baseline})
     return {(eval_set, metric): scores["baselines"]["first"]["vs_baseline"] for metric, scores in uncertainty.items()}

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks.readers import FETCH_AGAIN, read_columns, read_questions, read_sentences
+from pipeline_src.tasks.readers import FETCH_AGAIN, read_columns, read_queries, read_questions, read_sentences
 from pipeline_src.tasks.spec import TaskSpec
 
 
@@ -32,13 +32,15 @@ def read_examples(
         counts: filled with the number of dropped or doubtful rows, by reason.
 
     Returns:
-        ``TextExample``, ``ChoiceExample``, ``Question`` or ``TaggedSentence``, by the task's kind.
+        ``TextExample``, ``ChoiceExample``, ``Question``, ``TaggedSentence`` or ``Query``, by the task's kind.
     """
     path = Path(path)
     if spec.kind == "span":
         return read_questions(spec, path, test, counts)
     if spec.kind == "tagging":
         return read_sentences(spec, path, eval_set, counts)
+    if spec.kind == "retrieval":
+        return read_queries(spec, path, eval_set, counts)
     layout = spec.layout(eval_set, test)
     columns, labels = layout.columns, layout.labels
     if spec.kind == "choice":

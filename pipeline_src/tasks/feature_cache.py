@@ -24,11 +24,13 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import FEATURES
-from pipeline_src.tasks.features import Features, SpanFeatures, TokenFeatures
+from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
 MAX_ENTRIES = 24  # of a task, besides the entry in use; the newest are kept
-LAYOUTS: dict[str, type[Features]] = {layout.__name__: layout for layout in (Features, SpanFeatures, TokenFeatures)}
+LAYOUTS: dict[str, type[Features]] = {
+    layout.__name__: layout for layout in (Features, RankingFeatures, SpanFeatures, TokenFeatures)
+}
 CODE = "pipeline_src.tasks.kinds"  # the module whose code makes features
 
 

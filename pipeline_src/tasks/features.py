@@ -46,9 +46,13 @@ class Features:
         """Number of tokens of each item, int64 [items]."""
         return np.diff(self.cu_seqlens[:: self.per_item])
 
+    def sequences_of(self, items: np.ndarray) -> np.ndarray:
+        """Return the indices of the sequences of ``items``, item by item."""
+        return (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
+
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (positions in ``ids`` of all tokens of ``items``, cu_seqlens of their sequences), int64."""
-        sequences = (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
+        sequences = self.sequences_of(items)
         first, lengths = self.cu_seqlens[sequences], self.cu_seqlens[sequences + 1] - self.cu_seqlens[sequences]
         return ranges(first, lengths), np.concatenate([[0], np.cumsum(lengths)])
 
@@ -89,6 +93,30 @@ class TokenFeatures(Features):
 
     def loss_count(self, labels: np.ndarray) -> int:
         return int(np.count_nonzero(labels != NO_TAG))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingFeatures(Features):
+    """Features of queries and passages: each text is one sequence, the corpus first, and may be in several items.
+
+    ``labels`` has the sequences of each item: query, passage and hard negatives, int64 [items, texts].
+    """
+
+    @property
+    def items(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.cu_seqlens)[self.labels].sum(1)
+
+    def sequences_of(self, items: np.ndarray) -> np.ndarray:
+        return self.labels[items].ravel()
+
+    def as_texts(self) -> Features:
+        """Return features with an item for each text."""
+        numbers = np.arange(len(self.cu_seqlens) - 1)
+        return Features(self.ids, self.segments, self.cu_seqlens, labels=numbers, example=numbers)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

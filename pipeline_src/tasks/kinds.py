@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline_src.tasks.classification import Classification, MultipleChoice
+from pipeline_src.tasks.retrieval import Retrieval
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.squad import QuestionAnswering
 from pipeline_src.tasks.tagging import Tagging
@@ -15,6 +16,7 @@ KINDS: dict[str, type[Task[Any]]] = {
     "choice": MultipleChoice,
     "span": QuestionAnswering,
     "tagging": Tagging,
+    "retrieval": Retrieval,
 }
 
 

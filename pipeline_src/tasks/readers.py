@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, schema_error
 from pipeline_src.common.names import shown, shown_text
 from pipeline_src.common.progress import log
-from pipeline_src.tasks.spec import Column, Layout, TaskSpec
+from pipeline_src.tasks.spec import Column, Columns, Layout, TaskSpec
 
 FETCH_AGAIN = "fix the file, or fetch it again"
 SHORT, LONG = "rows dropped (a column is missing)", "rows with more fields than the header (kept)"
@@ -388,3 +388,89 @@ def _doubtful(questions: Iterable[Question]) -> Counter[str]:
             not is_at_start(answer, question.context) for answer in question.answers
         )
     return counts
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query and the passages that are searched.
+
+    Attributes:
+        id: the query's index.
+        corpus: the distinct passages of the file, or all of the set's ``corpus``; one tuple for all queries.
+        pairs: for each row of the query, the indices in ``corpus`` of its passage and of its hard negatives.
+    """
+
+    id: str
+    query: str
+    corpus: tuple[str, ...] = field(repr=False)
+    pairs: tuple[tuple[int, ...], ...]
+    group: str | None = None
+
+    @property
+    def relevant(self) -> set[int]:
+        """Indices in ``corpus`` of the passages that answer the query."""
+        return {pair[0] for pair in self.pairs}
+
+
+def read_queries(
+    spec: TaskSpec, path: str | Path, eval_set: str | None = None, counts: Counter[str] | None = None
+) -> list[Query]:
+    """Read the queries of a table of pairs, or of SQuAD's JSON, whose passages are paragraphs.
+
+    Rows with the same query are one query with several passages. Arguments as in ``read_examples``.
+    """
+    path, declared = Path(path), None if eval_set is None else spec.eval_set(eval_set)
+    texts: dict[str, str] | None = None
+    corpus: dict[str, str] = {}
+    if declared is not None and declared.corpus and declared.queries:
+        folder = path.parents[len(Path(declared.file).parts) - 1]
+        corpus, texts = (_texts_by_id(spec.name, folder / file) for file in (declared.corpus, declared.queries))
+    by_query: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
+    groups: dict[str, str | None] = {}
+    for where, query, passages, group in _pairs(spec, path, eval_set, counts):
+        for number, key in enumerate((query, *passages)):
+            known = {key: key} if texts is None else corpus if number else texts
+            if not known.get(key, "").strip():
+                problem = "a query without a passage" if number == 1 else "a pair with an empty text"
+                hint = f"ids are those of corpus and queries; {FETCH_AGAIN}" if texts else FETCH_AGAIN
+                raise PipelineError(problem, shown(key), where=where, hint=hint)
+        corpus |= {passage: corpus.get(passage, passage) for passage in passages}
+        by_query[query].append(passages)
+        groups.setdefault(query, group)
+    if len(corpus) < 2 or not by_query:
+        value = f"{len(corpus)} passages of {len(by_query)} queries"
+        hint = "retrieval needs a query and two passages; labels are those of the rows that are pairs"
+        raise PipelineError("nothing to rank", value, where=path, hint=hint)
+    index, all_passages = {key: number for number, key in enumerate(corpus)}, tuple(corpus.values())
+    return [
+        Query(
+            str(number),
+            texts[query] if texts else query,
+            all_passages,
+            tuple(tuple(index[passage] for passage in passages) for passages in pairs),
+            groups[query],
+        )
+        for number, (query, pairs) in enumerate(by_query.items())
+    ]
+
+
+def _texts_by_id(task: str, path: Path) -> dict[str, str]:
+    layout = Layout(Columns(texts=("_id", "text")), header=True, labels=(), drop_short=False)
+    return {fields["_id"]: fields["text"] for _, fields in read_columns(task, path, layout)}
+
+
+def _pairs(
+    spec: TaskSpec, path: Path, eval_set: str | None, counts: Counter[str] | None
+) -> Iterator[tuple[str, str, tuple[str, ...], str | None]]:
+    """Yield (place in the file, query, its passage and hard negatives, group) of each pair."""
+    if path.suffix == ".json":
+        for question in read_questions(spec, path, counts=counts):
+            if question.answers:
+                yield f"{path}, question {question.id}", question.question, (question.context,), question.context
+        return
+    layout = spec.layout(eval_set)
+    columns = layout.columns
+    for line, fields in read_columns(spec.name, path, layout, counts):
+        if columns.label is None or fields[columns.label] in layout.labels:
+            query, *passages = (fields[column] for column in (*columns.texts, *columns.negatives))
+            yield f"{path}:{line}", query, tuple(passages), fields[columns.group] or None if columns.group else None

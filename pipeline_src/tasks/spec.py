@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -12,7 +12,8 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import TASK_SPECS, entry_names, read_entry
 from pipeline_src.config.schema import FileName, FilePath, Name, Section
 
-Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1"]
+RankMetric = Literal["ndcg_at_10", "recall_at_100", "mrr_at_10"]
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1", RankMetric]
 METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
     "f1": "F1",
     "matthews": "Matthews",
@@ -20,6 +21,9 @@ METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
     "spearman": "Spearman",
     "em": "EM",
     "entity_f1": "entity F1",
+    "ndcg_at_10": "nDCG@10",
+    "recall_at_100": "recall@100",
+    "mrr_at_10": "MRR@10",
 }
 Column = Annotated[int, Field(ge=1)] | str  # a header's name, or a number counted from 1 where the file has no header
 
@@ -28,21 +32,23 @@ class Columns(Section):
     """Columns of a table.
 
     Attributes:
-        texts: the column of the first segment, and of the second if there is one.
+        texts: the column of the first segment, and of the second if there is one; a query and its passage.
         label: the column of the label; None in a test file.
         choices: the columns of the endings, of which one is correct (kind ``choice`` only).
+        negatives: columns of passages that do not answer the query (kind ``retrieval`` only).
         group: a column such as a row's document; confidence intervals resample rows with the same value together.
     """
 
     texts: tuple[Column, ...] = Field(min_length=1, max_length=2)
     label: Column | None = None
     choices: tuple[Column, ...] = ()
+    negatives: tuple[Column, ...] = ()
     group: Column | None = None
 
     @property
     def required(self) -> tuple[Column, ...]:
         """Every column that is read, once; a group may be one of the texts."""
-        columns = (*self.texts, *self.choices, self.label, self.group)
+        columns = (*self.texts, *self.choices, *self.negatives, self.label, self.group)
         return tuple(dict.fromkeys(column for column in columns if column is not None))
 
 
@@ -72,6 +78,8 @@ class EvalSetSpec(Section):
         columns: columns of the file if they differ from the task's.
         labels: spellings of the labels in the file, in the task's order, if they differ from the task's.
         test: the corresponding file without labels, if there is one.
+        corpus, queries: tables with the columns ``_id`` and ``text``. The texts of ``file`` are then such ids, and all
+            of the corpus is searched (kind ``retrieval`` only).
     """
 
     title: str = Field(min_length=1)
@@ -80,6 +88,13 @@ class EvalSetSpec(Section):
     columns: Columns | None = None
     labels: tuple[str, ...] | None = None
     test: TestSpec | None = None
+    corpus: FilePath | None = None
+    queries: FilePath | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The files that examples are read from."""
+        return [file for file in (self.file, self.corpus, self.queries) if file is not None]
 
 
 @dataclass(frozen=True)
@@ -109,8 +124,9 @@ class TaskSpec(Section):
         name: name of the file there, and of the folder in data/tasks.
         kind: key of the task's class in ``kinds.KINDS``.
         scores: name -> evaluation set; the first set selects hyperparameters.
-        columns: columns of the task's tables (not for spans, whose files are JSON).
-        labels: spellings of the classes, in the order of the model's outputs.
+        columns: columns of the task's tables (not for SQuAD's JSON, of which all spans are).
+        labels: spellings of the classes, in the order of the model's outputs. Retrieval: those of the rows to read, of
+            which the passage answers the query.
         range: lowest and highest value of a regression, which has no labels.
         header: whether the first line of the tables names the columns.
         short_rows: treatment of a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
@@ -119,7 +135,7 @@ class TaskSpec(Section):
     """
 
     name: Name
-    kind: Literal["classification", "choice", "span", "tagging"]
+    kind: Literal["classification", "choice", "span", "tagging", "retrieval"]
     train: FilePath = "train.tsv"
     scores: dict[Name, EvalSetSpec] = Field(min_length=1)
     columns: Columns | None = None
@@ -132,6 +148,13 @@ class TaskSpec(Section):
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> TaskSpec:
+        if self.kind == "retrieval":
+            return self._check_retrieval()
+        tables = [self.columns, *(eval_set.columns for eval_set in self.scores.values())]
+        if any(columns and columns.negatives for columns in tables) or any(
+            eval_set.corpus or eval_set.queries for eval_set in self.scores.values()
+        ):
+            raise ValueError("negatives, corpus and queries belong to the kind `retrieval`")
         if (self.columns is None) != (self.kind == "span"):
             raise ValueError("tables need columns; spans are read from JSON and take none")
         if bool(self.labels) + (self.range is not None) != (self.kind in ("classification", "tagging")):
@@ -151,16 +174,31 @@ class TaskSpec(Section):
             raise ValueError("two evaluation sets submit under one name")
         return self
 
+    def _check_retrieval(self) -> TaskSpec:
+        files = [(self.train, self.columns, self.labels)]
+        for name, declared in self.scores.items():
+            files.append((declared.file, declared.columns or self.columns, declared.labels or self.labels))
+            if (declared.corpus is None) != (declared.queries is None):
+                raise ValueError(f"{name}: corpus and queries are declared together")
+        for file, columns, labels in files:
+            if file.endswith(".json"):  # SQuAD's
+                continue
+            if columns is None or len(columns.texts) != 2 or columns.choices or self.range:
+                raise ValueError(f"{file}: retrieval reads two text columns, query and passage, and perhaps negatives")
+            if columns.label is not None and not labels:
+                raise ValueError(f"{file}: a label column needs labels, those of the rows that are pairs")
+        return self
+
     @model_validator(mode="after")
     def _columns_have_labels(self) -> TaskSpec:
         tests = [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
         for columns in (self.columns, *(eval_set.columns for eval_set in self.scores.values())):
-            if columns is not None and columns.label is None:
+            if columns is not None and columns.label is None and self.kind != "retrieval":
                 raise ValueError("columns need a label; only those of a test file have none")
         if any(test.columns is not None and test.columns.label is not None for test in tests):
             raise ValueError("a test file has no label column")
-        if self.kind == "tagging" and tests:
-            raise ValueError("words without tags are not read: a set of this kind takes no test file")
+        if self.kind in ("tagging", "retrieval") and tests:
+            raise ValueError("texts without answers are not read: a set of this kind takes no test file")
         if (
             self.columns is not None
             and not self.header
@@ -176,11 +214,12 @@ class TaskSpec(Section):
             "choice": {"accuracy"},
             "tagging": {"accuracy", "entity_f1"},
             "span": {"em", "f1"},
+            "retrieval": set(get_args(RankMetric)),
         }
         if len(self.labels) == 2:
             allowed["classification"].add("f1")
         for name, eval_set in self.scores.items():
-            if eval_set.labels is not None and len(eval_set.labels) != len(self.labels):
+            if self.kind != "retrieval" and eval_set.labels is not None and len(eval_set.labels) != len(self.labels):
                 raise ValueError(f"{name}: {len(eval_set.labels)} labels, where the task has {len(self.labels)}")
             wrong = set(eval_set.metrics) - allowed[self.kind]
             if wrong:
@@ -205,17 +244,19 @@ class TaskSpec(Section):
 
     def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
         """Return the layout of the training file, or of the file or ``test`` file of an evaluation set."""
-        assert self.columns is not None  # only tables have a layout
         if not test:
             declared = None if eval_set is None else self.eval_set(eval_set)
             columns, labels = (declared.columns, declared.labels) if declared else (None, None)
-            return Layout(columns or self.columns, self.header, labels or self.labels, self.short_rows == "drop")
+            columns = columns or self.columns
+            assert columns is not None  # only tables have a layout
+            return Layout(columns, self.header, labels or self.labels, self.short_rows == "drop")
         test_file = self.eval_set(eval_set).test
         if test_file is None:
             raise PipelineError(
                 "no test file is declared", eval_set or "the first set", where=self.name,
                 hint="give the evaluation set a `test` where the task is declared, in catalogue/tasks",
             )  # fmt: skip
+        assert self.columns is not None
         columns = test_file.columns or self.columns.model_copy(update={"label": None, "group": None})
         header = self.header if test_file.header is None else test_file.header
         return Layout(columns, header, self.labels, drop_short=False)  # a submission has every line

@@ -35,7 +35,7 @@ class ExampleResult:
     Attributes:
         words: number of words in the text, split at white space.
         right: from 0 to 1. Classes: 1 or 0. Spans: word F1. Tagging: fraction of correct tags. Regressions:
-            1 - |difference| / range.
+            1 - |difference| / range. Retrieval: nDCG@10.
         confidence: the model's probability of its answer; None if it is not known.
     """
 
@@ -57,7 +57,8 @@ class Task(ABC, Generic[E]):
     Predictions that do not belong to the examples, or are no possible answer, raise an error.
 
     Attributes:
-        head: kind of output layer of the task's models: ``sequence``, ``choice``, ``span`` or ``token``.
+        head: kind of output layer of the task's models: ``sequence``, ``choice``, ``span``, ``token`` or
+            ``embedding``, which is none.
     """
 
     head: ClassVar[str]

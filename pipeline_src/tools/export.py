@@ -19,7 +19,7 @@ from pipeline_src.common.progress import Progress
 from pipeline_src.config.study import load_study
 from pipeline_src.examples.token_store import SPLITS
 from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.models.hub import CARD
+from pipeline_src.models.hub import CARD, MAX_LENGTH
 from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.pretraining.data import open_examples
 from pipeline_src.pretraining.phases import PHASES
@@ -245,7 +245,8 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
         for number, (step, path) in enumerate(zip(steps, paths, strict=True))
     ]
     write_json(folder / "modules.json", modules)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": config.longest_input, "do_lower_case": False})
+    max_length = read_json(model / "config.json").get(MAX_LENGTH, config.longest_input)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
     for path in paths[1:]:
         (folder / path).mkdir()
     modes = {f"pooling_mode_{mode}": name == pooling for name, mode in MODES.items()}

@@ -107,6 +107,7 @@ def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, va
 
 GIVEN = {"vocabulary.kind": "given"}
 TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
+RETRIEVAL = {"tasks": ["qnli_retrieval"], "finetune.per_task": {"qnli_retrieval": {}}}
 PAIRLESS = {"examples.pair_objective": "none"}
 
 
@@ -134,6 +135,8 @@ PAIRLESS = {"examples.pair_objective": "none"}
         ("finetune.teacher", TAUGHT | {"finetune.defaults.feature_layers": "last"}),
         ("finetune.optimizer", TAUGHT | {"finetune.optimizer": "muon"}),
         ("finetune.pair_head", {"finetune.pair_head": "bi_encoder", "finetune.bilstm": True}),
+        ("tasks", RETRIEVAL | {"finetune.bilstm": True}),
+        ("tasks", RETRIEVAL | {"finetune.per_task": {"qnli_retrieval": {"feature_layers": "last"}}}),
         ("finetune.defaults.reinit_layers", {"finetune.defaults.reinit_layers": 3}),
         (
             "finetune.per_task.rte.reinit_layers",

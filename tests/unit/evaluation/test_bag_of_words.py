@@ -1,10 +1,12 @@
 """The bag-of-words baseline, for every kind of task."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
 from pipeline_src.evaluation.bag_of_words import applies, predict
+from pipeline_src.tasks.readers import Query
 from pipeline_src.tasks.spec import load_spec
 
 
@@ -52,3 +54,22 @@ def test_predict_tagging_is_most_frequent_tag_of_the_word():
     ]
     (row,) = predict(load_spec("ner"), training, [SimpleNamespace(id="7", words=("THE", "rome", "king", "Turin"))])
     assert row == {"id": "7", "prediction": ["O", "B-LOC", "O", "B-LOC"]}
+
+
+def test_predict_retrieval_ranks_by_bm25():
+    corpus = ("the cat", "The cat sat on the mat", "cat cat dog", "?", "a wombat")
+    queries = [Query(str(number), text, corpus, ((0,),)) for number, text in enumerate(("cat dog", "Cat?", "of", "a"))]
+    rows = predict(load_spec("qnli_retrieval"), [], queries)
+    # by hand: words of 2, 6, 3, 0 and 2, on average 2.6; 3 of 5 have "cat", 1 of 5 "dog"
+    cat, dog = (math.log(1 + (5 - n + 0.5) / (n + 0.5)) for n in (3, 1))
+    norms = [1.2 * (0.25 + 0.75 * words / 2.6) for words in (2, 6, 3)]
+    by_hand = [cat * 2.2 * n / (n + norm) for n, norm in zip((1, 1, 2), norms, strict=True)]
+    by_hand[2] += dog * 2.2 / (1 + norms[2])
+    assert by_hand[2] > by_hand[0] > by_hand[1]
+    expected = [[2, 0, 1, 3, 4], [2, 0, 1, 3, 4], [0, 1, 2, 3, 4], [4, 0, 1, 2, 3]]
+    assert [row["prediction"] for row in rows] == expected
+
+
+def test_predict_retrieval_without_words_keeps_order_of_corpus():
+    (row,) = predict(load_spec("qnli_retrieval"), [], [Query("0", "?", ("!", "."), ((1,),))])
+    assert row["prediction"] == [0, 1]

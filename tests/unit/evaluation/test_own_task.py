@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.interpretation import InterpretationParams
@@ -120,3 +121,34 @@ def test_custom_task_from_catalogue_entry_to_score_table(
     table = text_table(TERMINAL, score_rows(scores))
     assert "| Reviews " in table and "Reviews (synthetic)" not in table
     assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
+
+
+def documented(start: str) -> str:
+    """Return the YAML block of docs/tasks.md that begins with ``start``."""
+    text = (Path(__file__).parents[3] / "docs/tasks.md").read_text(encoding="utf-8")
+    return start + text.split(f"```yaml\n{start}")[1].split("```")[0]
+
+
+def test_documented_retrieval_task_in_beir_layout_is_read(project: Path, catalogue: Path):
+    (catalogue / "tasks/nano_nq.yaml").write_text(documented("kind: retrieval"))
+    own = "{path: ., url: 'file:data/own/nano_nq/*'}, {path: qrels, url: 'file:data/own/nano_nq/qrels/*'}"
+    about = "description: NanoNQ\nlicence: ours\ncitation: none\n"
+    (catalogue / "task_sources/nano_nq.yaml").write_text(f"{about}files: [{own}]\n")
+    folder = project / "data/own/nano_nq"
+    (folder / "qrels").mkdir(parents=True)
+    files = {
+        "train.tsv": "query\tpassage\nwho\ta king\nwhat\ta town\n",
+        "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td2\t1\n",
+        "queries.jsonl": '{"_id": "q1", "text": "where"}\n',
+        "corpus.jsonl": '{"_id": "d1", "text": "here"}\n{"_id": "d2", "text": "there"}\n',
+    }
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    fetch = {"seed": 1, "task_source": "official", "tasks": ("nano_nq",), "interpretation": InterpretationParams()}
+    download_tasks.run(corpus=corpus_of(), **fetch)
+    (query,) = make_task(specs.load_spec("nano_nq")).read("data/tasks/nano_nq/qrels/test.tsv", "nano_nq")
+    assert (query.query, query.corpus, query.relevant) == ("where", ("here", "there"), {1})
+    assert set(download_tasks.evaluation_texts("nano_nq", project / "data/tasks/nano_nq")) == {"where", "there"}
+    (folder / "corpus.jsonl").unlink()
+    with pytest.raises(PipelineError, match="task file not found.*corpus.jsonl"):
+        download_tasks.run(corpus=corpus_of(), **fetch)

@@ -103,6 +103,20 @@ def test_two_towers_equal_formula_on_mean_vectors(kind, bi_encoder, outputs):
     torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [BertConfig, WordVectorsConfig])
+def test_embedding_head_is_mean_of_all_tokens_of_last_layer(kind):
+    model = BertForTask(kind(60, 64, 1, 1, 128, 32), "embedding", 0)
+    initialise(model, torch.Generator().manual_seed(0))
+    ids, segments, starts = PAIRS
+    with torch.no_grad():
+        result = model.eval()(*PAIRS)
+        layout = PackedBatch.of(starts, len(ids), 5)
+        words = kind is WordVectorsConfig
+        last = model.bert.embeddings(ids, segments, layout) if words else model.bert.encode(ids, segments, layout)
+    torch.testing.assert_close(result, torch.stack([part.mean(0) for part in last.tensor_split(starts[1:-1])]))
+    assert all(name.startswith("bert.") for name, _ in model.named_parameters())
+
+
 @pytest.mark.parametrize("head", ["sequence", "choice"])
 def test_bert_for_task_first_last_pooling_equals_mean_of_first_and_last_layer(head):
     model = BertForTask(BertConfig(60, 64, 2, 1, 128, 32, hidden_dropout_prob=0.0), head, 3, pooling="first_last")

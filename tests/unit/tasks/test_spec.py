@@ -76,6 +76,28 @@ def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
 
 
 @pytest.mark.parametrize(
+    ("change", "score_change", "message"),
+    [
+        ({"columns": None}, {}, "reads two text columns"),
+        ({"columns": {"texts": ["q"]}}, {}, "reads two text columns"),
+        ({"columns": {"texts": ["q", "p"], "choices": ["c"]}}, {}, "reads two text columns"),
+        ({"columns": {"texts": ["q", "p"], "label": "l"}}, {}, "needs labels"),
+        ({}, {"columns": {"texts": ["q"]}}, "dev.tsv: retrieval reads"),
+        ({}, {"corpus": "corpus.jsonl"}, "declared together"),
+        ({}, {"metrics": ["accuracy"]}, "metrics that do: mrr_at_10, ndcg_at_10, recall_at_100"),
+        ({}, {"test": {"file": "test.tsv", "submit": "x.tsv"}}, "takes no test file"),
+        ({"kind": "classification", "range": [0, 1]}, {"metrics": ["pearson"]}, "belong to the kind `retrieval`"),
+    ],
+)
+def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: dict, message: str):
+    score = {"title": "x", "file": "dev.tsv", "metrics": ["ndcg_at_10"], **score_change}
+    columns = {"texts": ["q", "p"], "negatives": ["n"]}
+    task = {"name": "mine", "kind": "retrieval", "columns": columns, "scores": {"mine": score}}
+    with pytest.raises(ValidationError, match=message):
+        TaskSpec.model_validate(task | change)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"labels": ["bad", "bad"]}, "listed once"),

@@ -1,0 +1,113 @@
+"""Retrieval through the whole stage, and in sentence-transformers."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.files import read_json
+from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.config.machine import DEFAULT_MACHINE, Machine, TrainingMachine
+from pipeline_src.config.model import ModelParams
+from pipeline_src.download.synthetic import write_task
+from pipeline_src.evaluation.evaluate import run as evaluate
+from pipeline_src.finetuning.finetune import run
+from pipeline_src.finetuning.task_data import TaskData
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.spec import TaskSpec, load_spec
+from pipeline_src.tools import export
+
+MODEL = ModelParams(num_hidden_layers=2, hidden_size=64)  # of which only the architecture counts here
+TASK, MAX_LENGTH = "qnli_retrieval", 16  # tokens, fewer than some texts have
+
+
+@pytest.fixture(scope="module")
+def inputs(make_study) -> Path:
+    """A random encoder of two layers and pairs that share words."""
+    return make_study((), layers=2, change=lambda root: write_task("qnli", root / "data/tasks" / TASK, seed=1))
+
+
+def fine_tune(machine: Machine = DEFAULT_MACHINE, **changes) -> FinetuneParams:
+    recipe = {"learning_rates": 2e-3, "epochs": 2, "batch_sizes": 32, "max_length": MAX_LENGTH, **changes}
+    params = FinetuneParams(defaults=TaskHyperparameters(**recipe))
+    run(seed=1, model=MODEL, finetune=params, task=TASK, finetune_seed="1", machine=machine)
+    return params
+
+
+def predictions(weights: str) -> list[dict]:
+    lines = Path(f"results/predictions/{TASK}/1/predicted/{weights}/{TASK}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_finetune_retrieval_scores_equal_sentence_transformers_on_exported_folder(study):
+    params = fine_tune(random_baseline=True)
+    folder = Path(f"models/finetuned/{TASK}/1/kept-model")
+    config = read_json(folder / "config.json")
+    assert config["architectures"] == ["BertModel"] and config["max_seq_length"] == MAX_LENGTH
+    spec = load_spec(TASK)
+    task, queries = make_task(spec), make_task(spec).read(f"data/tasks/{TASK}/dev.tsv", TASK)
+    scores = task.score(TASK, queries, predictions("pretrained"))
+    (best, _) = read_json(f"results/predictions/{TASK}/1/predicted/run.json")["runs"]
+    assert scores == pytest.approx(best["dev"])
+
+    evaluate(task_source="synthetic", tasks=(TASK,), finetune=params)
+    rows = {row["metric"]: row for row in read_json("results/scores.json")["rows"]}
+    main = rows["ndcg_at_10"]
+    assert main["mean"] == pytest.approx(scores["ndcg_at_10"]) and main["main"] and len(rows) == 3
+    assert min(main["mean"], main["random_weights"]) > 2 * main["majority_baseline"]
+    assert main["baselines"]["bag_of_words"]["score"] > main["majority_baseline"]
+
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    parser = argparse.ArgumentParser()
+    export.add_arguments(parser)
+    options = ["exported", "--format", "sentence-transformers", "--model", str(folder)]
+    export.main(parser.parse_args(options))
+    model = SentenceTransformer("exported", device="cpu")
+    corpus = {str(number): text for number, text in enumerate(queries[0].corpus)}
+    relevant = {query.id: set(map(str, query.relevant)) for query in queries}
+    evaluator = InformationRetrievalEvaluator(
+        {query.id: query.query for query in queries}, corpus, relevant, accuracy_at_k=[1],
+        precision_recall_at_k=[100], map_at_k=[100], show_progress_bar=False, write_csv=False,
+    )  # fmt: skip
+    peer = evaluator(model)
+    for metric, name in {"ndcg_at_10": "ndcg@10", "recall_at_100": "recall@100", "mrr_at_10": "mrr@10"}.items():
+        assert scores[metric] / 100 == pytest.approx(peer[f"cosine_{name}"], abs=1e-6), metric
+
+
+def test_finetune_retrieval_batch_is_not_split_into_microbatches(study):
+    """Each passage is a negative of every other query of the batch."""
+    losses = []
+    for tokens in (64, 16_384):
+        machine = DEFAULT_MACHINE.model_copy(update={"finetune": TrainingMachine(microbatch_tokens=tokens)})
+        fine_tune(machine, epochs=1)
+        losses.append(read_json(f"results/predictions/{TASK}/1/predicted/run.json")["runs"][0]["train_loss"])
+    assert losses[0] == losses[1]
+
+
+def test_eval_set_with_a_corpus_depends_on_its_files(study):
+    folder = Path("data/tasks/mine")
+    folder.mkdir(parents=True)
+    (folder / "dev.tsv").write_text("q\tp\nq1\td2\n")
+    (folder / "queries.tsv").write_text("_id\ttext\nq1\twhere\n")
+    score = {
+        "title": "x",
+        "file": "dev.tsv",
+        "corpus": "corpus.tsv",
+        "queries": "queries.tsv",
+        "metrics": ["mrr_at_10"],
+    }
+    task = {"name": "mine", "kind": "retrieval", "columns": {"texts": ["q", "p"]}, "train": "dev.tsv"}
+    spec = TaskSpec.model_validate({**task, "scores": {"mine": score}})
+    corpora, checksums = [], []
+    for text in ("here", "there"):
+        (folder / "corpus.tsv").write_text(f"_id\ttext\nd1\tnowhere\nd2\t{text}\n")
+        data = TaskData(spec, Path("models/pretrained/phase2"), 16)
+        features = data.eval_set("mine").features
+        corpora.append(data.tokenizer.decode(features.ids[slice(*features.cu_seqlens[1:3])]))
+        checksums.append(data.checksums())
+    assert corpora == ["here", "there"]
+    assert [name for name in checksums[0] if checksums[0][name] != checksums[1][name]] == ["corpus.tsv"]
