@@ -3,7 +3,7 @@
 Of ten documents, eight are independent words of a frequency like Zipf's law, one is a copy of an earlier document whose
 Jaccard similarity is just above 0.8, and one a copy just below. Every side reads the same file of JSON and runs in one
 process of its own. Peers get the first documents only: their time per document does not fall with more of them.
-rensa and gaoya take part if they are installed.
+rensa takes part if it is installed.
 """
 
 from __future__ import annotations
@@ -135,20 +135,6 @@ def rensa(folder: Path) -> list[int]:
     return copies
 
 
-def gaoya(folder: Path) -> list[int]:
-    """Drop what gaoya's index in memory, which makes the shingles itself, has a copy of."""
-    from gaoya.minhash import MinHashStringIndex  # type: ignore[import-not-found]
-
-    bands = {"num_bands": 16, "band_size": 8, "num_hashes": 128}
-    index, copies = MinHashStringIndex(32, THRESHOLD, **bands, analyzer="word", lowercase=True, ngram_range=(5, 5)), []
-    for number, document in enumerate(read_documents(folder)):
-        if index.query(document.text):
-            copies.append(number)
-        else:
-            index.insert_document(number, document.text)
-    return copies
-
-
 def measure(side: Callable[[Path], list[int]], folder: Path) -> tuple[list[int], float, int]:
     """Return the dropped documents, CPU seconds and peak memory in bytes of one side."""
     start = cpu_seconds()
@@ -159,35 +145,29 @@ def main() -> None:
     """Measure, then print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
+    parser.add_argument("--alone", action="store_true", help="without peers")
     parser.add_argument("--folder", type=Path, help="for the documents and all temporary files")
     arguments = parser.parse_args()
     sides: dict[str, Callable[[Path], list[int]]] = {"datasketch": datasketch}
     if importlib.util.find_spec("datatrove"):
         sides["datatrove"] = partial(datatrove, own_words=True)
         sides["datatrove, words between spaces"] = partial(datatrove, own_words=False)
-    sides |= {side.__name__: side for side in (rensa, gaoya) if importlib.util.find_spec(side.__name__)}
+    if importlib.util.find_spec("rensa"):
+        sides["rensa"] = rensa
     folder = Path(mkdtemp(dir=arguments.folder))
     figures: dict[str, dict[str, float]] = {}
     try:
-        write_documents(folder / "peers", PEER_DOCUMENTS)
         write_documents(folder / "all", arguments.documents)
-        work = [
-            (f"ours, {PEER_DOCUMENTS:,}", ours, PEER_DOCUMENTS),
-            *((*side, PEER_DOCUMENTS) for side in sides.items()),
-        ]
-        for name, side, count in [*work, ("ours", ours, arguments.documents)]:
+        work = [("ours", ours, folder / "all", arguments.documents)]
+        if not arguments.alone:
+            write_documents(folder / "peers", PEER_DOCUMENTS)
+            peers = {f"ours, {PEER_DOCUMENTS:,}": ours} | sides
+            work += [(name, side, folder / "peers", PEER_DOCUMENTS) for name, side in peers.items()]
+        for name, side, documents, count in work:
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                data = folder / ("peers" if count == PEER_DOCUMENTS else "all")
-                copies, seconds, peak = pool.submit(measure, side, data).result()
-            dropped = np.zeros(count, bool)
-            dropped[copies] = True
-            # whatever a side drops of a pair, the copy or its original, it has recognized the pair
-            pair = {kind: np.arange(kind, count, PERIOD) for kind in (NEAR, FAR)}
-            originals = {kind: np.array([original_of(number) for number in pair[kind].tolist()]) for kind in pair}
-            share = {kind: float((dropped[pair[kind]] | dropped[originals[kind]]).mean()) for kind in pair}
+                copies, seconds, peak = pool.submit(measure, side, documents).result()
             figures[name] = {
-                "recall": round(share[NEAR], 4),
-                "below_threshold": round(share[FAR], 4),
+                **shares_of_pairs(copies, count),
                 "cpu_seconds": round(seconds, 1),
                 "documents_per_cpu_second": round(count / seconds, 1),
                 "peak_mib": round(peak / 2**20),
@@ -195,6 +175,8 @@ def main() -> None:
             print(name, json.dumps(figures[name]), flush=True)
     finally:
         shutil.rmtree(folder)
+    if arguments.alone:
+        return
     rates = {name: figures[name]["documents_per_cpu_second"] for name in figures}
     report(
         "near_copies", "documents per CPU-second", rates["ours"], {name: rates[name] for name in sides},
@@ -202,6 +184,18 @@ def main() -> None:
         figures=figures, documents=arguments.documents,
         met_more=figures["ours"]["recall"] >= MIN_RECALL and figures["ours"]["peak_mib"] * 2**20 <= MAX_PEAK,
     )  # fmt: skip
+
+
+def shares_of_pairs(copies: list[int], count: int) -> dict[str, float]:
+    """Return the share of the copies above and below the threshold that were dropped, or their originals instead."""
+    dropped = np.zeros(count, bool)
+    dropped[copies] = True
+    shares = {}
+    for name, kind in (("recall", NEAR), ("below_threshold", FAR)):
+        numbers = np.arange(kind, count, PERIOD)
+        originals = [original_of(number) for number in numbers.tolist()]
+        shares[name] = round(float((dropped[numbers] | dropped[originals]).mean()), 4)
+    return shares
 
 
 if __name__ == "__main__":
