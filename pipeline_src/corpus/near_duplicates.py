@@ -148,17 +148,18 @@ def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -
         keys = np.fromfile(file, np.uint64)
         order = np.argsort(keys)
         keys = keys[order]
-        first = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
-        sizes = np.diff(first, append=len(keys))
-        several = sizes > 1
-        numbers = np.where(several, np.cumsum(several) + (num_buckets - 1), -1).astype(np.int32)
-        buckets = np.empty(len(keys), np.int32)
-        buckets[order] = np.repeat(numbers, sizes)
+        equals_previous = np.zeros(len(keys), np.bool_)
+        np.equal(keys[1:], keys[:-1], out=equals_previous[1:])
+        shared = equals_previous.copy()
+        shared[:-1] |= equals_previous[1:]
+        numbers = np.cumsum(~equals_previous[shared]) - 1
+        buckets = np.full(len(keys), -1, np.int32)
+        buckets[order[shared]] = numbers + num_buckets
         buckets[empty] = -1
         file.seek(0)
         file.write(buckets.tobytes())
         file.flush()
-        capacities.append(np.minimum(sizes[several] - 1, MAX_BUCKET_TEXTS).astype(np.uint8))
+        capacities.append(np.minimum(np.bincount(numbers) - 1, MAX_BUCKET_TEXTS).astype(np.uint8))
         num_buckets += len(capacities[-1])
     return np.cumsum(np.concatenate(capacities), dtype=np.int64)
 

@@ -88,28 +88,26 @@ def test_find_copies_decides_exactly_at_the_threshold(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_find_copies_many_texts_of_one_template_are_compared_in_part(
+def test_find_copies_full_buckets_still_find_copies_of_a_template(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Near the threshold all share buckets; a limit of texts in a bucket costs no copy that differs by a word."""
+    """Texts of one template share many buckets, which take few of them; a copy shares others with its original."""
     template = text(0, 60)
     stubs = [[*template, *text(n, 40)] for n in range(1, 60)]
-    texts = [*stubs, *(words[:-1] for words in stubs)]
     assert similarity(*stubs[:2]) > 0.4
-    calls = []
-    for limit in (100, 2):
-        monkeypatch.setattr(near_duplicates, "MAX_BUCKET_TEXTS", limit)
-        nearest = near_duplicates._CopyIndex._nearest
-        calls.append(0)
+    shingles = shingle([*stubs, *(words[:-1] for words in stubs)])
+    nearest = near_duplicates._CopyIndex._nearest
+    comparisons = {100: 0, 2: 0}
+    for limit in comparisons:
 
-        def count(self: object, number: int, candidates: np.ndarray, nearest=nearest) -> int:
-            calls[-1] += len(candidates)
+        def count(self: near_duplicates._CopyIndex, number: int, candidates: np.ndarray, limit: int = limit) -> int:
+            comparisons[limit] += len(candidates)
             return nearest(self, number, candidates)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(near_duplicates._CopyIndex, "_nearest", count)
-            assert find_copies([shingle(texts)], 0.8, tmp_path).tolist() == [-1] * 59 + list(range(59))
-    assert calls[1] < calls[0] / 2
+        monkeypatch.setattr(near_duplicates, "MAX_BUCKET_TEXTS", limit)
+        monkeypatch.setattr(near_duplicates._CopyIndex, "_nearest", count)
+        assert find_copies([shingles], 0.8, tmp_path).tolist() == [-1] * 59 + list(range(59))
+    assert comparisons[2] < comparisons[100] / 2
 
 
 def test_shingle_slice_batches_equal_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
