@@ -32,6 +32,7 @@ VOCABULARY_SIZE, MIN_WORDS, MAX_WORDS = 100_000, 100, 300
 PERIOD, NEAR, FAR = 10, 8, 9  # of each ten documents, the copy above the threshold and the one below
 THRESHOLD, SHINGLES_PER_CHANGE = 0.8, 45  # of S shingles, 5 S / 45 changed: (S - S / 9) / (S + S / 9) = 0.8
 MAX_PEAK, MIN_RECALL = 1 << 30, 0.95
+Side = Callable[[Path], list[int]]  # a folder of documents -> the numbers of those dropped
 
 
 def original_of(number: int) -> int:
@@ -135,7 +136,7 @@ def rensa(folder: Path) -> list[int]:
     return copies
 
 
-def measure(side: Callable[[Path], list[int]], folder: Path) -> tuple[list[int], float, int]:
+def measure(side: Side, folder: Path) -> tuple[list[int], float, int]:
     """Return the dropped documents, CPU seconds and peak memory in bytes of one side."""
     start = cpu_seconds()
     return side(folder), cpu_seconds() - start, peak_memory()
@@ -148,7 +149,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without peers")
     parser.add_argument("--folder", type=Path, help="for the documents and all temporary files")
     arguments = parser.parse_args()
-    sides: dict[str, Callable[[Path], list[int]]] = {"datasketch": datasketch}
+    sides: dict[str, Side] = {"datasketch": datasketch}
     if importlib.util.find_spec("datatrove"):
         sides["datatrove"] = partial(datatrove, own_words=True)
         sides["datatrove, words between spaces"] = partial(datatrove, own_words=False)
@@ -158,10 +159,10 @@ def main() -> None:
     figures: dict[str, dict[str, float]] = {}
     try:
         write_documents(folder / "all", arguments.documents)
-        work = [("ours", ours, folder / "all", arguments.documents)]
+        work: list[tuple[str, Side, Path, int]] = [("ours", ours, folder / "all", arguments.documents)]
         if not arguments.alone:
             write_documents(folder / "peers", PEER_DOCUMENTS)
-            peers = {f"ours, {PEER_DOCUMENTS:,}": ours} | sides
+            peers: dict[str, Side] = {f"ours, {PEER_DOCUMENTS:,}": ours, **sides}
             work += [(name, side, folder / "peers", PEER_DOCUMENTS) for name, side in peers.items()]
         for name, side, documents, count in work:
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
