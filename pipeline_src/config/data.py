@@ -96,7 +96,7 @@ class FilesParams(SourceParams):
         undecodable: for a file that is no text, or of unknown encoding: ``drop`` counts and logs it, ``error`` stops.
         text_column: name of the text's column in JSONL and Parquet.
         near_duplicates: a text whose 5-word shingles have at least this Jaccard similarity with those of an earlier
-            text is dropped as a copy; null drops only exact copies.
+            text of the source is dropped as a copy; null drops only exact copies.
     """
 
     sentences_per_document: int = Field(default=1000, ge=2, le=10_000_000)
@@ -129,11 +129,14 @@ class CorpusParams(Section):
         validation: fraction of documents (up to 0.5) that are not trained on, but measure the validation loss.
         decontaminate: ``report`` counts the overlap with tasks made from Wikipedia; ``remove`` also drops training
             documents that share a run of 13 words with an evaluation set of a fetched task (official, or your own).
+        near_duplicates: ``tokenize`` drops a document whose 5-word shingles have at least this Jaccard similarity with
+            those of an earlier document of any source; null drops only exact copies from another source.
     """
 
     sources: dict[Name, AnySource] = Field(min_length=1)
     validation: float = Field(default=0.01, gt=0, le=0.5)
     decontaminate: Literal["report", "remove"] = "report"
+    near_duplicates: float | None = Field(default=None, gt=0, le=1)
 
     def source(self, name: str) -> AnySource:
         if name not in self.sources:

@@ -1,18 +1,20 @@
 """Stage ``tokenize``: encode every document as sentences of token ids, in a training and a validation split.
 
 A document with the same tokens as a document of an earlier source is left out and counted, so that no source trains on
-another source's validation documents. With ``corpus.decontaminate: remove``, training documents that share a passage
-with an evaluation set are dropped.
+another source's validation documents. With ``corpus.near_duplicates``, near-copies of earlier documents, also of the
+same source, are dropped; with ``corpus.decontaminate: remove``, training documents that share a passage with an
+evaluation set.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.corpus.contamination import EvaluationRuns, Words, end_to_end, read_texts
 from pipeline_src.corpus.documents import (
+    Document,
     ShardSlice,
     corpus_folders,
     few_validation_documents,
@@ -36,6 +39,7 @@ from pipeline_src.corpus.documents import (
     slice_shards,
 )
 from pipeline_src.corpus.dropped import DroppedSample, Record
+from pipeline_src.corpus.near_duplicates import Shingles, find_copies, shingle_slice
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
@@ -44,6 +48,7 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
 
 OTHER_COPY = "copy_of_another_source"
+NEAR_COPY = "near_duplicate"
 SHARED = "text_of_an_evaluation_set"
 PASSAGE_LENGTH = 500  # characters of an evaluation text, shown next to a document that shares a part of it
 
@@ -71,11 +76,10 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
         seed=seed, validation=corpus.validation, runs=runs, segmented=bool(used),
     )  # fmt: skip
-    encoded = map_in_order(
-        encode,
-        ((part, languages[source], segmenters[source]) for source, of_source in slices.items() for part in of_source),
-    )
-    total = sum(part.bytes for of_source in slices.values() for part in of_source)
+    work = [(part, languages[source], segmenters[source]) for source, of_source in slices.items() for part in of_source]
+    near_copies = _NearCopies([part for part, _, _ in work], corpus.near_duplicates)
+    encoded = map_in_order(encode, ((*item, near_copies.in_slice(index)) for index, item in enumerate(work)))
+    total = sum(part.bytes for part, _, _ in work)
     with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
         writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size(), bool(used)) for split in SPLITS}
         earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
@@ -118,16 +122,49 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
             **({"segmenters": [*map(segmenter_version, used)]} if used else {}),
         }
         write_json(folder / "manifest.json", manifest)
+        for record in sample.records():
+            if record["reason"] == NEAR_COPY:
+                record["value"] = near_copies.document(record["value"]).id
         sample.write(folder)
     for split, about in splits.items():
         log.info("%s: %d documents, %d tokens", split, about["documents"], about["tokens"])
     if dropped[OTHER_COPY]:
         log.warning("%d documents are copies of documents of another source, and left out", dropped[OTHER_COPY])
+    if dropped[NEAR_COPY]:
+        log.info("%d documents are near-copies of earlier documents, and left out", dropped[NEAR_COPY])
     for source, count in few.items():
         log.warning(
             "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
             "corpus.validation", source, count,
         )  # fmt: skip
+
+
+class _NearCopies:
+    def __init__(self, slices: Sequence[ShardSlice], threshold: float | None) -> None:
+        self._slices = slices
+        self._starts = [0]  # number of documents before each slice
+        self._copy_of = np.empty(0, np.int64)
+        if threshold is not None:
+            TOKENS.parent.mkdir(parents=True, exist_ok=True)
+            self._copy_of = find_copies(self._shingles(), threshold, TOKENS.parent)
+
+    def _shingles(self) -> Iterator[Shingles]:
+        with Progress("looking for near-copies", sum(part.bytes for part in self._slices), "B") as progress:
+            for part, shingles in zip(self._slices, map_in_order(shingle_slice, self._slices), strict=True):
+                self._starts.append(self._starts[-1] + len(shingles.counts))
+                progress.advance(part.bytes)
+                yield shingles
+
+    def in_slice(self, index: int) -> dict[int, int]:
+        """Return the position in a slice of each document to drop -> the number of the document that it copies."""
+        if not len(self._copy_of):
+            return {}
+        copy_of = self._copy_of[self._starts[index] : self._starts[index + 1]]
+        return {position: int(copy_of[position]) for position in np.flatnonzero(copy_of >= 0).tolist()}
+
+    def document(self, number: int) -> Document:
+        index = bisect_right(self._starts, number) - 1
+        return next(islice(read_slice(self._slices[index]), number - self._starts[index], None))
 
 
 def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
@@ -137,7 +174,7 @@ def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def encode_slice(
-    slice_of_source: tuple[ShardSlice, str, str | None],
+    slice_of_source: tuple[ShardSlice, str, str | None, Mapping[int, int]],
     vocabulary: Path,
     sha256: str,
     seed: int,
@@ -148,17 +185,21 @@ def encode_slice(
     """Encode a slice: return documents and digests of their tokens by split, drops by reason, a few dropped documents.
 
     Args:
-        slice_of_source: the slice, and its source's language and ``segmenter``.
+        slice_of_source: the slice, its source's language and ``segmenter``, and its near-copies, which are dropped.
         runs: runs of evaluation texts; a training document with such a run is dropped, with the text's index as value.
         segmented: whether to return ``continues``, since a source of the corpus has a segmenter.
     """
-    part, language, segmenter = slice_of_source
+    part, language, segmenter, near_copies = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None
     encoder, words = _encoder(vocabulary, sha256)
     sample = DroppedSample()
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
-    for document in read_slice(part):
+    for position, document in enumerate(read_slice(part)):
+        if position in near_copies:
+            dropped[NEAR_COPY] += 1
+            sample.add(NEAR_COPY, document, near_copies[position])
+            continue
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
         sentences = chain.from_iterable(split_sentences(line, language) for line in document.text.split("\n"))
         pairs = [(sentence, ids) for sentence in sentences if (ids := encoder.encode_bytes(sentence))]

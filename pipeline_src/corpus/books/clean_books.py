@@ -6,12 +6,15 @@ of few books as a whole. Other text keeps its documents, and all of their lines.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, chain, pairwise
-from typing import Any
+from itertools import accumulate, chain, pairwise, repeat
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
@@ -21,13 +24,13 @@ from pipeline_src.common.progress import log, track
 from pipeline_src.config.data import BooksParams, FilesParams
 from pipeline_src.corpus.books.encodings import check_encoding, decode
 from pipeline_src.corpus.books.markdown import markdown_paragraphs
-from pipeline_src.corpus.books.near_duplicates import Copies, Shingles, digest, normal_words, shingle
 from pipeline_src.corpus.books.plain_text import plain_paragraphs
 from pipeline_src.corpus.books.readers import RawDocument, count_unknown, find_books, read_books, suffix_of
 from pipeline_src.corpus.documents import ENGLISH, Document, part_names, read_origins, write_manifest, write_shard
 from pipeline_src.corpus.dropped import MAX_CHARACTERS, DroppedSample, drop_documents
 from pipeline_src.corpus.filters import Refusal, refusal
 from pipeline_src.corpus.language import check_language
+from pipeline_src.corpus.near_duplicates import Shingles, digest, find_copies, normal_words, shingle
 
 SHARD_CHARACTERS = 64_000_000  # of text, after which a new shard begins
 MIN_PART_WORDS = 1_000  # after which a document ends at the next heading
@@ -77,8 +80,8 @@ def run(source: str, params: FilesParams) -> None:
     language = params.language or next((origin["language"] for origin in origins if "language" in origin), ENGLISH)
     check_language(params.filters, language, source)
     cleaned = map_in_order(partial(clean_document, params=params, language=language), raw)
-    documents = books_filter.select(track(cleaned, f"cleaning {source}", "book"))
     with atomic_directory(clean_text(source)) as folder:
+        documents = books_filter.select(track(cleaned, f"cleaning {source}", "book"), folder)
         shards: list[dict[str, Any]] = []
         while (first := next(documents, None)) is not None:
             shard = chain([first], _take(SHARD_CHARACTERS - len(first.text), documents))
@@ -118,10 +121,34 @@ class _BookFilter:
         self.parts: dict[str, dict[str, int]] = {}  # file -> number of its sentences and documents
         self.copies: dict[str, str] = {}  # dropped id -> id of the book it copies
         self.num_books = 0
-        self._index = Copies(params.near_duplicates)
-        self._ids: set[str] = set()
+        self._threshold = params.near_duplicates
+        self._ids: dict[str, None] = {}
 
-    def select(self, cleaned: Iterator[Cleaned]) -> Iterator[Document]:
+    def select(self, cleaned: Iterator[Cleaned], folder: Path) -> Iterator[Document]:
+        cleaned = self._check_ids(cleaned)
+        copies: Iterable[int] = repeat(-1)
+        with TemporaryFile(dir=folder) as file:
+            if self._threshold is not None:  # a book's original is known after the last book
+                copies = find_copies(_spool(cleaned, file), self._threshold, folder)
+                file.seek(0)
+                cleaned = (pickle.load(file) for _ in copies)
+            ids = list(self._ids)
+            ids_by_digest: dict[bytes, str] = {}
+            for book, original in zip(cleaned, copies, strict=False):
+                name, reason, value = book.document.id, book.reason, book.value
+                if not reason and (book.digest in ids_by_digest or original >= 0):
+                    reason = "duplicate" if book.digest in ids_by_digest else "near_duplicate"
+                    value = ids_by_digest.get(book.digest) or ids[original]
+                    if len(self.copies) < MAX_COPIES:
+                        self.copies[name] = value
+                if reason:
+                    self.dropped[reason] += 1
+                    self.sample.add(reason, book.document, value, book.limit)
+                else:
+                    ids_by_digest[book.digest] = name
+                    yield from self._documents(book)
+
+    def _check_ids(self, cleaned: Iterator[Cleaned]) -> Iterator[Cleaned]:
         for book in cleaned:
             name = book.document.id
             if name in self._ids:
@@ -129,7 +156,7 @@ class _BookFilter:
                     "two books have the same id", name, where=raw_files(self._source),
                     hint="rename one of the files, or give its row another id",
                 )  # fmt: skip
-            self._ids.add(name)
+            self._ids[name] = None
             self.blocks.update(book.dropped_blocks)
             if book.encoding:
                 self.encodings[book.encoding] += 1
@@ -137,24 +164,24 @@ class _BookFilter:
                 part = self.parts.setdefault(name.removeprefix(f"{self._source}:").rpartition("-")[0], Counter())
                 part["documents"] += 1
                 part["sentences"] += book.num_sentences
-            reason, value = book.reason, book.value
-            if not reason and (copied := self._index.find(name, book.digest, book.shingles)):
-                reason, value = copied
-                if len(self.copies) < MAX_COPIES:
-                    self.copies[name] = copied[1]
-            if reason:
-                self.dropped[reason] += 1
-                self.sample.add(reason, book.document, value, book.limit)
-                continue
-            num_documents = 0
-            for index, document in enumerate(book.documents()):
-                if broken := book.refused.get(index):
-                    self.dropped[broken.rule] += 1
-                    self.sample.add(broken.rule, document, broken.value, broken.limit)
-                else:
-                    num_documents += 1
-                    yield document
-            self.num_books += num_documents > 0
+            yield book
+
+    def _documents(self, book: Cleaned) -> Iterator[Document]:
+        num_documents = 0
+        for index, document in enumerate(book.documents()):
+            if broken := book.refused.get(index):
+                self.dropped[broken.rule] += 1
+                self.sample.add(broken.rule, document, broken.value, broken.limit)
+            else:
+                num_documents += 1
+                yield document
+        self.num_books += num_documents > 0
+
+
+def _spool(cleaned: Iterable[Cleaned], file: IO[bytes]) -> Iterator[Shingles]:
+    for book in cleaned:
+        pickle.dump(replace(book, shingles=None), file)
+        yield book.shingles or shingle([[]])
 
 
 def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
@@ -186,7 +213,7 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
     if (num_words := book.document.words) < params.min_words:
         short = replace(book.document, text=text[:MAX_CHARACTERS])
         return replace(book, document=short, reason="too_short", value=num_words, limit=params.min_words)
-    shingles = shingle(words) if params.near_duplicates else None
+    shingles = shingle([words]) if params.near_duplicates else None
     book = replace(book, headings=headings, digest=digest(words), shingles=shingles)
     if not params.filters.model_fields_set:
         return book

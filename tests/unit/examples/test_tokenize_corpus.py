@@ -262,6 +262,34 @@ def test_tokenize_corpus_copy_from_earlier_source_is_dropped(study, caplog, monk
     assert store.sentences[-1] == len(store.ids) and store.documents[-1] == len(store.sentences) - 1
 
 
+def test_tokenize_corpus_near_copies_of_all_sources_are_dropped(study, monkeypatch):
+    """The first by source and position stays, and the records of its copies name it, for any workers and slices."""
+    words = {n: [f"w{(n * 31 + k * k) % 997}" for k in range(60)] for n in range(20)}
+    changed = {n: [*words[n][:-1], "other"] for n in words}
+    write_source("books", [Document(f"books:{n}", "", " ".join(words[n])) for n in range(10)])
+    wiki = [Document(f"wiki:{n}", "", ", ".join(changed[n]).upper()) for n in range(15)]
+    again = [Document(f"again:{n}", "", " ".join(words[n])) for n in range(10, 20)]
+    write_source("wikipedia", [*wiki, *again])
+    tokenize()
+    before = output_hashes(study / "data/tokens")
+    results = []
+    for workers, size in (("1", 1 << 20), ("2", 2000)):
+        monkeypatch.setenv("PIPELINE_WORKERS", workers)
+        monkeypatch.setattr(slice_shards, "__defaults__", (size,))
+        manifest = tokenize(corpus_of(validation=0.3, near_duplicates=0.8))
+        results.append(output_hashes(study / "data/tokens"))
+    assert results[0] == results[1] != before
+    assert manifest["dropped"] == {"near_duplicate": 15}
+    assert sum(part["documents"] for parts in manifest["parts"].values() for part in parts.values()) == 20
+    originals = {record["id"]: record["value"] for record in read_dropped(study / "data/tokens")}
+    assert originals == {f"wiki:{n}": f"books:{n}" for n in range(10)} | {
+        f"again:{n}": f"wiki:{n}" for n in range(10, 15)
+    }
+    assert sorted(path.name for path in (study / "data").iterdir()) == ["text", "tokens", "vocabulary"]
+    tokenize()
+    assert output_hashes(study / "data/tokens") == before
+
+
 def test_tokenize_corpus_segmenter_words_are_masked_whole(study):
     letters = "abcdefghij"
     texts = [Document(f"unspaced:{n}", "T", "".join(letters[(n + k * k) % 10] for k in range(60))) for n in range(30)]

@@ -306,6 +306,7 @@ def test_clean_books_same_bytes_for_any_workers(books: Path, monkeypatch: pytest
         written.append({path.name: path.read_bytes() for path in TEXT.iterdir()})
     assert written[0] == written[1]
     assert read_manifest(TEXT)["dropped"] == {"duplicate": 12, "near_duplicate": 3}
+    assert run(sentences_per_document=100, near_duplicates=None)["dropped"] == {"duplicate": 12}
 
 
 def test_clean_books_unreadable_folder_is_rejected(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:

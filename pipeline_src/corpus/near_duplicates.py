@@ -1,0 +1,226 @@
+"""Near-duplicate texts: MinHash over 5-word shingles (Broder 1997), in bands on disk.
+
+Words are compared in lower case and without punctuation, so that typesetting does not count. MinHash finds candidates;
+the shingles themselves decide. A text is a copy if it is similar to an earlier one that is no copy.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import cache
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from datasketch import MinHash
+from numpy.typing import NDArray
+
+from pipeline_src.corpus.documents import ShardSlice, read_slice
+
+SHINGLE_WORDS = 5
+PERMUTATIONS, SEED = 128, 1
+RECALL = 0.99999  # of pairs exactly at the threshold, by the bands
+ESTIMATE_MARGIN = 0.25  # six standard errors of a similarity estimated by 128 hashes
+MAX_BUCKET_TEXTS = 100  # compared with a text, of each of its buckets: texts from one template share many
+BATCH_WORDS = 1 << 15  # hashed at once, in the processor's cache
+BLOCK_TEXTS = 1 << 12
+_MARKS = bytes(code for code in range(128) if not chr(code).isalnum() and not chr(code).isspace())
+_TYPOGRAPHIC = "‘’“”–—…"
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
+
+
+def normal_words(text: str) -> list[bytes]:
+    """Return the words of ``text`` in lower case, without punctuation, as UTF-8."""
+    for mark in _TYPOGRAPHIC:
+        text = text.replace(mark, "")
+    return text.lower().encode("utf-8", "surrogatepass").translate(None, _MARKS).split()
+
+
+def digest(words: list[bytes]) -> bytes:
+    """Return a 16-byte hash of the words."""
+    return blake2b(b" ".join(words), digest_size=16).digest()
+
+
+class Shingles(NamedTuple):
+    """The shingles of several texts.
+
+    Attributes:
+        counts: number of unique shingles of each text, int64 [texts]; 0 for a text of fewer than 5 words.
+        hashes: their hashes, sorted within each text, one text after another, uint32 [shingles].
+        minhashes: uint32 [texts, 128].
+    """
+
+    counts: NDArray[np.int64]
+    hashes: NDArray[np.uint32]
+    minhashes: NDArray[np.uint32]
+
+
+def shingle(texts: Sequence[list[bytes]]) -> Shingles:
+    """Return the shingles of texts, each given as its words."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    words = np.fromiter(map(crc32, chain.from_iterable(texts)), np.uint64, int(lengths.sum()))
+    text = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
+    count = max(len(words) - SHINGLE_WORDS + 1, 0)
+    mixed = np.zeros(count, np.uint64)
+    for offset in range(SHINGLE_WORDS):
+        mixed = mixed * _MULTIPLIER + words[offset : offset + count]
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER >> np.uint64(32)
+    inside = text[:count] == text[len(text) - count :]
+    keys = np.sort((text[:count] << np.uint64(32) | mixed)[inside])
+    keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]
+    counts = np.bincount((keys >> np.uint64(32)).astype(np.int64), minlength=len(texts))
+    hashes = keys.astype(np.uint32)
+    minhashes = np.zeros((len(texts), PERMUTATIONS), np.uint32)
+    filled = np.flatnonzero(counts)
+    starts = (np.cumsum(counts) - counts)[filled]
+    for index, (a, b) in enumerate(zip(*_permutations(), strict=True) if len(filled) else ()):
+        minhashes[filled, index] = np.minimum.reduceat(hashes * a + b, starts)
+    return Shingles(counts, hashes, minhashes)
+
+
+def shingle_slice(part: ShardSlice) -> Shingles:
+    """Return the shingles of the documents of a slice."""
+    batches: list[Shingles] = []
+    texts: list[list[bytes]] = []
+    num_words = 0
+    for document in read_slice(part):
+        texts.append(normal_words(document.text))
+        num_words += len(texts[-1])
+        if num_words >= BATCH_WORDS:
+            batches.append(shingle(texts))
+            texts, num_words = [], 0
+    return Shingles(*map(np.concatenate, zip(*batches, shingle(texts), strict=True)))
+
+
+@cache
+def _permutations() -> NDArray[np.uint32]:
+    return MinHash(PERMUTATIONS, seed=SEED, scheme="affine32").permutations
+
+
+def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> NDArray[np.int64]:
+    """Return, for each text, the index of the earlier text that it copies, or -1; int64 [texts].
+
+    Needs about 50 bytes of memory a text, 20 for each bucket of several texts, and unnamed temporary files in
+    ``folder``: about 800 bytes a text (512 and 8 a band), 4 a word.
+
+    Args:
+        threshold: minimum Jaccard similarity of a copy, 0 to 1. Of several originals, the most similar one counts.
+    """
+    num_bands, num_rows = bands(threshold)
+    with ExitStack() as stack:
+        files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(2 + num_bands)]
+        minhash_file, hash_file, *band_files = files
+        counts = array("q")
+        for batch in batches:
+            counts.frombytes(batch.counts.tobytes())
+            minhash_file.write(batch.minhashes.tobytes())
+            hash_file.write(batch.hashes.tobytes())
+            rows = batch.minhashes[:, : num_bands * num_rows].reshape(-1, num_bands, num_rows).astype(np.uint64)
+            keys = np.zeros(rows.shape[:2], np.uint64)
+            for row in range(num_rows):
+                keys = (keys ^ (keys >> np.uint64(29))) * _MULTIPLIER + rows[:, :, row]
+            for file, of_band in zip(band_files, keys.T, strict=True):
+                file.write(of_band.tobytes())
+        for file in files:
+            file.flush()
+        index = _CopyIndex(threshold, minhash_file, hash_file, np.frombuffer(counts, np.int64))
+        starts = _number_buckets(band_files, index.counts == 0)
+        return index.find(band_files, starts)
+
+
+def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Replace the keys in each band's file by the numbers of their buckets, int32 [texts]; -1 for a single text.
+
+    Returns:
+        The start of each bucket's texts in a common list, and the end of the last, int64 [buckets + 1].
+    """
+    capacities = [np.zeros(1, np.uint8)]
+    num_buckets = 0
+    for file in band_files:
+        file.seek(0)
+        keys = np.fromfile(file, np.uint64)
+        order = np.argsort(keys)
+        keys = keys[order]
+        equals_previous = np.zeros(len(keys), np.bool_)
+        np.equal(keys[1:], keys[:-1], out=equals_previous[1:])
+        shared = equals_previous.copy()
+        shared[:-1] |= equals_previous[1:]
+        numbers = np.cumsum(~equals_previous[shared]) - 1
+        buckets = np.full(len(keys), -1, np.int32)
+        buckets[order[shared]] = numbers + num_buckets
+        buckets[empty] = -1
+        file.seek(0)
+        file.write(buckets.tobytes())
+        file.flush()
+        capacities.append(np.minimum(np.bincount(numbers) - 1, MAX_BUCKET_TEXTS).astype(np.uint8))
+        num_buckets += len(capacities[-1])
+    return np.cumsum(np.concatenate(capacities), dtype=np.int64)
+
+
+class _CopyIndex:
+    def __init__(
+        self, threshold: float, minhash_file: IO[bytes], hash_file: IO[bytes], counts: NDArray[np.int64]
+    ) -> None:
+        self.counts = counts
+        self._threshold = threshold
+        self._minhash_file, self._hash_file = minhash_file, hash_file
+        self._starts = np.cumsum(counts) - counts
+
+    def find(self, band_files: Sequence[IO[bytes]], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        copy_of = np.full(len(self.counts), -1, np.int64)
+        texts = np.empty(starts[-1], np.int32)  # by bucket, those that are no copies
+        sizes = np.zeros(len(starts) - 1, np.uint8)
+        for block in range(0, len(copy_of), BLOCK_TEXTS):
+            stop = min(block + BLOCK_TEXTS, len(copy_of))
+            numbers = np.stack([_read(file, np.int32, block, stop - block) for file in band_files])
+            for position in np.flatnonzero((numbers >= 0).any(axis=0)).tolist():
+                buckets = numbers[numbers[:, position] >= 0, position]
+                used = buckets[sizes[buckets] > 0]
+                spans = [texts[start : start + size] for start, size in zip(starts[used], sizes[used], strict=True)]
+                original = self._nearest(block + position, np.unique(np.concatenate(spans))) if spans else -1
+                if original >= 0:
+                    copy_of[block + position] = original
+                    continue
+                free = buckets[starts[buckets] + sizes[buckets] < starts[buckets + 1]]
+                texts[starts[free] + sizes[free]] = block + position
+                sizes[free] += 1
+        return copy_of
+
+    def _nearest(self, text: int, candidates: NDArray[np.int32]) -> int:
+        minhash, hashes = self._minhash(text), self._hashes(text)
+        best, nearest = 0.0, -1
+        for candidate in candidates.tolist():
+            if (minhash == self._minhash(candidate)).mean() < self._threshold - ESTIMATE_MARGIN:
+                continue
+            others = self._hashes(candidate)
+            num_shared = len(np.intersect1d(hashes, others, assume_unique=True))
+            similarity = num_shared / (len(hashes) + len(others) - num_shared)
+            if similarity >= self._threshold and similarity > best:
+                best, nearest = similarity, candidate
+        return nearest
+
+    def _minhash(self, text: int) -> NDArray[np.uint32]:
+        return _read(self._minhash_file, np.uint32, PERMUTATIONS * text, PERMUTATIONS)
+
+    def _hashes(self, text: int) -> NDArray[np.uint32]:
+        return _read(self._hash_file, np.uint32, int(self._starts[text]), int(self.counts[text]))
+
+
+def _read(file: IO[bytes], dtype: type[np.int32 | np.uint32], start: int, count: int) -> NDArray:
+    return np.frombuffer(os.pread(file.fileno(), 4 * count, 4 * start), dtype)
+
+
+def bands(threshold: float) -> tuple[int, int]:
+    """Return the fewest bands, and their rows, that find a pair at the threshold with probability ``RECALL``."""
+    for num_rows in range(PERMUTATIONS // 2, 0, -1):
+        num_bands = PERMUTATIONS // num_rows
+        if 1 - (1 - threshold**num_rows) ** num_bands >= RECALL:
+            return num_bands, num_rows
+    return PERMUTATIONS, 1
