@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,6 @@ from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD
 from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.pretraining.data import open_examples
-from pipeline_src.pretraining.phases import PHASES
 from pipeline_src.tokenizer.load import load_tokenizer
 
 MAIN = "main"  # branch of a hub's repository that has the final model
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--pooling", choices=POOLED, help="how token vectors become a text's (default: mean)")
     model.add_argument("--normalise", action="store_true", default=None, help="divide each vector by its length")
     examples = parser.add_argument_group("examples")
-    examples.add_argument("--phase", choices=PHASES, help="default: phase1")
+    examples.add_argument("--phase", help="default: phase1")
     examples.add_argument("--split", choices=SPLITS, help="default: train")
 
 
@@ -108,9 +108,9 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool) -
 
 def revisions(model: Path) -> dict[str, Path]:
     """Return revision (``main``, ``step-N``, ...) -> folder, for a model and the models kept during its training."""
-    states, first = [*model.glob(f"steps/*/{STATE}")], model.parent / "phase1"
-    if first != model:
-        states += [path for path in (first / STATE, *first.glob(f"steps/*/{STATE}")) if path.exists()]
+    states = [*model.glob(f"steps/*/{STATE}")]
+    for before in itertools.takewhile(model.__ne__, sorted(model.parent.glob("phase*"))):
+        states += [path for path in (before / STATE, *before.glob(f"steps/*/{STATE}")) if path.exists()]
     steps = {read_json(path, {"step": int})["step"]: path.parent.parent for path in states}
     return {MAIN: model, **{f"step-{step}": steps[step] for step in sorted(steps)}}
 
