@@ -204,10 +204,10 @@ def make_phase_trainer(
 
 def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     """Return a phase's parameters, data and code; trainings that are equal in these end in the same bytes."""
-    files = DATA
+    files = dict(DATA)
     if phase.start is not None:
         before = "first phase" if phase.start == FIRST_PHASE else "phase before"
-        files = DATA | {before: phase.start / TRAINING_STATE / "state.json"}
+        files[before] = phase.start / TRAINING_STATE / "state.json"
     if objective_spec(phase.pretrain.objective).needs_teacher:
         files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
     if phase.pretrain.continued:
