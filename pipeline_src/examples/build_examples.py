@@ -84,8 +84,8 @@ def with_full_length(index: np.ndarray, share: float, rules: PairRules, key: int
     if not len(full):
         hint = "lower the length, or give longer documents"
         raise PipelineError("no document fills the length", rules.length, where="examples.full_length_share", hint=hint)
-    kept = short[permuted(key, np.arange(count), len(short))] if count else short[:0]
-    return index[np.sort(np.concatenate([full, kept]))]
+    selected = short[permuted(key, np.arange(count), len(short))] if count else short[:0]
+    return index[np.sort(np.concatenate([full, selected]))]
 
 
 def _by_source(store: TokenStore, documents: Mapping[str, int]) -> dict[str, TokenStore]:

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from pipeline_src.report.columns import ScoreRow
-from pipeline_src.report.results import Curve, Results, both
+from pipeline_src.report.results import Curve, Results, all_phases
 
 INK = "#010203"  # replaced by the page's text colour in the SVG
 BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
@@ -142,7 +142,7 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
             )
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
-    description = f"{panel.title} by training step, in {panel.label}, for {both(results)} phases of pretraining"
+    description = f"{panel.title} by training step, in {panel.label}, for {all_phases(results)} of pretraining"
     return svg(axes, element or name, description)
 
 

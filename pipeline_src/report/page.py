@@ -15,7 +15,7 @@ from pipeline_src.report.columns import FROM_CORPUS, GLUE_AVERAGE, ScoreRow, cel
 from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.rendering import render
-from pipeline_src.report.results import SUMMARY, Results, both, extra_scores, position_losses, source_losses
+from pipeline_src.report.results import SUMMARY, Results, all_phases, extra_scores, position_losses, source_losses
 
 PARAMS = Path("params.yaml")
 SECTIONS = {
@@ -171,7 +171,7 @@ def arithmetic(results: Results) -> list[dict[str, Any]]:
         return []
     if len(counted) == len(results.pretrain):
         names = ("steps", "tokens", "flops", "normalised_computation")
-        counted[f"{both(results)} phases"] = {name: sum(cost[name] for cost in counted.values()) for name in names}
+        counted[all_phases(results)] = {name: sum(cost[name] for cost in counted.values()) for name in names}
     parameters = results.last["parameters"]
     rows = [{"name": phase, "parameters": parameters, "source": "this study"} | cost for phase, cost in counted.items()]
     paper = read_paper()

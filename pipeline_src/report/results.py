@@ -120,9 +120,9 @@ def position_losses(results: Results) -> dict[str, dict[str, float]]:
     return {name: {phase: losses[name] for phase, losses in measured.items() if name in losses} for name in names}
 
 
-def both(results: Results) -> str:
-    """Return ``both`` or, of more than two phases, ``all``."""
-    return "both" if len(results.pretrain) == 2 else "all"
+def all_phases(results: Results) -> str:
+    """Return ``both phases`` or, of more than two, ``all phases``."""
+    return "both phases" if len(results.pretrain) == 2 else "all phases"
 
 
 def read_results(folder: Path = RESULTS) -> Results:
