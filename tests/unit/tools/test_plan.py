@@ -84,7 +84,7 @@ def test_stages_of_a_third_phase_count_its_length_and_batch(study_of: Callable[.
     pretrain = two.pretrain.model_dump(mode="json") | {"steps": steps, "later_phases": later}
     stages = amounts(study_of("sample", examples=lengths, pretrain=pretrain))
     assert stages["pretrain@phase3"].tokens == 100 * 8 * 512
-    assert 0.1 < stages["pretrain@phase3"].flops / stages["pretrain_phase2"].flops < 0.2
+    assert 1 / 16 < stages["pretrain@phase3"].flops / stages["pretrain_phase2"].flops < 1 / 8  # more attention
 
 
 @pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
