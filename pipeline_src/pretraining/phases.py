@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,13 +35,15 @@ class Phase:
     pretrain: PretrainParams
     machine: Machine = DEFAULT_MACHINE
     objectives: ObjectivesParams = DEFAULT_OBJECTIVES
+    batch_sizes: dict[str, int] = field(init=False, compare=False)  # of all phases
 
     def __post_init__(self) -> None:
         names, later = list(dict(self.pretrain.steps)), self.pretrain.later_phases
         if self.name not in names:
             raise PipelineError("unknown phase", self.name, where="--phase", hint=f"give {' or '.join(names)}")
+        object.__setattr__(self, "batch_sizes", {name: self.pretrain.batch_size(name) for name in names})
         if self.name in later:
-            batch = {"train_batch_size": self.pretrain.batch_size(self.name)}
+            batch = {"train_batch_size": self.batch_sizes[self.name]}
             object.__setattr__(self, "pretrain", self.pretrain.model_copy(update=batch))
         for name in names[2 : names.index(self.name) + 1]:
             if theta := later[name].global_rope_theta:
@@ -106,7 +108,7 @@ class Phase:
         """Return the number of tokens in full sequences of the first ``step`` steps, phases before included."""
         steps = dict(self.pretrain.steps) | {self.name: step - self.first}
         return sum(
-            steps[name] * self.pretrain.batch_size(name) * int(self.examples_manifest[name]["length"])
+            steps[name] * self.batch_sizes[name] * int(self.examples_manifest[name]["length"])
             for name in [*self.before, self.name]
         )
 

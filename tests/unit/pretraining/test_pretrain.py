@@ -194,7 +194,8 @@ def test_phase_values_of_later_phases():
     assert [phase.start and phase.start.name for phase in phases] == [None, "phase1", "phase2", "phase3"]
     assert [phase.pretrain.train_batch_size for phase in phases] == [16, 16, 4, 16]
     assert [phase.model.global_rope_theta for phase in phases] == [None, None, 160_000, 160_000]
-    assert phases[1].tokens(5) == 5 * 16 * 16 and phases[3].tokens(10) == 7 * 16 * 16 + 2 * 4 * 32 + 16 * 64
+    assert phases[1].tokens(5) == 5 * 16 * 16 and phases[2].tokens(8) == 7 * 16 * 16 + 4 * 32
+    assert phases[3].tokens(10) == 7 * 16 * 16 + 2 * 4 * 32 + 16 * 64
     with pytest.raises(PipelineError, match="phase5"):
         Phase("phase5", 1, 0.15, phases[0].model, params)
 
