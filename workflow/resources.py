@@ -95,7 +95,7 @@ class StudyResources:
         text = sum(source_size(source).text for source in study.corpus.sources.values())
         self.small_corpus = text < SMALL_TEXT
         steps, lengths = study.pretrain.steps, study.examples.max_seq_length
-        tokens = study.pretrain.train_batch_size * (steps.phase1 * lengths.phase1 + steps.phase2 * lengths.phase2)
+        tokens = sum(count * study.pretrain.batch_size(phase) * getattr(lengths, phase) for phase, count in steps)
         weights = 12 * study.model.num_hidden_layers * study.model.hidden_size**2
         self.small_training = weights < SMALL_WEIGHTS and 6 * weights * tokens < SMALL_FLOPS
 
@@ -122,7 +122,8 @@ class StudyResources:
     @property
     def geometry(self) -> tuple[int, int]:
         """(nodes, GPUs on each node) of pretraining; each GPU gets at least ``MIN_SEQUENCES`` sequences of a batch."""
-        max_gpus = max(1, self.study.pretrain.train_batch_size // MIN_SEQUENCES)
+        pretrain = self.study.pretrain
+        max_gpus = max(1, min(pretrain.batch_size(phase) for phase, _ in pretrain.steps) // MIN_SEQUENCES)
         gpus = min(self.cluster.gpus_per_node or (1 if self.small_training else GPUS_PER_NODE), max_gpus)
         return max(1, min(self.cluster.nodes, max_gpus // gpus)), gpus
 

@@ -15,8 +15,12 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ROUNDS = 6  # of the Feistel network; four already pass for random (Luby and Rackoff 1988)
 
-# The phases' names in the keys of random numbers, unchanged since the first version.
-PHASE_KEYS = {"phase1": "short", "phase2": "long"}
+PHASE_KEYS = {"phase1": "short", "phase2": "long"}  # as in the first version
+
+
+def phase_key(phase: str) -> str:
+    """Return a phase's name in the keys of random numbers."""
+    return PHASE_KEYS.get(phase, phase)
 
 
 def derive_seed(*parts: object) -> int:

@@ -28,6 +28,7 @@ class ArchitectureSpec:
         refused_pairs: reason why this encoder does not support sentence pairs; empty if it does.
         factorized_embeddings: whether embeddings may be narrower than the encoder.
         blocks: ``own``: every layer has its own block; ``shared``: all layers share one; ``none``: there are none.
+        rotary: whether it has rotary positions, so that a phase may change their theta.
         pads_sequences: whether attention or recurrence computes on padded sequences, on a GPU too.
     """
 
@@ -36,6 +37,7 @@ class ArchitectureSpec:
     refused_pairs: str = ""
     factorized_embeddings: bool = False
     blocks: Literal["own", "shared", "none"] = "own"
+    rotary: bool = False
     pads_sequences: bool = False
 
 

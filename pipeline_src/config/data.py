@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import operator
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +13,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.filters import FiltersParams
-from pipeline_src.config.schema import ListedOnce, Name, Section
+from pipeline_src.config.schema import ByPhase, ListedOnce, Name, Section
 
 SENTENCES = Path(__file__).parents[1] / "corpus/sentences.yaml"
 ALL_PARTS = ("all",)  # every part that the publisher lists
@@ -189,11 +190,19 @@ class VocabularyParams(Section):
         return self
 
 
-class Lengths(Section):
+Length = Annotated[int, Field(ge=8, le=8192)]
+
+
+class Lengths(ByPhase):
     """Tokens per example in each phase of pretraining, [CLS] and [SEP] included."""
 
-    phase1: int = Field(ge=8, le=4096)
-    phase2: int = Field(ge=8, le=4096)
+    __pydantic_extra__: dict[str, Length] = Field(init=False)
+    phase1: Length
+    phase2: Length
+
+    @property
+    def longest(self) -> int:
+        return max(dict(self).values())
 
 
 class ExamplesParams(Section):
@@ -201,6 +210,8 @@ class ExamplesParams(Section):
 
     Attributes:
         max_seq_length: longest example of each phase; 128 and 512 in the paper (appendix A.2).
+        full_length_share: phase -> share of its training examples that have the full length; shorter ones are left out
+            at random. Optional; other phases have all examples.
         dupe_factor: passes over the corpus, each with its own pairs and masks (same name in google-research/bert).
         short_seq_prob: probability that a document is cut into shorter examples (google-research/bert).
         random_next_prob: probability that sentence B is replaced by text of another document (with ``sop``: that A and
@@ -219,6 +230,7 @@ class ExamplesParams(Section):
     """
 
     max_seq_length: Lengths
+    full_length_share: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={}, exclude_if=operator.not_)
     dupe_factor: int = Field(default=5, ge=1, le=1000)
     short_seq_prob: float = Field(default=0.1, ge=0, le=1)
     random_next_prob: float = Field(default=0.5, ge=0, le=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -28,6 +29,8 @@ class ModelParams(Section):
             first block that attend to the token before and after; narrow embeddings are projected by the identity.
         hidden_dropout_prob: dropout of every layer; 0.1 in the paper (appendix A.2).
         attention_probs_dropout_prob: dropout of the attention probabilities; null means hidden_dropout_prob.
+        global_rope_theta: base of the rotary frequencies of ModernBERT's global blocks, until
+            ``pretrain.later_phases`` changes it; 10,000 in its paper's first phase. Optional: 160,000, as in its last.
         hidden_act: ``gelu`` (exact) or ``gelu_tanh`` (as in google-research/bert).
     """
 
@@ -42,6 +45,7 @@ class ModelParams(Section):
     hidden_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float | None = Field(default=None, ge=0, lt=1)
     hidden_act: Literal["gelu", "gelu_tanh"] = "gelu"
+    global_rope_theta: float | None = Field(default=None, gt=0, le=1e9, exclude_if=operator.not_)
 
     @field_validator("architecture")
     @classmethod

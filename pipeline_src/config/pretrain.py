@@ -5,12 +5,13 @@ Pretraining depends only on the section of its objective, so that a change of an
 
 from __future__ import annotations
 
+import operator
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pipeline_src.common.registry import member_names
-from pipeline_src.config.schema import NO_MODEL, NO_TEACHER, Section
+from pipeline_src.config.schema import NO_MODEL, NO_TEACHER, ByPhase, Section
 
 Optimizer = Literal["adamw", "bert_adam", "lamb", "muon"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -42,27 +43,49 @@ class Masking(Section):
         return self
 
 
-class Steps(Section):
+NumSteps = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+class Steps(ByPhase):
     """Optimizer steps of each phase; 900,000 and 100,000 in the paper (appendix A.2).
 
     A phase of 0 steps outputs its initial model.
     """
 
-    phase1: int = Field(ge=0, le=1_000_000_000)
-    phase2: int = Field(ge=0, le=1_000_000_000)
+    __pydantic_extra__: dict[str, NumSteps] = Field(init=False)
+    phase1: NumSteps
+    phase2: NumSteps
+
+    @property
+    def total(self) -> int:
+        return sum(dict(self).values())
 
     @model_validator(mode="after")
     def _something_is_learnt(self) -> Steps:
-        if not self.phase1 + self.phase2:
+        if not self.total:
             raise ValueError("one of the two phases needs steps; set phase1 or phase2 to 1 or more")
         return self
+
+
+class LaterPhase(Section):
+    """A phase after the second.
+
+    Attributes:
+        after: name of the phase before, whose model it continues.
+        train_batch_size: sequences per step; null means ``pretrain.train_batch_size``.
+        global_rope_theta: see ``model.global_rope_theta``; null means that of the phase before.
+    """
+
+    after: str
+    train_batch_size: int | None = Field(default=None, ge=1, le=10_000_000)
+    global_rope_theta: float | None = Field(default=None, gt=0, le=1e9)
 
 
 class PretrainParams(Section):
     """Pretraining (paper, appendix A.2).
 
     Attributes:
-        steps: optimizer steps of each phase; warm-up and decay of the learning rate run once, over both phases.
+        steps: optimizer steps of each phase; warm-up and decay of the learning rate run once, over all phases.
         objective: name of a file in ``pipeline_src/objectives``, such as ``mlm`` (the paper's) or ``clm``, which
             predicts a token from the tokens before it, without NSP and masks (the baseline of the paper's table 5).
         train_batch_size: sequences per step, over all processes together; 256 in the paper.
@@ -80,7 +103,7 @@ class PretrainParams(Section):
         weight_decay: 0.01 in the paper, not applied to biases and LayerNorm.
         muon_weight_decay: for the matrices that ``muon`` updates; 0.1 in Liu et al. 2025. Null means ``weight_decay``.
         eval_steps: steps between validations within a phase; null validates only at its end.
-        keep_checkpoint_steps: steps, counted over both phases, after which the model and the optimizer's moments are
+        keep_checkpoint_steps: steps, counted over all phases, after which the model and the optimizer's moments are
             kept under ``steps/`` next to the phase's final model (paper, figure 5).
         teacher: folder of the pretrained model that ``distilbert`` and ``tinybert`` learn from; it must have the
             study's vocabulary. ``catalogue/no-teacher``: no teacher.
@@ -88,7 +111,8 @@ class PretrainParams(Section):
             ``hub:OWNER/NAME@REVISION`` of Hugging Face's hub, or the path of an entry of ``catalogue/models``. Its
             sizes are used; of the section ``model`` only dropout and the architecture, which must be the model's, are
             read. ``catalogue/no-model``: random weights.
-        log_points: number of rows in the loss curves of both phases together; a row is the mean of equally many steps.
+        log_points: number of rows in the loss curves of all phases together; a row is the mean of equally many steps.
+        later_phases: further phases, which ``steps`` and ``examples.max_seq_length`` name too. Optional: none.
     """
 
     steps: Steps
@@ -110,6 +134,12 @@ class PretrainParams(Section):
     teacher: str = NO_TEACHER
     init_from: str = NO_MODEL
     log_points: int = Field(default=100, ge=2, le=100_000)
+    later_phases: dict[str, LaterPhase] = Field(default={}, exclude_if=operator.not_)
+
+    def batch_size(self, phase: str) -> int:
+        """Return the sequences per step of a phase."""
+        later = self.later_phases.get(phase)
+        return (later and later.train_batch_size) or self.train_batch_size
 
     @property
     def continued(self) -> bool:
@@ -128,10 +158,10 @@ class PretrainParams(Section):
     @classmethod
     def _kept_steps_are_taken(cls, steps: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
         if "steps" in info.data:  # valid
-            total = info.data["steps"].phase1 + info.data["steps"].phase2
+            total = info.data["steps"].total
             for step in steps:
                 if not 1 <= step <= total:
-                    raise ValueError(f"there is no step {step} among the {total} of both phases; allowed: 1 to {total}")
+                    raise ValueError(f"there is no step {step} among the {total} of all phases; allowed: 1 to {total}")
         return steps
 
 

@@ -90,7 +90,8 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
         name = str(field.validation_alias or attribute)
         key, value = f"{prefix}{name}", values.get(name)
         if name not in values:
-            yield key, None if field.is_required() else _spelled(field.get_default())
+            if not field.exclude_if:  # dumped only if it is set
+                yield key, None if field.is_required() else _spelled(field.get_default())
         elif isinstance(value, Mapping):
             if inner := _inner_block(field.annotation):
                 yield from missing_keys(inner, value, f"{key}.")

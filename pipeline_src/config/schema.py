@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from pipeline_src.common.names import check_file_name, check_name, check_path, shown
 
@@ -26,6 +26,19 @@ class Section(BaseModel):
     partial: ClassVar[bool] = False
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ByPhase(Section):
+    """A value for each phase of pretraining: ``phase1``, ``phase2``, and perhaps ``phase3`` and so on without a gap."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="after")
+    def _no_gap(self) -> ByPhase:
+        names = [name for name, _ in self]
+        if names != [f"phase{number}" for number in range(1, min(len(names), 9) + 1)]:
+            raise ValueError(f"name them phase1, phase2 ... phase9, in order and without a gap; not {', '.join(names)}")
+        return self
 
 
 def _whole_number(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -88,9 +89,23 @@ def _model_checks(study: Study) -> Iterator[Check]:
     model, pretrain, lengths = study.model, study.pretrain, study.examples.max_seq_length
     name, objective = model.architecture, pretrain.objective
     architecture, rules = architecture_spec(name), objective_spec(objective)
-    yield lengths.phase1 > lengths.phase2, "examples.max_seq_length.phase1", f"at most phase2 ({lengths.phase2})"
-    message = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
-    yield lengths.phase2 > model.max_position_embeddings, "examples.max_seq_length.phase2", message
+    phases, later = dict(lengths), pretrain.later_phases
+    for key, names in (("steps", list(dict(pretrain.steps))), ("later_phases", ["phase1", "phase2", *later])):
+        message = f"give it the phases of examples.max_seq_length: {', '.join(phases)}"
+        yield names != list(phases), f"pretrain.{key}", message
+    for before, phase in pairwise(phases):
+        key = "examples.max_seq_length"
+        yield phases[before] > phases[phase], f"{key}.{before}", f"at most {phase} ({phases[phase]})"
+        after = later[phase].after if phase in later else before
+        yield after != before, f"pretrain.later_phases.{phase}.after", f"set it to {before}, the phase before"
+        message = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
+        yield phases[phase] > model.max_position_embeddings, f"{key}.{phase}", message
+    for phase in study.examples.full_length_share:
+        yield phase not in phases, f"examples.full_length_share.{phase}", f"there are {', '.join(phases)}"
+    thetas = {f"pretrain.later_phases.{phase}": values.global_rope_theta for phase, values in later.items()}
+    for section, theta in {"model": model.global_rope_theta, **thetas}.items():
+        message = f"{name} has no rotary positions; leave it out"
+        yield theta and not architecture.rotary, f"{section}.global_rope_theta", message
     for key, recipe in _recipes(study.finetune):
         yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", message
 
@@ -117,9 +132,9 @@ def _model_checks(study: Study) -> Iterator[Check]:
         "objectives.electra.generator_width to 1, or model.architecture to electra"
     )
     yield narrow and shared, "objectives.electra.embeddings", message
-    cap, minimum = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.phase2)
-    message = f"masks less than mask_prob at length {lengths.phase2}; set it to null, or at least {minimum}"
-    yield cap is not None and cap < study.mask_prob * lengths.phase2, "pretrain.masking.max_predictions", message
+    cap, minimum = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.longest)
+    message = f"masks less than mask_prob at length {lengths.longest}; set it to null, or at least {minimum}"
+    yield cap is not None and cap < study.mask_prob * lengths.longest, "pretrain.masking.max_predictions", message
 
 
 def _start_model_checks(study: Study) -> Iterator[Check]:

@@ -39,7 +39,6 @@ from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 NUM_PASSAGES = 5
 MAX_UNKNOWN_TEMPLATES = 10  # by language: those whose words would bring most sentences back
 MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
-PHASES = ("phase1", "phase2")
 NUM_BINS = 16  # of the histogram of lengths
 BLOCK_EXAMPLES = 1 << 20  # of a sample index, read together
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
@@ -95,6 +94,7 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
     tokenizer = load_tokenizer(VOCABULARY)
+    phases = [name for name in read_json(EXAMPLES / "manifest.json", dict) if name.startswith("phase")]
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folder in folders.values():
         manifest = read_manifest(folder, {})
@@ -109,7 +109,7 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
         "vocabulary": read_json(VOCABULARY / "manifest.json", dict),
         "few_validation_documents": few_validation_documents(tokens["parts"]),
         "dropped": tokens["dropped"],
-        "examples": {phase: _examples(phase, read_templates(tokenizer)) for phase in PHASES},
+        "examples": {phase: _examples(phase, read_templates(tokenizer)) for phase in sorted(phases)},
         "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
     }
 

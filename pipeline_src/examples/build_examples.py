@@ -1,4 +1,4 @@
-"""Stage ``build_examples``: the sample index of both phases.
+"""Stage ``build_examples``: the sample index of each phase.
 
 ``data/examples/<phase>/<split>.npy`` is a table of examples (``SAMPLE_INDEX``), ordered by document and pass; with
 shares of the sources (``shares.py``), by source, document and pass. It has the starts of an example's segments in the
@@ -7,6 +7,7 @@ split's token store, their lengths, and the pair's label. It has no masks: loadi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
+from pipeline_src.common.counter_rng import derive_seed, permuted, phase_key
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.parallel import map_in_order
@@ -26,13 +27,13 @@ from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.shares import sample_sources, select_examples, shares_are_set, source_shares
-from pipeline_src.examples.token_store import SPLITS, TokenStore, write_sample_index
+from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index, write_sample_index
 
 TOKENS_PER_BLOCK = 1 << 24  # in the documents that are processed together; some hundred MB of memory
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
-    """Read ``data/tokens``, write ``data/examples/{phase1,phase2}``."""
+    """Read ``data/tokens``, write ``data/examples/<phase>``."""
     counted = {"parts": {"train": {str: {"documents": int, "tokens": int}}}} if shares_are_set(examples) else {}
     tokens = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
     sources = tokens["parts"]["train"] if counted else {}
@@ -55,11 +56,15 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                     about["sources"] = {source: asdict(counts) for source, counts in mixed.items()}
                     for source, counts in mixed.items():
                         log.info("%s, %s: %s", phase, source, counts)
-                    blocks = select_examples(mixed, seed, PHASE_KEYS[phase], Path(scratch))
+                    blocks = select_examples(mixed, seed, phase_key(phase), Path(scratch))
                 else:
                     keys = pass_keys(seed, phase, examples.dupe_factor if split == "train" else 1)
                     blocks = draw_samples(store, keys, rules, phase)
-                about[split], about["sha256"][split] = write_sample_index(folder / phase / f"{split}.npy", blocks)
+                path, share = folder / phase / f"{split}.npy", examples.full_length_share.get(phase)
+                about[split], about["sha256"][split] = write_sample_index(path, blocks)
+                if split == "train" and share:
+                    index = with_full_length(read_sample_index(path), share, rules, derive_seed(seed, "full", phase))
+                    about[split], about["sha256"][split] = write_sample_index(path, iter([index]))
                 if not about[split]:
                     raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, hint="give more text")
                 log.info("%s, %s: %d examples", phase, split, about[split])
@@ -68,7 +73,19 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
 
 def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
     """Return the random numbers' key for each of ``passes`` over the text, or over the text of one ``source``."""
-    return [derive_seed(seed, "pairs", PHASE_KEYS[phase], number, *source) for number in range(passes)]
+    return [derive_seed(seed, "pairs", phase_key(phase), number, *source) for number in range(passes)]
+
+
+def with_full_length(index: np.ndarray, share: float, rules: PairRules, key: int) -> np.ndarray:
+    """Return the examples in ``index`` without some shorter ones, so that at least ``share`` have the full length."""
+    is_full = index["a_length"].astype(np.int64) + index["b_length"] == rules.max_text_length
+    full, short = np.flatnonzero(is_full), np.flatnonzero(~is_full)
+    count = min(len(short), math.floor(len(full) * (1 - share) / share))
+    if not len(full):
+        hint = "lower the length, or give longer documents"
+        raise PipelineError("no document fills the length", rules.length, where="examples.full_length_share", hint=hint)
+    selected = short[permuted(key, np.arange(count), len(short))] if count else short[:0]
+    return index[np.sort(np.concatenate([full, selected]))]
 
 
 def _by_source(store: TokenStore, documents: Mapping[str, int]) -> dict[str, TokenStore]:

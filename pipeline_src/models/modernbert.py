@@ -31,6 +31,7 @@ from pipeline_src.models.flops import Workload, block_flops, head_flops
 
 SPEC = ArchitectureSpec(
     even="head",  # rotary positions rotate pairs of numbers
+    rotary=True,
     refused_objectives={
         "clm": "it reads both directions, and transformers has no class for one",
         "tinybert": "its queries and keys are one projection, rotation by their positions",

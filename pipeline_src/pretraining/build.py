@@ -44,10 +44,12 @@ def build_objective(
         )
     else:
         config = load_architecture(model.architecture).config.from_params(model, vocab_size, spec.causal)
+    rope: dict[str, Any] = {"global_rope_theta": model.global_rope_theta} if model.global_rope_theta else {}
     config = replace(
         config,
         attention=choose(machine.attention, device, config.head_size),
         activation_checkpointing=machine.pretrain.activation_checkpointing,
+        **rope,
     )
     teacher = None
     if kind.build_teacher is not None:

@@ -87,7 +87,7 @@ class LossMonitor(Callback):
         if not math.isfinite(trainer.metrics.get("gap", math.nan)) or not trainer.distributed.is_main:
             return
         params, step = self._phase.pretrain, trainer.state.step
-        tokens = params.train_batch_size * self._phase.positions(step)
+        tokens = self._phase.tokens(step)
         losses = [point["mlm_loss"] for point in trainer.state.curve if "mlm_loss" in point]
         progress = step, params.warmup_steps, losses, self._corpus, params.continued
         run = Run(self._settings, tokens, trainer.metrics, *progress)

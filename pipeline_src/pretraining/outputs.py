@@ -118,10 +118,11 @@ def write_outputs(
     examples: PretrainingExamples,
     tokenizer: Tokenizer,
     loss_status: Mapping[str, str | None] | None,
+    positions: Mapping[str, float],
 ) -> None:
     """Write models, curve, results and cost of a finished phase. All processes must call this.
 
-    ``trainer.metrics`` must be the final model's.
+    ``trainer.metrics`` and ``positions``, losses by position, must be the final model's.
     """
     assert trainer.compute_tracker is not None
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept_models)
@@ -152,6 +153,8 @@ def write_outputs(
     }
     if loss_status is not None:
         results["diagnosis"] = loss_status
+    if positions:
+        results["by_position"] = positions
     if state.samples:
         results["fill_mask"] = state.samples
     if by_source:

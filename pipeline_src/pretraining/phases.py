@@ -1,13 +1,13 @@
-"""The parameters of one of the two phases of pretraining (paper, appendix A.2)."""
+"""The parameters of one phase of pretraining (paper, appendix A.2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
+from pipeline_src.common.counter_rng import derive_seed, phase_key
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, PRETRAINED
@@ -18,13 +18,15 @@ from pipeline_src.config.schema import Section
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.training.trainer import OptimizerConfig
 
-PHASES = ("phase1", "phase2")
 FIRST_PHASE = PRETRAINED / "phase1"
 
 
 @dataclass(frozen=True)
 class Phase:
-    """The parameters of one phase, from params.yaml and machine.yaml; steps are counted over both phases."""
+    """The parameters of one phase, from params.yaml and machine.yaml; steps are counted over all phases.
+
+    ``pretrain`` and ``model`` get the values of ``pretrain.later_phases``, which the results record too.
+    """
 
     name: str
     seed: int
@@ -33,10 +35,25 @@ class Phase:
     pretrain: PretrainParams
     machine: Machine = DEFAULT_MACHINE
     objectives: ObjectivesParams = DEFAULT_OBJECTIVES
+    batch_sizes: dict[str, int] = field(init=False, compare=False)  # of all phases
 
     def __post_init__(self) -> None:
-        if self.name not in PHASES:
-            raise PipelineError("unknown phase", self.name, where="--phase", hint="give phase1 or phase2")
+        names, later = list(dict(self.pretrain.steps)), self.pretrain.later_phases
+        if self.name not in names:
+            raise PipelineError("unknown phase", self.name, where="--phase", hint=f"give {' or '.join(names)}")
+        object.__setattr__(self, "batch_sizes", {name: self.pretrain.batch_size(name) for name in names})
+        if self.name in later:
+            batch = {"train_batch_size": self.batch_sizes[self.name]}
+            object.__setattr__(self, "pretrain", self.pretrain.model_copy(update=batch))
+        for name in names[2 : names.index(self.name) + 1]:
+            if theta := later[name].global_rope_theta:
+                object.__setattr__(self, "model", self.model.model_copy(update={"global_rope_theta": theta}))
+
+    @property
+    def before(self) -> list[str]:
+        """Names of the phases before this one."""
+        names = list(dict(self.pretrain.steps))
+        return names[: names.index(self.name)]
 
     @property
     def objective_params(self) -> Section:
@@ -44,21 +61,22 @@ class Phase:
 
     @property
     def first(self) -> int:
-        return self.pretrain.steps.phase1 if self.name == "phase2" else 0
+        steps = dict(self.pretrain.steps)
+        return sum(steps[name] for name in self.before)
 
     @property
     def last(self) -> int:
-        return self.total if self.name == "phase2" else self.pretrain.steps.phase1
+        return self.first + dict(self.pretrain.steps)[self.name]
 
     @property
     def total(self) -> int:
-        """Number of steps of both phases, over which the learning rate schedule runs."""
-        return self.pretrain.steps.phase1 + self.pretrain.steps.phase2
+        """Number of steps of all phases, over which the learning rate schedule runs."""
+        return self.pretrain.steps.total
 
     @property
     def start(self) -> Path | None:
         """Folder of the model that the phase continues; None: the phase starts from initial weights."""
-        return FIRST_PHASE if self.name == "phase2" else None
+        return PRETRAINED / self.before[-1] if self.before else None
 
     @property
     def optimizer(self) -> OptimizerConfig:
@@ -79,18 +97,20 @@ class Phase:
 
     @cached_property
     def examples_manifest(self) -> dict[str, Any]:
-        return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in PHASES})
+        return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in dict(self.pretrain.steps)})
 
     @property
     def length(self) -> int:
         """Number of tokens in a full sequence."""
         return int(self.examples_manifest[self.name]["length"])
 
-    def positions(self, step: int) -> int:
-        """Return the length of a full sequence, summed over the first ``step`` steps of both phases."""
-        in_phase1 = min(step, self.pretrain.steps.phase1)
-        phase1, phase2 = (self.examples_manifest[name]["length"] for name in PHASES)
-        return int(in_phase1 * phase1 + (step - in_phase1) * phase2)
+    def tokens(self, step: int) -> int:
+        """Return the number of tokens in full sequences of the first ``step`` steps, phases before included."""
+        steps = dict(self.pretrain.steps) | {self.name: step - self.first}
+        return sum(
+            steps[name] * self.batch_sizes[name] * int(self.examples_manifest[name]["length"])
+            for name in [*self.before, self.name]
+        )
 
     def machine_settings(self, device_type: str) -> dict[str, object]:
         """Return the settings of machine.yaml, on a kind of device, to record with the results."""
@@ -99,11 +119,11 @@ class Phase:
 
     def key(self, purpose: str) -> int:
         """Return this phase's key of the random numbers for ``purpose``."""
-        return derive_seed(self.seed, purpose, PHASE_KEYS[self.name])
+        return derive_seed(self.seed, purpose, phase_key(self.name))
 
 
 class StepRange(NamedTuple):
-    """A part of a phase: the steps from ``first`` to ``last``, counted over both phases."""
+    """A part of a phase: the steps from ``first`` to ``last``, counted over all phases."""
 
     start: Path | None  # folder of the model to start from, with its training state; None: initial weights
     first: int

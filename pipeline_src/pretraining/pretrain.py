@@ -1,4 +1,4 @@
-"""Stages ``pretrain_phase1`` and ``pretrain_phase2``: train one encoder on text, in two phases (paper, appendix A.2).
+"""Stages ``pretrain_phase1``, ``pretrain_phase2``, ``pretrain@phase3`` ...: train one encoder (paper, appendix A.2).
 
 ``PhaseTraining`` runs a phase; the functions that it calls follow. The objective (``objectives/``) decides what is
 learned: masked words and next sentences in the paper.
@@ -132,7 +132,10 @@ class PhaseTraining:
         trainer.run(phase_batches(phase, self.examples, first, phase.last, distributed, capacity))
         validator.measure(trainer)
         self.monitor.after_step(trainer)
-        write_outputs(phase, trainer, validator, self.kept_models, self.examples, self.tokenizer, self.monitor.status)
+        name = list(dict(phase.pretrain.steps))[-1]
+        positions = validator.validation.measure_positions(objective, name, phase.examples_manifest[name]["length"])
+        outputs = self.kept_models, self.examples, self.tokenizer, self.monitor.status, positions
+        write_outputs(phase, trainer, validator, *outputs)
         if distributed.is_main:
             tracker.finish()
             self.checkpointer.finish()
@@ -195,15 +198,18 @@ def make_phase_trainer(
         steps = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
         if steps != first:
             raise PipelineError(
-                "the first phase took another number of steps", f"{steps}, not {first}",
-                where=start, hint="run pretrain_phase1 again",
+                "the phase before took another number of steps", f"{steps}, not {first}",
+                where=start, hint="run its stage again",
             )  # fmt: skip
     return trainer
 
 
 def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     """Return a phase's parameters, data and code; trainings that are equal in these end in the same bytes."""
-    files = DATA | ({"first phase": FIRST_PHASE / TRAINING_STATE / "state.json"} if phase.name == "phase2" else {})
+    files = dict(DATA)
+    if phase.start is not None:
+        before = "first phase" if phase.start == FIRST_PHASE else "phase before"
+        files[before] = phase.start / TRAINING_STATE / "state.json"
     if objective_spec(phase.pretrain.objective).needs_teacher:
         files |= {f"teacher's {path.name}": path for path in model_files(Path(phase.pretrain.teacher))}
     if phase.pretrain.continued:

@@ -47,12 +47,12 @@ def import_start_model(
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
     """Check that the study can continue from a model with ``config``; errors name ``where``."""
     check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
-    limit, length = config.longest_input, examples.max_seq_length.phase2
+    limit, length = config.longest_input, examples.max_seq_length.longest
     if config.is_decoder:
         hint = "give a masked model"
         raise PipelineError("a start model that reads from left to right", "is_decoder", where=where, hint=hint)
     if limit < length:
         raise PipelineError(
             "the start model takes shorter sequences", f"{limit} tokens, not {length}", where=where,
-            hint=f"set examples.max_seq_length.phase2 to at most {limit}",
+            hint=f"set all of examples.max_seq_length to at most {limit}",
         )  # fmt: skip

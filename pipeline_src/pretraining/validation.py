@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from pipeline_src.training.trainer import Callback, Trainer
 
 MASK_PROB = 0.15  # the paper's rate, for every study, so that studies compare
 SEED = 0
+MIN_RANGE = 512  # positions whose losses are measured together: the paper's longest sequence
 MAX_NATS = 700.0  # the perplexity of a larger loss, such as a diverged model's, may be infinite
 MAX_BATCH_TOKENS, MAX_BATCH_PREDICTIONS = 16_384, 4_096  # a prediction needs memory for logits over the vocabulary
 
@@ -39,6 +41,8 @@ class ValidationBatch:
         unseen: whether the model predicts a token from its context alone: it sees [MASK], or is causal, bool [P].
         unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P].
         sources: index of each prediction's source in ``source_names``, int64 [P].
+        positions: position of each prediction in its sequence, int64 [P].
+        ranges: ranges of positions to measure, see ``position_ranges``.
     """
 
     tensors: TensorBatch
@@ -47,6 +51,8 @@ class ValidationBatch:
     unigram_losses: np.ndarray
     sources: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     source_names: tuple[str, ...] = ()
+    positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    ranges: Sequence[tuple[int, int]] = ()
 
 
 def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Metric]:
@@ -55,7 +61,8 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
     Returns:
         ``mlm_loss`` (nats), ``mlm_perplexity`` and ``mlm_accuracy`` over all predicted tokens; ``mask_loss`` and
         ``unigram_loss`` over the unseen tokens; for pairs ``nsp_loss``, ``nsp_accuracy`` and the larger class's share,
-        ``nsp_majority``; ``mlm_loss_<source>`` for each source; and the numbers of ``examples`` and ``predictions``.
+        ``nsp_majority``; ``mlm_loss_<source>`` for each source; ``<first>-<last>``, the MLM loss, for each
+        range of positions; and the numbers of ``examples`` and ``predictions``.
     """
     tensors, unseen = batch.tensors, batch.unseen
     tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
@@ -79,7 +86,17 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         of_source = batch.sources == number
         if of_source.any():
             metrics[f"mlm_loss_{name}"] = Metric(losses[of_source].sum(), of_source.sum())
+    for first, stop in batch.ranges:
+        in_range = (first <= batch.positions) & (batch.positions < stop)
+        if in_range.any():
+            metrics[f"{first}-{stop - 1}"] = Metric(losses[in_range].sum(), in_range.sum())
     return metrics
+
+
+def position_ranges(length: int) -> list[tuple[int, int]]:
+    """Return ranges of positions, up to 512, 1,024, 2,048 ... and ``length``; empty for up to 512 tokens."""
+    stops = [MIN_RANGE << number for number in range(8) if MIN_RANGE << number < length]
+    return list(pairwise([0, *stops, length])) if stops else []
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -148,7 +165,7 @@ class ValidationSet:
     ) -> None:
         self.distributed = distributed
         self.examples = open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective)
-        self.store, self.tokenizer = store, tokenizer
+        self.store, self.tokenizer, self.objective = store, tokenizer, objective
         if by_source:
             self.examples.assign_sources(source_documents("validation"))
         self.by_source = [f"mlm_loss_{name}" for name in self.examples.sources]
@@ -167,6 +184,15 @@ class ValidationSet:
         unigram_losses = None if objective.predictor is None else unigram_cross_entropy(self.train_counts)
         return measure_examples(objective, self.examples, unigram_losses, self.distributed)
 
+    def measure_positions(self, objective: PretrainingObjective[Any], phase: str, length: int) -> dict[str, float]:
+        """Return the MLM loss for each range of positions of another phase's examples; empty for up to 512 tokens."""
+        ranges = position_ranges(length)
+        if not ranges:
+            return {}
+        examples = open_examples(phase, "validation", self.tokenizer, MASK_PROB, Masking(), SEED, self.objective)
+        metrics = measure_examples(objective, examples, None, self.distributed, ranges=ranges)
+        return {name: value for name, value in metrics.items() if name[0].isdigit()}
+
 
 def unigram_cross_entropy(counts: np.ndarray) -> np.ndarray:
     """Return the cross-entropy of each token under add-one ``counts``; both are [vocab_size], in float64 and int64."""
@@ -180,6 +206,7 @@ def measure_examples(
     unigram_losses: np.ndarray | None,
     distributed: Distributed,
     max_predictions: int = MAX_BATCH_PREDICTIONS,
+    ranges: Sequence[tuple[int, int]] = (),
 ) -> dict[str, float]:
     """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
 
@@ -193,12 +220,13 @@ def measure_examples(
     for batch, is_counted in shared_batches(examples, distributed, max_predictions):
         unseen = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
         losses = np.zeros(len(batch.labels)) if unigram_losses is None else unigram_losses[batch.labels]
-        sources = np.empty(0, np.int64)
-        if examples.sources:
-            example = batch.examples[np.searchsorted(batch.cu_seqlens, batch.predicted, side="right") - 1]
-            sources = examples.source_of[example]
+        sequence = np.searchsorted(batch.cu_seqlens, batch.predicted, side="right") - 1
+        sources = examples.source_of[batch.examples[sequence]] if examples.sources else np.empty(0, np.int64)
+        positions = batch.predicted - batch.cu_seqlens[sequence]
         tensors = to_device(TensorBatch.of(batch), distributed.device)
-        prepared = ValidationBatch(tensors, examples.has_pairs, unseen, losses, sources, examples.sources)
+        prepared = ValidationBatch(
+            tensors, examples.has_pairs, unseen, losses, sources, examples.sources, positions, ranges
+        )
         # in inference_mode, FSDP would gather weights that cannot be trained afterwards
         with torch.no_grad(), distributed.autocast():
             measured = objective.validation_metrics(prepared)
@@ -210,7 +238,7 @@ def measure_examples(
     for share in distributed.gather(sums):
         _add(totals, share)
     metrics = {name: compute(total, count) for name, (total, count, compute) in totals.items()}
-    if "unigram_loss" in metrics:
+    if "unigram_loss" in metrics and unigram_losses is not None:
         metrics["gap"] = metrics["unigram_loss"] - metrics["mask_loss"]
     log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
     return metrics

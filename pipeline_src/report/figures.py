@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from pipeline_src.report.columns import ScoreRow
-from pipeline_src.report.results import PHASES, Curve, Results
+from pipeline_src.report.results import Curve, Results, all_phases
 
 INK = "#010203"  # replaced by the page's text colour in the SVG
 BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
@@ -74,7 +75,11 @@ SYSTEMS = {
     "bag_of_words": ("bag of words", GREY),
 }
 EDGES = {"edgecolors": "white", "linewidths": 0.8}  # for markers that lie on bars
-COLOURS = dict(zip(PHASES, (BLUE, ORANGE), strict=True))
+
+
+def colours(phases: Iterable[str]) -> dict[str, str]:
+    """Return phase -> colour of its curves."""
+    return dict(zip(sorted(phases), itertools.cycle((BLUE, ORANGE, GREY)), strict=False))
 
 
 @dataclass(frozen=True)
@@ -104,17 +109,17 @@ PANELS = {  # column of the curve -> its plot
 
 
 def pretraining_panels(results: Results) -> list[str]:
-    """Plot training and validation curves over both phases, one plot for each quantity that was measured."""
+    """Plot training and validation curves over all phases, one plot for each quantity that was measured."""
     measured = (name for name in PANELS if any(set(curve.get(name, ())) - {None} for curve in results.curves.values()))
     return [pretraining_panel(results, name) for name in measured]
 
 
 def pretraining_panel(results: Results, name: str, element: str | None = None) -> str:
-    """Plot the quantity ``name`` over both phases; ids in the plot begin with ``element``, by default ``name``."""
+    """Plot the quantity ``name`` over all phases; ids in the plot begin with ``element``, by default ``name``."""
     panel, axes = PANELS[name], new_axes()
-    for phase, colour in COLOURS.items():
+    for phase, colour in colours(results.curves).items():
         curve, validation = results.curves[phase], validation_curve(results, phase, name)
-        last = phase == PHASES[-1]  # its lines are once in the legend
+        last = phase == max(results.curves)  # its lines are once in the legend
         steps, values = _points(curve, name)
         style = "-" if not last else "-."
         axes.plot(
@@ -137,7 +142,7 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
             )
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
-    description = f"{panel.title} by training step, in {panel.label}, for both phases of pretraining"
+    description = f"{panel.title} by training step, in {panel.label}, for {all_phases(results)} of pretraining"
     return svg(axes, element or name, description)
 
 
@@ -164,7 +169,7 @@ def throughput_panel(curves: dict[str, Curve]) -> str:
         return ""
     axes = new_axes()
     for phase, curve in curves.items():
-        axes.plot(*_points(curve, "tokens_per_second"), color=COLOURS[phase], linewidth=1.4, label=phase)
+        axes.plot(*_points(curve, "tokens_per_second"), color=colours(curves)[phase], linewidth=1.4, label=phase)
     axes.set(title="Throughput", xlabel="step", ylabel="tokens per second", ylim=(0, None))
     axes.figure.legend(**BELOW)
     return svg(axes, "throughput", "Tokens per second by training step")
@@ -173,7 +178,7 @@ def throughput_panel(curves: dict[str, Curve]) -> str:
 def length_bars(results: Results) -> list[str]:
     """Plot the lengths of the training examples, one plot per phase."""
     panels = []
-    for phase, colour in COLOURS.items():
+    for phase, colour in colours(results.corpus["examples"]).items():
         axes = new_axes(height=2.2)
         lengths = results.corpus["examples"][phase]["train"]["lengths"]
         width = lengths["up_to"][0]

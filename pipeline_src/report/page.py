@@ -15,7 +15,7 @@ from pipeline_src.report.columns import FROM_CORPUS, GLUE_AVERAGE, ScoreRow, cel
 from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.rendering import render
-from pipeline_src.report.results import PHASES, SUMMARY, Results, extra_scores, source_losses
+from pipeline_src.report.results import SUMMARY, Results, all_phases, extra_scores, position_losses, source_losses
 
 PARAMS = Path("params.yaml")
 SECTIONS = {
@@ -42,8 +42,8 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         sections=list(SECTIONS.items()),
         results=results,
         phases=results.pretrain,
-        first=results.pretrain[PHASES[0]],
-        last=results.pretrain[PHASES[-1]],
+        first=results.pretrain["phase1"],
+        last=results.last,
         steps=sum(result["steps"] for result in results.pretrain.values()),
         words=sum(part["words"] for part in corpus["parts"].values()),
         titles={row.task: row.title for row in reversed(rows)},
@@ -53,7 +53,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         has_extra=any(row.extra for row in rows),
         has_from_corpus=any(row.kind == FROM_CORPUS for row in rows),
         filled=filled,
-        last_filled=[answers[-1] for answers in filled[PHASES[-1]]],
+        last_filled=[answers[-1] for answers in list(filled.values())[-1]],
         comparisons=comparisons(rows),
         boxes=boxes(summary, results),
         real=[row for row in results.table if not row.synthetic],
@@ -66,6 +66,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         story_panel=figures.pretraining_panel(results, "mlm_loss", "story"),
         length_bars=figures.length_bars(results),
         source_losses=source_losses,
+        position_losses=position_losses(results),
         paper=read_paper(),
         learnt=interpretation(results),
         corpus=corpus,
@@ -168,10 +169,10 @@ def arithmetic(results: Results) -> list[dict[str, Any]]:
     counted = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
     if not counted:
         return []
-    if len(counted) == len(PHASES):
+    if len(counted) == len(results.pretrain):
         names = ("steps", "tokens", "flops", "normalised_computation")
-        counted["both phases"] = {name: sum(cost[name] for cost in counted.values()) for name in names}
-    parameters = results.pretrain[PHASES[-1]]["parameters"]
+        counted[all_phases(results)] = {name: sum(cost[name] for cost in counted.values()) for name in names}
+    parameters = results.last["parameters"]
     rows = [{"name": phase, "parameters": parameters, "source": "this study"} | cost for phase, cost in counted.items()]
     paper = read_paper()
     plan = paper["phases"]

@@ -21,8 +21,6 @@ from pipeline_src.common.paths import RESULTS
 from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, error_of_average, glue_average, score_rows
 from pipeline_src.report.published import model_of, published_scores
 
-PHASES = ("phase1", "phase2")
-
 
 @contextmanager
 def reading_results(output: str) -> Iterator[None]:
@@ -79,7 +77,12 @@ class Results:
     @cached_property
     def model(self) -> str | None:
         """Name of the published model that has the same sizes, or None."""
-        return model_of(self.pretrain["phase2"]["config"])
+        return model_of(self.last["config"])
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """Results of the last phase of pretraining."""
+        return list(self.pretrain.values())[-1]
 
     @cached_property
     def rows(self) -> list[ScoreRow]:
@@ -110,20 +113,34 @@ class Results:
         return self.interpretation.get("completion", {}).get("filled masks", [])
 
 
+def position_losses(results: Results) -> dict[str, dict[str, float]]:
+    """Return range of positions -> phase -> MLM loss after it; empty if no phase has over 512 tokens."""
+    measured = {phase: result["by_position"] for phase, result in results.pretrain.items() if "by_position" in result}
+    names = sorted({name for losses in measured.values() for name in losses}, key=lambda name: int(name.split("-")[0]))
+    return {name: {phase: losses[name] for phase, losses in measured.items() if name in losses} for name in names}
+
+
+def all_phases(results: Results) -> str:
+    """Return ``both phases`` or, of more than two, ``all phases``."""
+    return "both phases" if len(results.pretrain) == 2 else "all phases"
+
+
 def read_results(folder: Path = RESULTS) -> Results:
     """Read a study's results."""
     scores = read_json(folder / "scores.json")
     tasks = dict.fromkeys(row["task"] for row in scores["rows"])
+    corpus = read_json(folder / "corpus.json", {"examples": dict})
+    phases = sorted(corpus["examples"])
     return Results(
         scores=scores,
-        corpus=read_json(folder / "corpus.json"),
-        pretrain={phase: read_json(folder / f"pretrain/{phase}.json") for phase in PHASES},
+        corpus=corpus,
+        pretrain={phase: read_json(folder / f"pretrain/{phase}.json") for phase in phases},
         tasks={task: read_json(folder / name) for task in tasks if (folder / (name := f"tasks/{task}.json")).exists()},
         interpretation={
             path.stem: read_json(folder / f"interpretation/{path.name}")
             for path in sorted((folder / "interpretation").glob("*.json"))
         },
-        curves={phase: read_curve(folder / "pretrain" / f"{phase}.tsv") for phase in PHASES},
+        curves={phase: read_curve(folder / "pretrain" / f"{phase}.tsv") for phase in phases},
     )
 
 
@@ -191,7 +208,7 @@ def summarise(results: Results) -> dict[str, float]:
     last phase; task scores are in percent. ``from_corpus`` is the average over the tasks made from this corpus; a name
     that ends in ``_error`` is half a 95 % interval. Values are rounded as in the report's tables.
     """
-    validation, rows = results.pretrain["phase2"]["validation"], results.rows
+    validation, rows = results.last["validation"], results.rows
     names = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}
     summary = {name: round(validation[key], 3) for name, key in names.items() if key in validation}
     if made := [row for row in rows if row.main and row.kind == FROM_CORPUS]:

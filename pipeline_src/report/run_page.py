@@ -17,7 +17,7 @@ from pipeline_src.common.paths import CORPUS, LOGS, SCORES
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.figures import throughput_panel
 from pipeline_src.report.rendering import render
-from pipeline_src.report.results import PHASES, Results, read_curve
+from pipeline_src.report.results import Results, read_curve
 
 PRICE = 1.0  # default price of one process for an hour
 # schemas of the logs of a pretraining phase and of one run of a stage
@@ -55,7 +55,7 @@ def render_run(results: Results, price: float) -> str:
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
     """Return the content of ``logs/pretrain/<phase>.cost.json`` by phase, for logs that belong to these results."""
-    paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in PHASES}
+    paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in results.pretrain}
     logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
     for log in logs.values():
         if str(log.get("peak_source", "this machine")).endswith("this machine"):

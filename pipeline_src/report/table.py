@@ -18,7 +18,7 @@ from pipeline_src.report.columns import (
     score_rows,
     text_table,
 )
-from pipeline_src.report.results import RESULTS, Results, reading_results, source_losses
+from pipeline_src.report.results import RESULTS, Results, position_losses, reading_results, source_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print the table and the path of the report."""
     scores = read_json(RESULTS / "scores.json")
-    validation = read_json(RESULTS / "pretrain/phase2.json")["validation"]
+    last = max(read_json(RESULTS / "corpus.json", {"examples": dict})["examples"])
+    validation = read_json(RESULTS / f"pretrain/{last}.json")["validation"]
     with reading_results("table"):
         rows = score_rows(scores)
         parts = [validation_line(validation), heading(rows), text_table(TERMINAL, rows), average_line(rows)]
@@ -44,7 +45,7 @@ def render_markdown(results: Results) -> str:
         tables[1:] = [f"<details><summary>{len(synthetic)} of synthetic tasks</summary>", tables[1], "</details>"]
     parts = [
         f"# {results.title}",
-        validation_line(results.pretrain["phase2"]["validation"]),
+        validation_line(results.last["validation"]),
         *_few_validation_documents(results.corpus),
         *_diagnoses(results),
         *_losses_by_source(results),
@@ -119,6 +120,9 @@ def _losses_by_source(results: Results) -> list[str]:
         losses = [f"{as_text(source.name)} {source.losses[-1]:.3f}" for source in source_losses(result, "by_source")]
         if losses:
             lines.append(f"By source, {phase}: MLM loss on {'; '.join(losses)}")
+    for name, by_phase in position_losses(results).items():
+        values = ", ".join(f"{loss:.3f} after {phase}" for phase, loss in by_phase.items())
+        lines.append(f"MLM loss at positions {name}: {values}")
     return lines
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import shlex
 import subprocess
@@ -206,22 +207,22 @@ def _value(study: Study, key: str) -> Any:
 
 
 def _step(share: float, study: Study) -> int:
-    return max(1, round(share * (study.pretrain.steps.phase1 + study.pretrain.steps.phase2)))
+    return max(1, round(share * study.pretrain.steps.total))
 
 
 def _model_at(share: float, study: Study) -> str:
     """Return the folder of the model that is kept after a share of all steps; share 1 is the finished model."""
-    step, phase1 = _step(share, study), study.pretrain.steps.phase1
-    if step == phase1 + study.pretrain.steps.phase2:
-        return "models/pretrained/phase2"
-    return f"models/pretrained/{'phase1' if step <= phase1 else 'phase2'}/steps/{step}"
+    step, phases = _step(share, study), dict(study.pretrain.steps)
+    ends = itertools.accumulate(phases.values())
+    phase = next(phase for phase, end in zip(phases, ends, strict=True) if step <= end)
+    return f"models/pretrained/{list(phases)[-1] if step == sum(phases.values()) else f'{phase}/steps/{step}'}"
 
 
 RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # name -> a value that depends on the study's values
     "times": lambda key, factor, study: max(1, round(_value(study, key) * factor)),
     "wider": lambda key, factor, study: HEAD_WIDTH * max(1, round(_value(study, key) * factor / HEAD_WIDTH)),
     "hidden_over": lambda _, width, study: max(1, study.model.hidden_size // width),
-    "steps_at": lambda _, shares, study: sorted({_step(share, study) for share in shares}),  # over both phases
+    "steps_at": lambda _, shares, study: sorted({_step(share, study) for share in shares}),  # over all phases
     "model_at": lambda _, share, study: _model_at(share, study),
 }
 

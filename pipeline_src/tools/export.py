@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD, MAX_LENGTH
 from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.pretraining.data import open_examples
-from pipeline_src.pretraining.phases import PHASES
 from pipeline_src.tokenizer.load import load_tokenizer
 
 MAIN = "main"  # branch of a hub's repository that has the final model
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     hub.add_argument("--push", metavar="OWNER/NAME", help="upload the folders to this repository of a hub")
     examples = parser.add_argument_group("examples")
-    examples.add_argument("--phase", choices=PHASES, help="default: phase1")
+    examples.add_argument("--phase", help="default: phase1")
     examples.add_argument("--split", choices=SPLITS, help="default: train")
 
 
@@ -139,18 +139,17 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool, b
 
 def kept_models(model: Path) -> dict[int, Path]:
     """Return step -> folder, ascending, for a model and the models kept during its training that have a state."""
-    first = model.parent / "phase1"
-    states = [path for folder in (first, model) for path in (folder / STATE, *folder.glob(f"steps/*/{STATE}"))]
+    folders = [*itertools.takewhile(model.__ne__, sorted(model.parent.glob("phase*"))), model]
+    states = [path for folder in folders for path in (folder / STATE, *folder.glob(f"steps/*/{STATE}"))]
     steps = {read_json(path, {"step": int})["step"]: path.parent.parent for path in states if path.exists()}
     return {step: steps[step] for step in sorted(steps)}
 
 
 def phase_results(model: Path) -> dict[str, dict[str, Any]]:
     """Return phase -> results of the phases of this study that trained ``model``; {} if none did."""
-    trained = [(PRETRAINED / phase).resolve() for phase in PHASES]
-    count = trained.index(model.resolve()) + 1 if model.resolve() in trained else 0
-    paths = {phase: PRETRAIN_RESULTS / f"{phase}.json" for phase in PHASES[:count]}
-    return {phase: read_json(path, {"cost": dict, "ledger": dict}) for phase, path in paths.items()}
+    phases = sorted(path.resolve() for path in PRETRAINED.glob("phase*"))
+    names = [path.name for path in phases if path <= model.resolve() and model.resolve() in phases]
+    return {name: read_json(PRETRAIN_RESULTS / f"{name}.json", {"cost": dict, "ledger": dict}) for name in names}
 
 
 def babylm_names(steps: Sequence[int], results: Mapping[str, Mapping[str, Any]]) -> dict[int, str]:

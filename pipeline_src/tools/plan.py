@@ -183,7 +183,7 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
     yield Stage("clean", len(sources), written=text, work=cleaned)
     yield Stage("train_tokenizer", written=30 * vocab_size, work=text)
     yield Stage("tokenize", written=BYTES_PER_STORED_TOKEN * tokens, work=text, tokens=tokens)
-    index = BYTES_PER_STORED_EXAMPLE * read * (1 / lengths.phase1 + 1 / lengths.phase2)
+    index = BYTES_PER_STORED_EXAMPLE * read * sum(1 / length for _, length in lengths)
     yield Stage("build_examples", written=index, work=read, tokens=read)
     yield Stage("corpus_statistics", work=text)
     vectors = study.word_vectors
@@ -191,10 +191,10 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
     parameters = count_parameters(objective)
     for phase, steps in study.pretrain.steps:
         yield Stage(
-            f"pretrain_{phase}",
+            f"pretrain{'@' if phase in study.pretrain.later_phases else '_'}{phase}",
             written=(CHECKPOINT_BYTES + MODEL_BYTES * len(study.pretrain.keep_checkpoint_steps) / 2) * parameters,
             extra=NUM_CHECKPOINTS * CHECKPOINT_BYTES * parameters,
-            tokens=steps * study.pretrain.train_batch_size * getattr(lengths, phase),
+            tokens=steps * study.pretrain.batch_size(phase) * getattr(lengths, phase),
             flops=phase_flops(study, objective, phase),
             max_cores=load_machine().pretrain.threads,
         )
@@ -272,7 +272,7 @@ def fetched_bytes(source: Source) -> float:
 def phase_flops(study: Study, objective: Any, phase: str) -> float:
     """Return a phase's FLOPs with full sequences, including generators and a teacher's forward passes."""
     steps, length = getattr(study.pretrain.steps, phase), getattr(study.examples.max_seq_length, phase)
-    batch = study.pretrain.train_batch_size
+    batch = study.pretrain.batch_size(phase)
     tokens, predictions = batch * length, round(predicted_share(study) * batch * length)
     outputs = tokens if objective.spec.causal else min(tokens, predictions + batch)
     return float(steps) * objective.training_flops(workload(batch, length, predictions, outputs))
@@ -328,7 +328,7 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     objective.tie()
     for parameter in objective.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
-    phase = "phase1" if study.pretrain.steps.phase1 else "phase2"
+    phase = next(phase for phase, steps in study.pretrain.steps if steps)
     length = getattr(study.examples.max_seq_length, phase)
     share, flops = predicted_share(study), objective.config.training_flops
     sequences = int(PROBE_FLOPS / max(1, flops(workload(1, length, round(share * length)))))

@@ -25,7 +25,7 @@ NEXT_KEY = "every word is predicted from those before it; none is masked or repl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command-line arguments."""
-    parser.add_argument("--phase", choices=("phase1", "phase2"), default="phase1")
+    parser.add_argument("--phase", default="phase1", help="default: phase1")
     parser.add_argument("--split", choices=SPLITS, default="train")
     parser.add_argument("--count", type=int, default=3, help="how many, from all over the phase (default 3)")
     parser.add_argument("--example", type=int, help="only this one, by its number")

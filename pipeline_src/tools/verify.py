@@ -29,7 +29,7 @@ from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.examples.token_store import read_sample_index
 from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
-from pipeline_src.pretraining.phases import PHASES, Phase, StepRange
+from pipeline_src.pretraining.phases import Phase, StepRange
 from pipeline_src.pretraining.pretrain import (
     checkpoint_identity,
     make_phase_trainer,
@@ -97,7 +97,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def read_ledgers() -> list[Ledger]:
     """Return the ledgers of the phases that have run, in the order of phases."""
-    paths = [path for phase in PHASES if (path := PRETRAIN_RESULTS / f"{phase}.json").exists()]
+    paths = sorted(PRETRAIN_RESULTS.glob("phase*.json"))
     if not paths:
         raise PipelineError("no ledger of a training", PRETRAIN_RESULTS, hint="run the study, or `dvc pull` it")
     return [_read_ledger(path) for path in paths]

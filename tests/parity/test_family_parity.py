@@ -238,3 +238,20 @@ def test_initialise_weights_have_distribution_of_original(pair):
         expected = CUT_STD if cut and not cut_there else 1
         assert abs(parameter.std() / reference.std() - expected) < 0.1, name
         assert (parameter.abs().max() <= 2 * INITIAL_STD + 1e-9) == bool(cut), name
+
+
+def test_modernbert_at_2048_tokens_equals_transformers(tmp_path):
+    """Global blocks of a long phase's theta, windows of 128 tokens: hidden states and scores, to 1e-4."""
+    long = {"num_hidden_layers": 4, "max_position_embeddings": 2048, "global_rope_theta": 160_000.0}
+    config = Case("modernbert", long).config()
+    ours, ids = randomize(BertForPretraining(config)), torch.randint(5, ENTRIES, (1, 2048), generator=torch.Generator())
+    reference = theirs(save(tmp_path, ours, config, "ModernBertForMaskedLM"), "ModernBertForMaskedLM")
+    thetas = {kind: rope["rope_theta"] for kind, rope in reference.config.rope_parameters.items()}
+    assert thetas == {"full_attention": 160_000, "sliding_attention": 10_000}
+    assert reference.config.layer_types == ["full_attention", *["sliding_attention"] * 2, "full_attention"]
+    with torch.no_grad():
+        hidden = ours.bert.hidden_states(ids[0], ids[0] * 0, PackedBatch.of(torch.tensor([0, 2048]), 2048))
+        scores, _ = ours(ids[0], ids[0] * 0, torch.tensor([0, 2048]), torch.arange(2048))
+        expected = reference(input_ids=ids, output_hidden_states=True)
+    for first, second in zip([*hidden[1:], scores], [*expected.hidden_states[1:], expected.logits], strict=True):
+        assert (first - second[0]).abs().max() < 1e-4

@@ -29,7 +29,7 @@ MODEL = SAMPLE["model"]
 def changed_all(changes: dict[str, Any]) -> dict[str, Any]:
     """The sample study with some dotted keys set to values."""
     study = copy.deepcopy(SAMPLE)
-    for key, value in changes.items():
+    for key, value in copy.deepcopy(changes).items():
         *path, last = key.split(".")
         functools.reduce(dict.__getitem__, path, study)[last] = value
     return study
@@ -109,6 +109,12 @@ GIVEN = {"vocabulary.kind": "given"}
 TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
 RETRIEVAL = {"tasks": ["qnli_retrieval"], "finetune.per_task": {"qnli_retrieval": {}}}
 PAIRLESS = {"examples.pair_objective": "none"}
+THREE = {
+    "examples.max_seq_length": {"phase1": 64, "phase2": 128, "phase3": 512},
+    "pretrain.steps": {"phase1": 400, "phase2": 1600, "phase3": 200},
+    "pretrain.later_phases": {"phase3": {"after": "phase2", "train_batch_size": 4}},
+}
+ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.0, **PAIRLESS}
 
 
 @pytest.mark.parametrize(
@@ -119,6 +125,17 @@ PAIRLESS = {"examples.pair_objective": "none"}
         ("finetune.per_task", {"finetune.per_task": {}}),
         ("examples.max_seq_length.phase1", {"examples.max_seq_length.phase1": 256}),
         ("examples.max_seq_length.phase2", {"model.max_position_embeddings": 64}),
+        ("pretrain.steps", THREE | {"pretrain.steps": {"phase1": 400, "phase2": 1600}}),
+        ("pretrain.later_phases", THREE | {"pretrain.later_phases": {}}),
+        ("pretrain.later_phases.phase3.after", THREE | {"pretrain.later_phases": {"phase3": {"after": "phase1"}}}),
+        ("examples.max_seq_length.phase2", THREE | {"examples.max_seq_length.phase2": 513}),
+        ("examples.max_seq_length.phase3", THREE | {"examples.max_seq_length.phase3": 513}),
+        ("examples.full_length_share.phase3", {"examples.full_length_share": {"phase3": 0.5}}),
+        ("model.global_rope_theta", {"model.global_rope_theta": 10_000.0}),
+        (
+            "pretrain.later_phases.phase3.global_rope_theta",
+            THREE | {"pretrain.later_phases.phase3.global_rope_theta": 160_000.0},
+        ),
         ("finetune.defaults.max_length", {"finetune.defaults.max_length": 513}),
         ("finetune.per_task.rte.max_length", {"finetune.per_task.rte": {"max_length": 513}}),
         ("examples.pair_objective", {"pretrain.objective": "clm"}),
@@ -167,6 +184,8 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
 @pytest.mark.parametrize(
     "changes",
     [
+        THREE,
+        THREE | ROTARY | {"pretrain.later_phases.phase3.global_rope_theta": 160_000.0},
         {"pretrain.objective": "electra", "objectives.electra.embeddings": "separate"},
         {"pretrain.objective": "electra", "objectives.electra.generator_width": 1},
         {"pretrain.objective": "distilbert", "pretrain.teacher": "models/teacher"},
@@ -178,6 +197,19 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
 )
 def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:
     check_study(changed_all(changes))
+
+
+def test_check_study_gap_among_phases_is_rejected() -> None:
+    with pytest.raises(PipelineError, match="without a gap; not phase1, phase2, phase4"):
+        check_study(changed("pretrain.steps.phase4", 5))
+
+
+def test_dump_of_sections_without_optional_keys_lacks_them() -> None:
+    """They are recorded in the results of every study."""
+    study = check_study(SAMPLE)
+    assert {*study.model.model_dump(), *study.pretrain.model_dump()} == {*SAMPLE["model"], *SAMPLE["pretrain"]}
+    assert study.pretrain.model_dump()["steps"] == SAMPLE["pretrain"]["steps"]
+    assert study.examples.model_dump().keys() == SAMPLE["examples"].keys()
 
 
 def test_check_study_init_from_other_architecture_is_rejected(tmp_path: Path) -> None:

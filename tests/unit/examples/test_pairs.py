@@ -166,6 +166,32 @@ def test_build_examples_writes_the_sample_index(tmp_path, store, documents, make
     assert np.array_equal(samples, samples_of(tmp_path / "data/tokens", passes=3))
 
 
+def test_document_pairs_none_document_that_fits_is_one_example(store):
+    """Documents are not cut below the length."""
+    starts = store.sentences[store.documents]
+    lengths = np.diff(starts)
+    samples = document_pairs(store, 0, len(store), PairRules(int(np.median(lengths)) + 2, 0, 0.5, "none", 2), [1])
+    fitting = lengths <= np.median(lengths)
+    assert fitting.any() and not fitting.all()
+    assert {*zip(starts[:-1][fitting], lengths[fitting], strict=True)} <= {
+        *zip(samples["a"], samples["a_length"], strict=True)
+    }
+
+
+@pytest.mark.parametrize(("share", "short"), [(0.5, 4), (0.9, 0), (0.3, 9), (0.01, 9)])
+def test_with_full_length_shorter_examples_are_left_out_up_to_share(share, short):
+    index = np.zeros(13, SAMPLE_INDEX)
+    index["a"], index["a_length"] = np.arange(13), [30, 7, 8, 9] * 3 + [1]
+    index["a_length"][1] = 30
+    result = stage.with_full_length(index, share, PairRules(32, 0, 0, "none", 2), 1)
+    assert (result["a_length"] == 30).sum() == 4 and len(result) == 4 + short and (np.diff(result["a"]) > 0).all()
+
+
+def test_with_full_length_without_long_documents_is_rejected():
+    with pytest.raises(PipelineError, match="no document fills the length: 32"):
+        stage.with_full_length(np.zeros(3, SAMPLE_INDEX), 0.5, PairRules(32, 0, 0, "none", 2), 1)
+
+
 def test_build_examples_no_pairs_is_rejected_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data/tokens").mkdir(parents=True)

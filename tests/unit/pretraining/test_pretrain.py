@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.config.data import ExamplesParams, Lengths
 from pipeline_src.config.machine import Machine, PretrainingMachine
 from pipeline_src.config.model import ModelParams
-from pipeline_src.config.pretrain import PretrainParams, Steps
+from pipeline_src.config.pretrain import LaterPhase, PretrainParams, Steps
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.models.bert import INITIAL_STD, BertConfig
 from pipeline_src.pretraining import pretrain
@@ -151,6 +152,52 @@ def test_phase2_without_steps_copies_phase1_model(study):
     assert figures["cost"]["tokens"] == 0 and figures["validation"]["mlm_loss"] > 0
     curve = pd.read_csv("results/pretrain/phase2.tsv", sep="\t")
     assert curve.empty and list(curve) == list(pd.read_csv("results/pretrain/phase1.tsv", sep="\t"))
+
+
+THREE = ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=16, phase3=32), dupe_factor=4, pair_objective="none")
+LATER = {"phase3": LaterPhase(after="phase2", train_batch_size=4, global_rope_theta=160_000.0)}
+LONG = {
+    **{"steps": Steps(phase1=4, phase2=3, phase3=2), "later_phases": LATER},
+    **{"architecture": "modernbert", "global_rope_theta": 10_000.0},
+}
+
+
+def test_phase3_continues_phase2_with_its_own_length_batch_and_theta(study, monkeypatch):
+    monkeypatch.setattr("pipeline_src.pretraining.validation.MIN_RANGE", 16)
+    plan_examples(seed=1, examples=THREE)
+    for phase in ("phase1", "phase2", "phase3"):
+        run(phase, **LONG)
+    results = [read_json(f"results/pretrain/phase{number}.json") for number in (1, 2, 3)]
+    assert [(result["steps_before"], result["steps"], result["batch"]) for result in results] == [
+        (0, 4, 16), (4, 3, 16), (7, 2, 4),
+    ]  # fmt: skip
+    thetas = [read_json(f"models/pretrained/phase{number}/config.json")["global_rope_theta"] for number in (1, 2, 3)]
+    assert thetas == [10_000, 10_000, 160_000]
+    assert all(list(result["by_position"]) == ["0-15", "16-31"] for result in results)
+    assert results[2]["cost"]["tokens"] > 2 * 4 * 16
+    total = results[2]["by_position"]["0-15"] + results[2]["by_position"]["16-31"]
+    assert abs(total / 2 - results[2]["validation"]["mlm_loss"]) < 0.1
+
+
+def test_phase_values_of_later_phases():
+    lengths = {f"phase{number}": {"length": length} for number, length in enumerate((16, 16, 32, 64), 1)}
+    later = LATER | {"phase4": LaterPhase(after="phase3")}
+    params = PretrainParams(
+        steps=Steps(phase1=4, phase2=3, phase3=2, phase4=1), train_batch_size=16, later_phases=later
+    )
+    phases = [Phase(name, 1, 0.15, ModelParams(num_hidden_layers=1, hidden_size=64), params) for name in lengths]
+    for phase in phases:
+        phase.__dict__["examples_manifest"] = lengths
+    assert [(phase.first, phase.last, phase.total) for phase in phases] == [
+        (0, 4, 10), (4, 7, 10), (7, 9, 10), (9, 10, 10),
+    ]  # fmt: skip
+    assert [phase.start and phase.start.name for phase in phases] == [None, "phase1", "phase2", "phase3"]
+    assert [phase.pretrain.train_batch_size for phase in phases] == [16, 16, 4, 16]
+    assert [phase.model.global_rope_theta for phase in phases] == [None, None, 160_000, 160_000]
+    assert phases[1].tokens(5) == 5 * 16 * 16 and phases[2].tokens(8) == 7 * 16 * 16 + 4 * 32
+    assert phases[3].tokens(10) == 7 * 16 * 16 + 2 * 4 * 32 + 16 * 64
+    with pytest.raises(PipelineError, match="phase5"):
+        Phase("phase5", 1, 0.15, phases[0].model, params)
 
 
 def test_phase1_without_steps_saves_random_weights(study):

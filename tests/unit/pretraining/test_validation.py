@@ -14,7 +14,7 @@ from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.data import PretrainingExamples
 from pipeline_src.pretraining.masking import CLMCollator, MLMCollator
-from pipeline_src.pretraining.validation import measure_examples, shared_batches, unigram_cross_entropy
+from pipeline_src.pretraining.validation import measure_examples, position_ranges, shared_batches, unigram_cross_entropy
 from pipeline_src.training.distributed import Distributed, single_process
 from pipeline_src.training.objective import load_objective
 from tests.frames import bert_templates
@@ -43,6 +43,33 @@ def open_examples(tmp_path, store):
     return lambda collator: PretrainingExamples(
         tmp_path / "index.npy", store, collator, bert_templates(CLS, SEP), "none"
     )
+
+
+@pytest.mark.parametrize(
+    ("length", "ranges"),
+    [
+        (512, []),
+        (513, [(0, 512), (512, 513)]),
+        (2048, [(0, 512), (512, 1024), (1024, 2048)]),
+        (3000, [(0, 512), (512, 1024), (1024, 2048), (2048, 3000)]),
+    ],
+)
+def test_position_ranges_double_up_to_length(length, ranges):
+    assert position_ranges(length) == ranges
+
+
+def test_measure_examples_losses_by_position_average_to_mlm_loss(open_examples):
+    examples = open_examples(OBJECTIVES["mlm"])
+    trained = load_objective("mlm")(BertConfig(ENTRIES, 64, 1, 1, 128, 32), "none")
+    trained.init_weights(torch.Generator().manual_seed(0))
+    ranges = [(0, 3), (3, 32), (32, 64)]
+    metrics = measure_examples(trained, examples, None, single_process(), 64, ranges)
+    batch = examples.batch(np.arange(len(examples)))
+    positions = np.concatenate([np.arange(length) for length in np.diff(batch.cu_seqlens)])[batch.predicted]
+    early = (positions < 3).mean()
+    assert 0 < early < 0.5 and "32-63" not in metrics and "gap" not in metrics
+    expected = early * metrics["0-2"] + (1 - early) * metrics["3-31"]
+    np.testing.assert_allclose(expected, metrics["mlm_loss"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -1,14 +1,17 @@
 """report.md and the table on the terminal."""
 
 import re
+import shutil
 from argparse import Namespace
 
 import pytest
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import table
 from pipeline_src.report.columns import TERMINAL, score_rows, text_table
-from pipeline_src.report.results import read_results
+from pipeline_src.report.page import render_page
+from pipeline_src.report.results import read_results, summarise
 from pipeline_src.report.table import average_line, render_markdown, validation_line
 from tests.unit.report.conftest import ROWS, VALIDATION, score_row, update_json, write_scores
 
@@ -61,6 +64,23 @@ def test_markdown_of_losses_by_source_has_gain_and_forgetting(results):
     line = "books 4.200 -> 3.700 (-0.500, nine tenths by step 1,200); wikipedia 4.500 -> 4.750 (+0.250: forgotten)"
     assert f"Going on from another model, phase2: MLM loss on {line}" in text
     assert "By source, phase2: MLM loss on ltg 3.700" in text and "phase1: MLM" not in text
+
+
+def test_reports_of_three_phases_show_the_third_and_losses_by_position(results):
+    corpus = read_json(results / "corpus.json")
+    corpus["examples"]["phase3"] = corpus["examples"]["phase2"] | {"length": 2048}
+    write_json(results / "corpus.json", corpus)
+    for suffix in ("json", "tsv"):
+        shutil.copyfile(results / f"pretrain/phase2.{suffix}", results / f"pretrain/phase3.{suffix}")
+    update_json(results / "pretrain/phase2.json", by_position={"0-511": 4.25, "1024-2047": 5.5})
+    update_json(results / "pretrain/phase3.json", by_position={"0-511": 4.0, "1024-2047": 4.125}, steps_before=20)
+    update_json(results / "pretrain/phase3.json", validation=VALIDATION | {"mlm_loss": 3.125})
+    read = read_results()
+    assert "MLM loss at positions 1024-2047: 5.500 after phase2, 4.125 after phase3" in render_markdown(read)
+    assert summarise(read)["mlm_loss"] == 3.125
+    html = render_page(read, summarise(read))
+    assert "5.500" in html and "4.125" in html and "2,048" in html
+    assert "for all phases" in html and "Examples of phase3" in html
 
 
 def test_table_without_results_is_one_error(results):

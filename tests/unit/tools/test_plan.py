@@ -72,7 +72,19 @@ def parameters(study: Study) -> int:
 
 def test_stages_of_equal_dvc_yaml(root: Path, study_of: Callable[..., Study]) -> None:
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    del stages["pretrain"]  # of a third phase, which the sample lacks
     assert ["code", *amounts(study_of("sample"))] == list(stages)
+
+
+def test_stages_of_a_third_phase_count_its_length_and_batch(study_of: Callable[..., Study]) -> None:
+    two = study_of("sample")
+    steps, later = {"phase1": 400, "phase2": 1600, "phase3": 100}, {"phase3": {"after": "phase2"}}
+    later["phase3"]["train_batch_size"] = 8
+    lengths = two.examples.model_dump() | {"max_seq_length": {"phase1": 64, "phase2": 128, "phase3": 512}}
+    pretrain = two.pretrain.model_dump(mode="json") | {"steps": steps, "later_phases": later}
+    stages = amounts(study_of("sample", examples=lengths, pretrain=pretrain))
+    assert stages["pretrain@phase3"].tokens == 100 * 8 * 512
+    assert 1 / 16 < stages["pretrain@phase3"].flops / stages["pretrain_phase2"].flops < 1 / 8  # more attention
 
 
 @pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
