@@ -196,6 +196,8 @@ class _CopyIndex:
     def _nearest(self, text: int, candidates: NDArray[np.int32]) -> int:
         minhash, hashes = self._minhash(text), self._hashes(text)
         best, nearest = 0.0, -1
+        counts = self.counts[candidates]
+        candidates = candidates[np.minimum(counts, len(hashes)) >= self._threshold * np.maximum(counts, len(hashes))]
         for candidate in candidates.tolist():
             if (minhash == self._minhash(candidate)).mean() < self._threshold - ESTIMATE_MARGIN:
                 continue

@@ -140,7 +140,10 @@ def _balanced_next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray
     sentence = np.maximum(np.minimum(walk.sentence, walk.end - 2), store.documents[walk.document])
     chunk_end = np.minimum(np.maximum(chunk_end, sentence + 2), walk.end)
     pair = _next_sentence(store, replace(walk, sentence=sentence), chunk_end, rules)
-    return replace(pair, after=np.maximum(pair.after, walk.sentence + 1))
+    last = pair.label & (sentence < walk.sentence)  # with a random B, A is the last sentence itself
+    a = np.where(last, store.sentences[walk.sentence], pair.a)
+    a_stop = np.where(last, store.sentences[walk.end], pair.a_stop)
+    return replace(pair, a=a, a_stop=a_stop, after=np.maximum(pair.after, walk.sentence + 1))
 
 
 def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:

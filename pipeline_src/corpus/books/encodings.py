@@ -115,7 +115,7 @@ _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _FOREIGN = re.compile(rb"[\x80-\xff]")
 _TYPESET = re.compile(rb"[\x85\x91-\x97\xa0-\xff]*")  # punctuation of cp1252 that books use, and Latin-1
 # Ά in iso8859_7, and at the start of a sentence in cp1253
-_GREEK_CAPITAL = re.compile(rb"(\xb6)[\xe1-\xfb]|(?<=[.;!][ \n])\xa2[\xe1-\xfb]")
+_GREEK_SIGN = re.compile(rb"(\xb6[\xe1-\xfb]|[\xdc-\xfe]\xa2)|(?<=[.;!][ \n])\xa2[\xe1-\xfb]")
 _DECLARED = re.compile(rb"^Character set encoding:[ \t]*([\w.-]{1,40})", re.I | re.M)
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _NON_ASCII = re.compile("[^\x00-\x7f]")
@@ -210,8 +210,10 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     if named and (latin or named in NON_LATIN) and _plausible(sample, [named]):
         return named
     plausible = _plausible(sample, candidates)
-    if {*plausible[:2]} == {"cp1253", "iso8859_7"} and (capitals := _GREEK_CAPITAL.findall(data)):
-        return "iso8859_7" if any(capitals) else "cp1253"
+    if {*plausible[:2]} == {"cp1253", "iso8859_7"} and len(signs := _GREEK_SIGN.findall(data)) > 2:
+        share = sum(map(bool, signs)) / len(signs)
+        if not 0.1 < share < 0.9:
+            return "iso8859_7" if share >= 0.9 else "cp1253"
     same = len({sample.decode(name, "replace") for name in plausible}) == 1 and (latin or len(plausible) > 1)
     if same or (plausible and latin and _is_western(data, plausible[0], letters)):
         return plausible[0]

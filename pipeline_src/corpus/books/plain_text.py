@@ -83,6 +83,9 @@ _NUMBER = (
     r"(?:[IVXLC]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty(?:[- ]\w+)?|the (?:first|second|third|last))"
 )
+_UNSPACED = re.compile(
+    "[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)  # Chinese, Japanese
 _HEADING = re.compile(
     rf"(?:(?:chapter|book|part|volume|vol\.|section|act|scene|canto|letter|stave) {_NUMBER}\b.{{0,80}}"
     rf"|(?:preface|foreword|introduction|prologue|epilogue|conclusion|appendix|footnotes?|the end|finis)\.?"
@@ -265,7 +268,10 @@ def _continues(line: str, following: str) -> bool:
 
 
 def _is_heading(text: str) -> bool:
-    return _HEADING.fullmatch(text) is not None or not any(letter.isalpha() and not letter.isupper() for letter in text)
+    return _HEADING.fullmatch(text) is not None or not any(
+        letter.isalpha() and not letter.isupper() and letter not in "ʼʻ"
+        for letter in text  # letters to Unicode: КАМʼЯНЕЦЬ
+    )
 
 
 def _join(lines: list[str], hyphens: HyphenResolver) -> str:
@@ -281,7 +287,7 @@ def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:
         return line
     if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():
         return (text if hyphens.belongs(text, line) else text[:-1]) + line
-    return f"{text} {line}"
+    return f"{text}{line}" if _UNSPACED.match(text, len(text) - 1) and _UNSPACED.match(line) else f"{text} {line}"
 
 
 def _why_not_prose(paragraph: str, in_front: bool) -> str | None:

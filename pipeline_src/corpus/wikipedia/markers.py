@@ -34,12 +34,12 @@ EMPTY_PART = re.compile(
     r"произношение|слушать|发音|發音|発音|聆听|聆聽|聞く|نطق|استمع|[^,;，；、]*[:：])?",
     re.IGNORECASE,
 )
-_BRACKETS = str.maketrans("", "", "(),;（），；、[]{}|" + SOUND)
+_BRACKETS = re.compile(rf"[(),（），；、\[\]{{}}|{SOUND}]|(?<!&#\d\d)(?<!&#\d\d\d);")  # not of {{!}}
 
 
 def sound(text: str) -> str:
     """Return a pronunciation between its markers."""
-    return SOUND + text.translate(_BRACKETS) + SOUND
+    return SOUND + _BRACKETS.sub("", text) + SOUND
 
 
 def resolve_sounds(text: str) -> str:
@@ -56,7 +56,7 @@ def _without_sounds(match: re.Match[str]) -> str:
     if SOUND not in match[0] and len(match[0]) > MAX_EMPTY_LENGTH:
         return match[0]  # a long aside with a reference
     text = ""
-    for part in re.findall(rf"[{_SEPARATORS}]?[^{_SEPARATORS}]*", match[0][1:-1]):
+    for part in re.findall(rf"[{_SEPARATORS}]?(?:{SOUND}[^{SOUND}]*{SOUND}|[^{_SEPARATORS}{SOUND}])*", match[0][1:-1]):
         around = SOUND.join(part.split(SOUND)[::2])  # one mark in place of each pronunciation
         words = around.replace(SOUND, "").replace(GONE, "")
         if words == part or not EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):

@@ -161,16 +161,16 @@ def _old_style(arguments: Arguments) -> str | None:
     if dotted := _DOTTED_DATE.fullmatch(day):
         try:
             julian = date(*map(int, reversed(dotted.groups())))
-        except ValueError:
+            century = (julian.year - (julian.month < 3)) // 100
+            gregorian = julian + timedelta(days=century - century // 4 - 2)
+        except (ValueError, OverflowError):
             return None
-        century = (julian.year - (julian.month < 3)) // 100
-        gregorian = julian + timedelta(days=century - century // 4 - 2)
         months = arguments.locale.months
         day, month, year = str(gregorian.day), months[gregorian.month - 1], str(gregorian.year)
         old_day, old_month = str(julian.day), months[julian.month - 1]
         if julian.year != gregorian.year:
             return f"{old_day} {old_month} {julian.year} ({day} {month} {year})"
-    if not old_day:
+    if not (day and month and old_day):
         return None
     if old_day.isdigit() and old_month in ("", month):
         return f"{old_day} ({day}) {month} {year}".rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from functools import cache
+from html import unescape
 from itertools import zip_longest
 
 from pipeline_src.corpus.wikipedia.locale import TABLES, Locale
@@ -16,6 +17,7 @@ SCALES = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 THOUSANDS = {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")  # {{convert|2|Moilbbl/d}}
 RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
+_UNSEEN = str.maketrans("", "", f" {JOINER}\u2060")  # in a number: 1{{shy}}0
 LOWERED = str.maketrans("²³", "23")  # {{convert|750|km²}}
 # the words between two numbers with full units, and with symbols
 BETWEEN = {
@@ -65,9 +67,13 @@ def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
     return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
 
 
+def _raised(power: str) -> str:
+    return unescape(power).translate(RAISED)  # {{=}} is an entity
+
+
 def _number(text: str, locale: Locale) -> str | None:
     """Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else."""
-    text = text.replace(" ", "").replace(JOINER, "")
+    text = text.translate(_UNSEEN)
     if _NUMBER.match(text):
         mantissa, e, exponent = text.lower().partition("e")
         return locale.number(mantissa) + (f"×10{exponent.lstrip('+').translate(RAISED)}" if e else "")
@@ -150,7 +156,7 @@ def gaps(arguments: Arguments) -> str | None:
     """{{gaps|12|345|678}} -> 12 345 678; its groups are separated."""
     number = " ".join(arguments.plain)
     power = arguments.named.get("e", "")
-    text = number + (f"×10{power.translate(RAISED)}" if power else "")
+    text = number + (f"×10{_raised(power)}" if power else "")
     unit = arguments.named.get("u") or arguments.named.get("ul")
     return (f"{text} {unit}" if unit else text) or None
 
@@ -158,13 +164,13 @@ def gaps(arguments: Arguments) -> str | None:
 def power_of_ten(arguments: Arguments) -> str | None:
     """{{e|24}} -> ×10²⁴."""
     power = arguments.get("1")
-    return "×10" + power.translate(RAISED) if power else None
+    return "×10" + _raised(power) if power else None
 
 
 def scientific(arguments: Arguments) -> str | None:
     """{{exp|1,9|19}} -> 1,9×10¹⁹, in the Italian Wikipedia."""
     number, power = arguments.get("1"), arguments.get("2")
-    return f"{number}×10{power.translate(RAISED)}" if number and power else None
+    return f"{number}×10{_raised(power)}" if number and power else None
 
 
 def measure(arguments: Arguments) -> str | None:

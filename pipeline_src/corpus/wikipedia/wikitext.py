@@ -162,7 +162,7 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
     prefix, colon, name = target.partition(":")
     if colon:
         prefix = prefix.replace("_", " ").strip(f" {GONE}{BIDI_CONTROLS}").lower()
-        if prefix in hidden or _is_file(prefix, name) or (not bar and prefix in LANGUAGES and name[:1].strip()):
+        if prefix in hidden or _is_file(prefix, name, body) or (not bar and prefix in LANGUAGES and name[:1].strip()):
             return GONE
         if not bar:
             if not prefix:  # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
@@ -175,9 +175,10 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
     return label or target.lstrip(":")
 
 
-def _is_file(prefix: str, name: str) -> bool:
+def _is_file(prefix: str, name: str, body: str) -> bool:
     """Return whether a target is a file by its name alone: no list has every prefix that a wiki understands."""
-    is_title = prefix == "" or "\n" in prefix or name[:1].isspace() or _is_elsewhere(prefix)
+    is_words = name[:1].isspace() and body.count("|") < 2  # [[Error: x.pdf|this]]
+    is_title = prefix == "" or "\n" in prefix or is_words or _is_elsewhere(prefix)
     return is_file_name(name) and not is_title
 
 

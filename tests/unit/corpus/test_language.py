@@ -16,6 +16,7 @@ from pipeline_src.common.paths import clean_text
 from pipeline_src.config.data import CorpusParams, TextParams, known_languages
 from pipeline_src.config.filters import FiltersParams
 from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.config.pretrain import PretrainParams
 from pipeline_src.config.reading import check_block
 from pipeline_src.corpus.books import clean_books
 from pipeline_src.corpus.documents import read_documents, read_manifest
@@ -107,7 +108,12 @@ def test_code_stage_missing_py3langid_is_rejected_and_writes_nothing(
     load_identifier.cache_clear()
     source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
     with pytest.raises(PipelineError, match="py3langid"):
-        code.run(CorpusParams(sources={"one": source}), (), FinetuneParams())
+        code.run(
+            CorpusParams(sources={"one": source}),
+            (),
+            PretrainParams(steps={"phase1": 1, "phase2": 0}),
+            FinetuneParams(),
+        )
     assert not list(tmp_path.iterdir())
 
 
