@@ -83,9 +83,8 @@ _NUMBER = (
     r"(?:[IVXLC]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
     r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty(?:[- ]\w+)?|the (?:first|second|third|last))"
 )
-_UNSPACED = re.compile(
-    "[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
-)  # Chinese, Japanese
+# of Chinese and Japanese, which need no space where lines are joined
+_UNSPACED = re.compile("[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _HEADING = re.compile(
     rf"(?:(?:chapter|book|part|volume|vol\.|section|act|scene|canto|letter|stave) {_NUMBER}\b.{{0,80}}"
     rf"|(?:preface|foreword|introduction|prologue|epilogue|conclusion|appendix|footnotes?|the end|finis)\.?"
@@ -268,10 +267,9 @@ def _continues(line: str, following: str) -> bool:
 
 
 def _is_heading(text: str) -> bool:
-    return _HEADING.fullmatch(text) is not None or not any(
-        letter.isalpha() and not letter.isupper() and letter not in "ʼʻ"
-        for letter in text  # letters to Unicode: КАМʼЯНЕЦЬ
-    )
+    # ʼ and ʻ are letters of no case: КАМʼЯНЕЦЬ
+    is_in_capitals = not any(letter.isalpha() and not letter.isupper() and letter not in "ʼʻ" for letter in text)
+    return is_in_capitals or _HEADING.fullmatch(text) is not None
 
 
 def _join(lines: list[str], hyphens: HyphenResolver) -> str:

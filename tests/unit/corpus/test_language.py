@@ -94,6 +94,9 @@ def test_check_language_unsupported_language_is_rejected(language: str) -> None:
     assert "corpus.sources.books" in str(raised.value)
 
 
+STEPS = PretrainParams(steps={"phase1": 1, "phase2": 0})
+
+
 @pytest.mark.parametrize("value", [None, 0, 1.5, "high"])
 def test_filters_params_min_probability_outside_0_to_1_is_rejected(value: object) -> None:
     with pytest.raises(PipelineError, match="filters.language.min_probability"):
@@ -108,12 +111,7 @@ def test_code_stage_missing_py3langid_is_rejected_and_writes_nothing(
     load_identifier.cache_clear()
     source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
     with pytest.raises(PipelineError, match="py3langid"):
-        code.run(
-            CorpusParams(sources={"one": source}),
-            (),
-            PretrainParams(steps={"phase1": 1, "phase2": 0}),
-            FinetuneParams(),
-        )
+        code.run(CorpusParams(sources={"one": source}), (), STEPS, FinetuneParams())
     assert not list(tmp_path.iterdir())
 
 

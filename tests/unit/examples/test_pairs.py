@@ -131,6 +131,18 @@ def test_draw_samples_nsp_balanced_makes_half_random(tmp_path, make_store):
         assert is_random or b >= a + a_length
 
 
+def test_document_pairs_nsp_balanced_uses_every_last_sentence(tmp_path, make_store):
+    store = make_store(tmp_path, [[[number] * 20] * 5 for number in range(200)])
+    for number in range(200):
+        start, stop = store.sentences[store.documents[number + 1] - 1 :][:2]
+        pairs = document_pairs(store, number, number + 1, PairRules(64, 0.0, 0.5, "nsp_balanced", 3), [7]).tolist()
+        assert any(
+            start < first + length <= stop
+            for a, b, a_length, b_length, is_random in pairs
+            for first, length in [(a, a_length), *([] if is_random else [(b, b_length)])]
+        )
+
+
 def test_draw_samples_long_sentences_are_truncated_to_max_seq_length(tmp_path, make_store):
     store = make_store(tmp_path, [[[number] * 700, [number] * 5, [number] * 300] for number in range(30)])
     for length in (16, 128, 512):

@@ -69,6 +69,7 @@ CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争
         (FRENCH.replace("’", "'") + GERMAN, "cp1252"),
         (GREEK, "cp1253"),
         (GREEK, "iso8859-7"),
+        (GREEK * 9 + "Το σημάδι ¶και το τέλος. ", "cp1253"),
         (HEBREW, "cp1255"),
         (f"Character set encoding: ISO-8859-2\n\n{HUNGARIAN}", "iso8859-2"),
         (f"Character set encoding: Windows-1257\n\n{LITHUANIAN}", "cp1257"),
@@ -124,6 +125,7 @@ def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared
         (LITHUANIAN, "cp1257"),
         (ESTONIAN, "cp1257"),
         (GREEK.replace("Ά", "’ά"), "iso8859-7"),
+        ("Ω φως!\n’ς τον κόσμο γύρισε παρ’ όλα τα βάσανα, μ’ εσένα στην όχθη του ποταμού. ", "iso8859-7"),
         (HEBREW, "iso8859-8"),
     ],
 )

@@ -79,6 +79,8 @@ def test_clean_other_than_prose_is_removed(markup: str) -> None:
         ("The {{nowrap|[[Pope]] {{abbr|St|Saint}} John}} spoke then.", "The Pope St John spoke then."),
         ("Anna ({{lang-ru|Анна}}; {{IPA|x}}; born 1900) wrote.", "Anna (Анна; born 1900) wrote."),
         ("Anna ({{IPA|x}}; born 1900 {{cn}}) wrote many books.", "Anna (born 1900) wrote many books."),
+        ("Anna ({{IPA|a&#44;b}}, a very large city) wrote it.", "Anna (a very large city) wrote it."),
+        ("It spells {{IPA|a{{!}}5b}} in their language.", "It spells a|5b in their language."),
         ("Anna ({{IPA|x}}) wrote many books {{cn}}, all short.", "Anna wrote many books, all short."),
         ("A fact<ref name=a /> and more<ref>x</ref> of them follow.", "A fact and more of them follow."),
         ("See [http://example.org the page] of this project.", "See the page of this project."),
