@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 TREE = re.compile(r"/api/(?P<kind>datasets|models)/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)/?(?P<path>.*)")
+INFO = re.compile(r"/api/(?P<kind>datasets|models)/(?P<repo>[^/]+/[^/]+)/revision/(?P<revision>[^/]+)")
 FILE = re.compile(r"/(?P<kind>datasets/)?(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 
 
@@ -52,6 +53,11 @@ class Hub:
 TEMPLATE = "{repo_id}/resolve/{revision}/{filename}"
 
 
+def commit_of(content: Mapping[str, bytes]) -> str:
+    """Return the commit of a revision that has these files."""
+    return hashlib.sha1(repr([(path, hash(content[path])) for path in sorted(content)]).encode()).hexdigest()
+
+
 @contextmanager
 def serving_hub(files: Mapping[tuple[str, str], dict[str, bytes]], **settings: object) -> Iterator[Hub]:
     """Yield a hub with ``files``; it serves changes of them, too."""
@@ -60,7 +66,7 @@ def serving_hub(files: Mapping[tuple[str, str], dict[str, bytes]], **settings: o
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = unquote(urlsplit(self.path).path)
-            match = TREE.fullmatch(path) or FILE.fullmatch(path)
+            match = TREE.fullmatch(path) or INFO.fullmatch(path) or FILE.fullmatch(path)
             if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
                 return self.refuse(401, "GatedRepo")
             if match is None:
@@ -69,9 +75,12 @@ def serving_hub(files: Mapping[tuple[str, str], dict[str, bytes]], **settings: o
             repo = prefix + match["repo"]
             if repo not in {name for name, _ in hub.files}:
                 return self.refuse(401, "RepoNotFound")
-            content = hub.files.get((repo, match["revision"]))
+            revisions = {revision: files for (name, revision), files in hub.files.items() if name == repo}
+            content = (revisions | {commit_of(files): files for files in revisions.values()}).get(match["revision"])
             if content is None:
                 return self.refuse(404, "RevisionNotFound")
+            if match.re is INFO:
+                return self.send_json({"id": match["repo"], "sha": commit_of(content), "siblings": []})
             if path.startswith("/api/"):
                 return self.list_tree(content, match["path"], "recursive=true" in self.path.lower())
             if match["path"] not in content:
@@ -99,7 +108,10 @@ def serving_hub(files: Mapping[tuple[str, str], dict[str, bytes]], **settings: o
                 listed.append(item)
             folders = {start + path[len(start) :].partition("/")[0] for path in inside if "/" in path[len(start) :]}
             listed += [{"type": "directory", "path": path, "oid": "0" * 40} for path in sorted(folders)]
-            body = json.dumps(listed).encode()
+            self.send_json(listed)
+
+        def send_json(self, value: object) -> None:
+            body = json.dumps(value).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -130,7 +130,7 @@ def load_machine(path: str | Path = MACHINE) -> Machine:
     """Read and check machine.yaml; a missing file or key takes the default."""
     machine = check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE
     for name in machine.tracking:
-        if name != "dvclive" and find_spec(name) is None:
+        if name != "dvclive" and getattr(find_spec(name), "origin", None) is None:  # a folder has none
             hint = f"`pip install {name}`, or take it out of the list"
             raise PipelineError("a tracker is not installed", name, where=f"{path}, tracking", hint=hint)
     return machine

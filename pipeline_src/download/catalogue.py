@@ -117,9 +117,23 @@ class SourceFile(Section):
                 check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
+        if self.scheme == "hub":
+            self._check_hub_file()
         if self.unpack and self.excerpts:
             raise ValueError("give unpack or excerpts, not both")
         return self
+
+    def _check_hub_file(self) -> None:
+        pattern = PLACEHOLDER.sub("x", self.url).partition("@")[2].partition("/")[2]
+        is_one = bool(pattern) and not re.search(r"[*?[]", pattern)
+        if self.mirrors or self.checksum_file:  # mirrors would get the user's token
+            raise ValueError("a hub address takes no mirrors (set HF_ENDPOINT) and no checksum_file")
+        if self.checksum and not is_one:
+            raise ValueError("a checksum is of one file, and the hub address may name several; leave it out")
+        if "**" in pattern:
+            raise ValueError("a hub address takes no **; write */ for each folder")
+        if is_one and self.path == ".":
+            raise ValueError("path . is a folder; name the file")
 
 
 class Source(Section):

@@ -40,13 +40,11 @@ def obtain(name: str, source: Source) -> list[Obtained]:
     """Fetch and verify every file of entry ``name``, after ``catalogue.resolve``."""
     if source.terms:
         log.info("%s: licence: %s; terms: %s", name, source.licence, source.terms)
-    obtained = []
+    obtained = _hub_files(name, source)
     for file in source.files:
         if file.scheme == "file":
             obtained += _local_files(name, file)
-        elif file.scheme == "hub":
-            obtained += _hub_files(name, file, source)
-        else:
+        elif file.scheme != "hub":
             obtained.append(_download(name, file, source))
     return obtained
 
@@ -106,18 +104,24 @@ def _local_files(name: str, file: SourceFile) -> list[Obtained]:
     ]
 
 
-def _hub_files(name: str, file: SourceFile, source: Source) -> list[Obtained]:
-    files = hub.list_files(file)
+def _hub_files(name: str, source: Source) -> list[Obtained]:
+    files = [item for file in source.files if file.scheme == "hub" for item in hub.list_files(file)]
+    sums = {item.path: item.checksum for item in files if (item.checksum or "").startswith("sha256:")}
+    paths: set[str] = set()
     for item in files:  # before any download
+        if item.path in paths:
+            hint = "give the addresses different folders (path), or let only one of them match the file"
+            raise PipelineError("two hub addresses give one file", item.path, where=f"{name}, {item.url}", hint=hint)
+        paths.add(item.path)
         locked = recorded(name, item.path)
-        if locked and item.checksum not in (None, str(locked)):
+        if locked and sums.get(item.path, str(locked)) != str(locked):
             hint = f"the publisher changed the file: look into it, then fix the line in {LOCK}, or pin a commit"
             raise mismatch(item.path, locked, item.checksum, f"{name}, {item.url}", hint)
-    headers, obtained = hub.authorization(), []
+    headers, obtained = hub.authorization() if files else {}, []
     for item in files:
         obtained.append(_download(name, item, source, headers))
-        if item.checksum and recorded(name, item.path) is None:
-            record(name, item.path, Checksum.parse(item.checksum).digest, DOWNLOADS / LOCK.name)
+        if (checksum := sums.get(item.path)) and recorded(name, item.path) is None:
+            record(name, item.path, Checksum.parse(checksum).digest, DOWNLOADS / LOCK.name)
     return obtained
 
 

@@ -80,7 +80,8 @@ def download(
         checked: whether the caller verifies a checksum. If not, the reply itself must show that it is the complete and
             right file (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
         max_bytes: maximum number of bytes if ``size`` is unknown.
-        headers: sent with each request; ``Authorization`` not to another host that a reply redirects to.
+        headers: of Hugging Face's hub, sent with each request; ``Authorization`` not to another host that a reply
+            redirects to.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _Partial(target.with_name(f"{target.name}.partial"), size, max_bytes, checked)
@@ -105,10 +106,12 @@ def download(
     finally:
         if not checked:
             partial.path.unlink(missing_ok=True)
+    is_refused = headers is not None and any(re.search(": HTTP 40[13] ", failure) for failure in failures)
+    login = "accept its terms on the hub, then `hf auth login` or set HF_TOKEN; or " if is_refused else ""
     raise PipelineError(
         "download failed", urls[0], where="\n          ".join(failures),
-        hint="check the network, proxy and addresses, then run the same command again; or fetch the file by other "
-        "means and name it as file:… in the catalogue",
+        hint=f"{login}check the network, proxy and addresses, then run the same command again; or fetch the file by "
+        "other means and name it as file:… in the catalogue",
     )  # fmt: skip
 
 
@@ -116,6 +119,8 @@ def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
     failures = 0
     with open_session(url) as session:
         session.headers.update(headers)
+        if headers:
+            session.auth = lambda request: request  # without any, ~/.netrc would replace the header
         while True:
             before = partial.num_bytes
             try:
@@ -220,7 +225,7 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
             if file.tell() > limit:
                 partial.path.unlink()
                 raise _Permanent(f"more than the {limit:,} bytes it may have")
-    if not partial.checked and not partial.num_bytes:
+    if not partial.checked and not partial.num_bytes and partial.size != 0:
         raise _Permanent("an empty file")
 
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import shown_text
+from pipeline_src.common.names import shown, shown_text
 from pipeline_src.download.catalogue import HUB_ADDRESS, SourceFile
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that a model has
@@ -24,7 +24,8 @@ MODEL_FILES = (
 def list_files(file: SourceFile) -> list[SourceFile]:
     """Return the files at a ``hub:`` address, sorted, with https addresses, sizes and the hub's checksums.
 
-    Of a model, these are its config, weights, tokenizer and card. The hub has no sha256 of small files.
+    Of a model, these are its config, weights, tokenizer and card. All are of the commit that a branch or tag names now.
+    The hub has no sha256 of small files, so that their addresses name the commit; others are cached by their sha256.
     """
     from huggingface_hub import HfApi, hf_hub_url
     from huggingface_hub.hf_api import RepoFile
@@ -36,7 +37,8 @@ def list_files(file: SourceFile) -> list[SourceFile]:
     folder = os.path.dirname(re.split(r"[*?[]", pattern)[0]) if pattern else ""
     recursive = "/" in (pattern or "")[len(folder) + 1 :]
     try:
-        tree = HfApi().list_repo_tree(repo, folder or None, recursive=recursive, revision=revision, repo_type=repo_type)
+        commit = HfApi().repo_info(repo, revision=revision, repo_type=repo_type).sha
+        tree = HfApi().list_repo_tree(repo, folder or None, recursive=recursive, revision=commit, repo_type=repo_type)
         listed = {item.path: item for item in tree if isinstance(item, RepoFile)}
     except Exception as error:  # of httpx or httpx2, by the library's version
         raise _listing_error(error, repo, revision) from None
@@ -51,10 +53,13 @@ def list_files(file: SourceFile) -> list[SourceFile]:
     is_one = paths == [pattern]  # it gets the catalogue's name
     result = []
     for path in paths:
+        if path.startswith("/") or ".." in PurePosixPath(path).parts:
+            hint = "do not trust this repository; name its other files one by one"
+            raise PipelineError("a file outside of its folder", shown(path), where=f"{repo}@{revision}", hint=hint)
         lfs = listed[path].lfs
         update = {
             "path": file.path if is_one else (Path(file.path) / os.path.relpath(path, folder or ".")).as_posix(),
-            "url": hf_hub_url(repo, path, repo_type=repo_type, revision=revision),
+            "url": hf_hub_url(repo, path, repo_type=repo_type, revision=revision if lfs else commit),
             "bytes": listed[path].size,
             "checksum": (is_one and file.checksum) or (f"sha256:{lfs.sha256}" if lfs else None),
         }
@@ -69,12 +74,17 @@ def authorization() -> dict[str, str]:
     return {name: value for name, value in build_hf_headers().items() if name.lower() == "authorization"}
 
 
+def without_token(error: Exception) -> str:
+    """Return the text of an error without the user's token, which httpx quotes if it has a control character."""
+    return re.sub("(?s)Bearer .*", "Bearer …", str(error))
+
+
 def _listing_error(error: Exception, repo: str, revision: str) -> PipelineError:
     from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, RevisionNotFoundError):
-        hint = f"name a branch, a tag or a commit that {repo} has"
+        hint = f"name a branch, a tag or a commit that {repo} has; instead of a name with a slash, its commit"
     elif isinstance(error, RepositoryNotFoundError) or status in (401, 403):
         hint = "check its name; if it is private or gated, accept its terms there, then `hf auth login` or set HF_TOKEN"
     elif isinstance(error, EntryNotFoundError):
@@ -84,5 +94,5 @@ def _listing_error(error: Exception, repo: str, revision: str) -> PipelineError:
             "check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run the same command again; or fetch the files by "
             "other means and name them as file:… in the catalogue"
         )
-    reason = f"{type(error).__name__}: {shown_text(error)}"
+    reason = f"{type(error).__name__}: {shown_text(without_token(error))}"
     return PipelineError("the hub does not list it", f"{repo}@{revision}", where=reason, hint=hint)

@@ -64,12 +64,15 @@ class Backend(Protocol):
 
 
 class Tracker:
-    """Sends rows to several trackers. A tracker of another library that fails is left out, with a warning."""
+    """Sends rows to several trackers; one of another library that fails is left out, with a warning."""
 
     def __init__(self, names: Iterable[str], run: Run) -> None:
         self._file = LOGS / "tracking" / f"{run.name}.json"  # tracker -> last step sent to it
-        self._sent: dict[str, int] = read_json(self._file, dict) if self._file.exists() else {}
+        self._sent: dict[str, int] = {}
         self._backends: dict[str, Backend] = {}
+        with self._left_out_on_failure(str(self._file)):
+            if self._file.exists():
+                self._sent = read_json(self._file, {str: int})
         LOGS.mkdir(exist_ok=True)
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -85,7 +88,8 @@ class Tracker:
                     backend.log(values, step)
                     self._sent[name] = step
         if self._backends.keys() - REWRITTEN:
-            write_json(self._file, self._sent)
+            with self._left_out_on_failure(str(self._file)):
+                write_json(self._file, self._sent)
 
     def finish(self) -> None:
         for name, backend in [*self._backends.items()]:
@@ -100,7 +104,7 @@ class Tracker:
             if name == "dvclive":
                 raise
             self._backends.pop(name, None)
-            log.warning("training goes on without the tracker %s: %s: %s", name, type(error).__name__, error)
+            log.warning("training goes on without %s: %s: %s", name, type(error).__name__, error)
 
 
 class DVCLiveFiles:

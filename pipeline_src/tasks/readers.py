@@ -432,6 +432,8 @@ def read_queries(
             known = {key: key} if texts is None else corpus if number else texts
             if not known.get(key, "").strip():
                 problem = "a query without a passage" if number == 1 else "a pair with an empty text"
+                if key not in known:
+                    problem = "no such passage" if number else "no such query"
                 hint = f"ids are those of corpus and queries; {FETCH_AGAIN}" if texts else FETCH_AGAIN
                 raise PipelineError(problem, shown(key), where=where, hint=hint)
         corpus |= {passage: corpus.get(passage, passage) for passage in passages}
@@ -456,7 +458,13 @@ def read_queries(
 
 def _texts_by_id(task: str, path: Path) -> dict[str, str]:
     layout = Layout(Columns(texts=("_id", "text")), header=True, labels=(), drop_short=False)
-    return {fields["_id"]: fields["text"] for _, fields in read_columns(task, path, layout)}
+    texts: dict[str, str] = {}
+    for number, fields in read_columns(task, path, layout):
+        if fields["_id"] in texts:
+            where, hint = f"{path}:{number}", f"each text has its own _id; {FETCH_AGAIN}"
+            raise PipelineError("an _id that an earlier row has", shown(fields["_id"]), where=where, hint=hint)
+        texts[fields["_id"]] = fields["text"]
+    return texts
 
 
 def _pairs(

@@ -16,7 +16,7 @@ from pipeline_src.tasks.task import ExampleResult, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
 MAX_RANK = 100  # passages in a prediction
-QUERIES_AT_ONCE = 512
+QUERIES_AT_ONCE, SCORES_AT_ONCE = 512, 1 << 24
 GAINS = 1 / np.log2(np.arange(2, 12))  # of the ranks 1 to 10 (Järvelin and Kekäläinen 2002)
 
 
@@ -44,10 +44,13 @@ def rank_passages(queries: Any, passages: Any) -> list[list[int]]:
     Of equal passages, the first in the corpus is first. Arguments are arrays, or sparse arrays, [count, width].
     """
     rankings: list[list[int]] = []
-    for start in range(0, queries.shape[0], QUERIES_AT_ONCE):
-        products = queries[start : start + QUERIES_AT_ONCE] @ passages.T
-        scores = products if isinstance(products, np.ndarray) else products.toarray()
-        rankings += np.argsort(-scores, axis=1, kind="stable")[:, :MAX_RANK].tolist()
+    batch_size = max(1, min(QUERIES_AT_ONCE, SCORES_AT_ONCE // passages.shape[0]))
+    for start in range(0, queries.shape[0], batch_size):
+        products = queries[start : start + batch_size] @ passages.T
+        for scores in products if isinstance(products, np.ndarray) else products.toarray():
+            lowest = -np.partition(-scores, MAX_RANK - 1)[MAX_RANK - 1] if len(scores) > MAX_RANK else -np.inf
+            best = np.flatnonzero(scores >= lowest)
+            rankings.append(best[np.argsort(-scores[best], kind="stable")[:MAX_RANK]].tolist())
     return rankings
 
 

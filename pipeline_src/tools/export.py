@@ -18,6 +18,7 @@ from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.paths import CORPUS, DEFAULT_MODEL, PRETRAIN_RESULTS, PRETRAINED, VOCABULARY
 from pipeline_src.common.progress import Progress
 from pipeline_src.config.study import load_study
+from pipeline_src.download.hub import without_token
 from pipeline_src.examples.token_store import SPLITS
 from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD, MAX_LENGTH
@@ -111,6 +112,9 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool, b
     """Write a folder for each revision (branch), and upload these folders or print the commands that do."""
     steps, results = kept_models(model), phase_results(model)
     names = {step: f"step-{step}" for step in steps if steps[step] != model}
+    if babylm and not results:
+        hint = "leave it out; without the results of the training, nothing tells the words that were read"
+        raise PipelineError("no phase of this study trained the model", model, where="--babylm", hint=hint)
     if babylm:
         names |= babylm_names([*steps], results)
     folders = {name: steps[step] for step, name in names.items()} | {MAIN: model}
@@ -122,19 +126,33 @@ def export_revisions(output: Path, model: Path, pooling: str, normalise: bool, b
             write_sentence_transformers(path, unfinished / name, pooling, normalise)
             if results:
                 write_json(unfinished / name / DATA_ORDER, data_order(results))
-    if push is not None:
+    if push is None:
+        print(f"{len(folders)} revisions in {output}; to upload them, after `hf auth login`:")
+        print(upload_commands("USER/NAME", output, [*folders]))
+        return
+    remaining = [*folders]
+    try:
         with hub_errors(push) as hub:
             print(hub.create_repo(push, exist_ok=True))
-            for name in folders:
+            while remaining:
+                name = remaining[0]
                 if name != MAIN:
                     hub.create_branch(push, branch=name, exist_ok=True)
-                print(hub.upload_folder(repo_id=push, folder_path=output / name, revision=name))
-        return
-    print(f"{len(folders)} revisions in {output}; to upload them, after `hf auth login`:")
-    for name in folders:
+                print(hub.upload_folder(repo_id=push, folder_path=output / name, revision=name, delete_patterns="*"))
+                remaining.pop(0)
+    except PipelineError as error:
+        hint = f"the folders are written; upload the others by\n{upload_commands(push, output, remaining)}"
+        raise PipelineError(error.what, error.value, where=error.where, hint=hint) from None
+
+
+def upload_commands(repository: str, output: Path, names: Sequence[str]) -> str:
+    """Return the commands that upload revisions, a line each; files of an earlier upload are replaced."""
+    commands = [f"hf repos create {repository} --exist-ok"]
+    for name in names:
         if name != MAIN:
-            print(f"hf repo branch create USER/NAME {name}")
-        print(f"hf upload USER/NAME {output / name} . --revision {name}")
+            commands.append(f"hf repos branch create {repository} {name} --exist-ok")
+        commands.append(f"hf upload {repository} {output / name} . --revision {name} --delete '*'")
+    return "\n".join(commands)
 
 
 def kept_models(model: Path) -> dict[int, Path]:
@@ -158,15 +176,14 @@ def babylm_names(steps: Sequence[int], results: Mapping[str, Mapping[str, Any]])
     Words are estimated from the tokens of each phase and the words per token of the corpus.
     """
     ends, words = [0], [0.0]
-    if results:
-        parts = read_json(CORPUS, {"parts": dict})["parts"].values()
-        words_per_token = sum(part["words"] for part in parts) / sum(
-            part[split]["tokens"] for part in parts for split in SPLITS
-        )
-        for phase in results.values():
-            num_special = phase["cost"]["sequences"] * (2 if phase["pairs"] == "none" else 3)
-            ends.append(phase["steps_before"] + phase["steps"])
-            words.append(words[-1] + (phase["cost"]["tokens"] - num_special) * words_per_token)
+    parts = read_json(CORPUS, {"parts": dict})["parts"].values()
+    words_per_token = sum(part["words"] for part in parts) / sum(
+        part[split]["tokens"] for part in parts for split in SPLITS
+    )
+    for phase in results.values():
+        num_special = phase["cost"]["sequences"] * (2 if phase["pairs"] == "none" else 3)
+        ends.append(phase["steps_before"] + phase["steps"])
+        words.append(words[-1] + (phase["cost"]["tokens"] - num_special) * words_per_token)
     names, missing = {}, {}
     for milestone in MILESTONES:
         name = f"chck_{milestone // 10**6}M"
@@ -212,7 +229,7 @@ def hub_errors(repository: str) -> Iterator[Any]:
         yield HfApi()
     except (HTTPError, OSError, ValueError) as error:
         raise PipelineError(
-            "the hub takes no upload", repository, where=" ".join(str(error).split()),
+            "the hub takes no upload", repository, where=" ".join(without_token(error).split()),
             hint="`hf auth login` with a token that may write there, or set HF_TOKEN; without --push the folders are "
             "written, to be uploaded later",
         ) from None  # fmt: skip

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 import yaml
@@ -61,10 +62,16 @@ def test_load_machine_invalid_setting_is_rejected(tmp_path, text, key):
         load_machine(tmp_path / "machine.yaml")
 
 
+SPECS = {"mlflow": ModuleSpec("mlflow", None, origin="mlflow.py"), "trackio": ModuleSpec("trackio", None)}
+
+
 def test_load_machine_tracker_not_installed_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline_src.config.machine.find_spec", {"mlflow": "spec"}.get)
+    monkeypatch.setattr("pipeline_src.config.machine.find_spec", SPECS.get)
     (tmp_path / "machine.yaml").write_text("tracking: [dvclive, mlflow, wandb]\n")
     with pytest.raises(PipelineError, match="not installed: wandb\n.*tracking\n.*`pip install wandb`"):
+        load_machine(tmp_path / "machine.yaml")
+    (tmp_path / "machine.yaml").write_text("tracking: [trackio]\n")  # a folder of that name
+    with pytest.raises(PipelineError, match="not installed: trackio"):
         load_machine(tmp_path / "machine.yaml")
     (tmp_path / "machine.yaml").write_text("tracking: [dvclive, mlflow]\n")
     assert load_machine(tmp_path / "machine.yaml").tracking == ("dvclive", "mlflow")

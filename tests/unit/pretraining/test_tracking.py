@@ -175,7 +175,7 @@ def test_tracker_server_that_is_gone_is_left_out_with_one_warning(library, caplo
     for step in (40, 60):
         writer.row(step, {"loss": step / 10})
     writer.finish()
-    assert caplog.text.count(f"without the tracker {name}: ConnectionError: no server") == 1
+    assert caplog.text.count(f"without {name}: ConnectionError: no server") == 1
     assert service.calls == [20, 40] and rows("loss")[-1] == "60\t6.0"
     service.is_gone = False
     tracker(20, name).row(40, {"loss": 4.0})  # resumed: the row that was lost is sent
@@ -188,7 +188,20 @@ def test_tracker_server_absent_at_the_start_stops_nothing(monkeypatch, caplog):
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     tracker(0, "wandb", "dvclive").row(20, {"loss": 2.0})
-    assert "without the tracker wandb: RuntimeError: no key" in caplog.text and len(rows("loss")) == 2
+    assert "without wandb: RuntimeError: no key" in caplog.text and len(rows("loss")) == 2
+
+
+def test_tracker_unreadable_record_of_sent_steps_stops_nothing(library, caplog):
+    path = Path("logs/tracking", f"{NAME}.json")
+    path.parent.mkdir(parents=True)
+    path.write_text('{"wandb": ')
+    writer = tracker(0, library[0], "dvclive")
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.write_text("")  # no folder to write to
+    writer.row(20, {"loss": 2.0})
+    assert caplog.text.count(f"training goes on without {path}: ") == 2
+    assert len(library[1].runs[NAME]["rows"]) == 1 and len(rows("loss")) == 2
 
 
 def test_tracker_dvclives_own_failure_is_raised(monkeypatch):

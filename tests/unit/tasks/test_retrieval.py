@@ -118,14 +118,23 @@ def test_read_queries_bad_pairs_are_rejected(tmp_path: Path, rows, message: str)
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("q1\td9\t1", "a query without a passage: 'd9'"),
-        ("q9\td1\t1", "an empty text: 'q9'"),
+        ("q1\td9\t1", "no such passage: 'd9'"),
+        ("q9\td1\t1", "no such query: 'q9'"),
         ("q1\td4\t1", "a query without a passage: 'd4'"),
     ],
 )
 def test_read_queries_beir_ids_without_text_are_rejected(tmp_path: Path, row: str, message: str):
     with pytest.raises(PipelineError, match=message):
         read_examples(make_spec(BEIR), write_beir(tmp_path, *QRELS, row), "mine")
+
+
+@pytest.mark.parametrize("name", ["corpus", "queries"])
+def test_read_queries_beir_repeated_id_is_rejected(tmp_path: Path, name: str):
+    path = write_beir(tmp_path, *QRELS)
+    with open(tmp_path / f"{name}.jsonl", "a") as file:
+        file.write(json.dumps({"_id": f"{'d' if name == 'corpus' else 'q'}1", "text": "z"}) + "\n")
+    with pytest.raises(PipelineError, match=rf"an earlier row has: '.1'\n.*{name}\.jsonl:\d"):
+        read_examples(make_spec(BEIR), path, "mine")
 
 
 def test_read_queries_no_row_with_the_label_is_rejected(tmp_path: Path):
@@ -157,6 +166,16 @@ def test_rank_passages_every_query_of_every_chunk(monkeypatch):
     queries, passages = rng.normal(size=(50, 8)), rng.normal(size=(130, 8))
     expected = np.argsort(-(queries @ passages.T), axis=1)[:, :100].tolist()
     monkeypatch.setattr(retrieval, "QUERIES_AT_ONCE", 7)
+    assert retrieval.rank_passages(queries, passages) == expected
+    monkeypatch.setattr(retrieval, "SCORES_AT_ONCE", 3)  # less than a query's
+    assert retrieval.rank_passages(queries, passages) == expected
+
+
+@pytest.mark.parametrize("count", [3, 100, 101, 300])
+def test_rank_passages_equal_scores_stay_in_order_of_corpus(count):
+    rng = np.random.default_rng(count)
+    queries, passages = (rng.integers(-1, 2, (size, 2)).astype(np.float32) for size in (9, count))
+    expected = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :100].tolist()
     assert retrieval.rank_passages(queries, passages) == expected
 
 

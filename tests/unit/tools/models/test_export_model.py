@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,7 +80,7 @@ def test_export_hub_writes_a_folder_for_each_kept_model(pretrained, call, tmp_pa
     assert {path.name for path in (tmp_path / "hub").iterdir()} == steps.keys()
     for name, step in steps.items():
         assert f'"step": {step}' in (tmp_path / "hub" / name / "README.md").read_text()
-        assert f"hf upload USER/NAME {tmp_path}/hub/{name} . --revision {name}\n" in output
+        assert f"hf upload USER/NAME {tmp_path}/hub/{name} . --revision {name} --delete '*'\n" in output
         phases = read(tmp_path / "hub" / name / "data_order.json")["phases"]
         shared = {"train_batch_size": 16, "num_examples": 100, "seed": 7, "data": {"tokens": "a1"}, "code": "c0de"}
         assert phases["phase1"] == {"first_step": 0, "last_step": 30, **shared}
@@ -94,7 +95,7 @@ def test_export_hub_of_another_study_has_no_data_order(pretrained, call, tmp_pat
     call(export, "hub", "--format", "hub", "--model", "elsewhere/phase2")
     assert {path.name for path in Path("hub").iterdir()} == {"main", "step-10", "step-30", "step-35"}
     assert not list(Path("hub").rglob("data_order.json"))
-    with pytest.raises(PipelineError, match="no model near"):
+    with pytest.raises(PipelineError, match="no phase of this study trained the model: elsewhere/phase2"):
         call(export, "named", "--format", "hub", "--babylm", "--model", "elsewhere/phase2")
 
 
@@ -139,6 +140,11 @@ class Hub(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self):
+        if match := re.match(r"/api/models/owner/name/tree/([^/?]+)", self.path):
+            files = self.server.pushed[match[1]]
+            return self.answer(200, [{"type": "file", "path": path, "size": 1, "oid": "0" * 40} for path in files])
+        if match := re.match("/api/models/owner/name/revision/", self.path):
+            return self.answer(200, {"id": "owner/name", "sha": "0" * 40, "siblings": []})
         assert self.path == "/api/whoami-v2"
         if self.headers["Authorization"] == "Bearer right":
             self.answer(200, {"name": "owner"})
@@ -165,13 +171,18 @@ class Hub(BaseHTTPRequestHandler):
         elif self.path == "/api/validate-yaml":
             self.answer(200, {"errors": [], "warnings": []})
         elif action == "branch":
-            self.server.pushed[revision] = {}
+            self.server.pushed.setdefault(revision, {})
             self.answer(200, {})
         elif action == "preupload":
             files = [{"path": file["path"], "uploadMode": "regular"} for file in lines[0]["files"]]
             self.answer(200, {"files": [{**file, "shouldIgnore": False} for file in files]})
         else:
             assert action == "commit"
+            if revision == self.server.broken:
+                return self.answer(500, {"error": "out of order, Bearer secret"})
+            for line in lines:
+                if line["key"] == "deletedFile":
+                    del self.server.pushed[revision][line["value"]["path"]]
             files = {line["value"]["path"]: line["value"]["content"] for line in lines if line["key"] == "file"}
             self.server.pushed[revision] |= {path: base64.b64decode(content) for path, content in files.items()}
             self.answer(200, {"commitUrl": f"{address}/commit/{'0' * 40}", "commitOid": "0" * 40})
@@ -181,7 +192,7 @@ class Hub(BaseHTTPRequestHandler):
 def hub(monkeypatch):
     """A hub on this machine, to which huggingface_hub uploads."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        server.pushed = {"main": {}}
+        server.pushed, server.broken = {"main": {"old.bin": b"of an earlier upload"}}, None
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
@@ -211,7 +222,16 @@ def test_export_hub_push_refused_is_an_error_before_any_work(pretrained, call, h
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(PipelineError, match="takes no upload: owner/name\n.*(Invalid|refused).*\n.*HF_TOKEN"):
         call(export, "made", "--format", "hub", "--push", "owner/name")
-    assert not Path("made").exists() and hub.pushed == {"main": {}}
+    assert not Path("made").exists() and hub.pushed.keys() == {"main"}
+
+
+def test_export_hub_push_failed_upload_names_the_commands_for_the_others(pretrained, call, hub):
+    hub.broken = "step-30"
+    with pytest.raises(PipelineError, match="takes no upload: owner/name") as caught:
+        call(export, "made", "--format", "hub", "--push", "owner/name")
+    uploads = [line.split()[3] for line in str(caught.value).splitlines() if line.strip().startswith("hf upload")]
+    assert uploads == ["made/step-30", "made/step-35", "made/main"]
+    assert "secret" not in str(caught.value) and Path("made/main/config.json").exists()
 
 
 def test_export_hub_push_bad_name_is_an_error(pretrained, call, hub):
