@@ -101,6 +101,7 @@ def test_dvc_repro_forced_with_path_as_name_deletes_no_folder(clone: Project, pa
 def test_dvc_yaml_outs_with_names_end_in_unique_folder(root: Path) -> None:
     """So that a name spelt as a path leads nowhere, whatever is above it."""
     stages = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]
+    del stages["pretrain"]  # its names are phase3 to phase9, of which `code` lets no other pass
     outs = [path for stage in stages.values() for path in stage.get("do", stage).get("outs", [])]
     named = [path for path in outs if "${" in str(path)]
     assert len(named) == 4

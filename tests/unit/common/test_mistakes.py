@@ -19,6 +19,7 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
     "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --seed 1",
     "finetune --task nope --seed 1", "finetune --task rte --seed x", "evaluate", "report", "corpus-stats", "results",
+    "show-examples --phase x",
     "show-examples", "show-examples --example 7", "show-examples --count -3", "export new --format parquet",
     "export new --format hub", "fill-mask text", "fill-mask [MASK]",
     "interpret", "attention text", "inspect page.html",
@@ -37,7 +38,7 @@ NO_SUCH_THING = [
 NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
     "finetune --task rte",
-    "preset --list --x", "show-examples --phase x", "show-examples --count x", "show-examples --split x",
+    "preset --list --x", "show-examples --count x", "show-examples --split x",
     "export", "export new --format x",
     "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
     "export new --format hub --pooling x", "table x", "doctor --x", "doctor x",

@@ -196,6 +196,7 @@ def hub(monkeypatch):
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # other tests set it
         monkeypatch.setenv("HF_TOKEN", "right")
         yield server
         server.shutdown()
