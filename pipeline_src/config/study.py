@@ -90,6 +90,7 @@ def _model_checks(study: Study) -> Iterator[Check]:
     name, objective = model.architecture, pretrain.objective
     architecture, rules = architecture_spec(name), objective_spec(objective)
     phases, later = dict(lengths), pretrain.later_phases
+    too_long = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
     for key, names in (("steps", list(dict(pretrain.steps))), ("later_phases", ["phase1", "phase2", *later])):
         message = f"give it the phases of examples.max_seq_length: {', '.join(phases)}"
         yield names != list(phases), f"pretrain.{key}", message
@@ -98,16 +99,15 @@ def _model_checks(study: Study) -> Iterator[Check]:
         yield phases[before] > phases[phase], f"{key}.{before}", f"at most {phase} ({phases[phase]})"
         after = later[phase].after if phase in later else before
         yield after != before, f"pretrain.later_phases.{phase}.after", f"set it to {before}, the phase before"
-        message = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
-        yield phases[phase] > model.max_position_embeddings, f"{key}.{phase}", message
+        yield phases[phase] > model.max_position_embeddings, f"{key}.{phase}", too_long
     for phase in study.examples.full_length_share:
         yield phase not in phases, f"examples.full_length_share.{phase}", f"there are {', '.join(phases)}"
     thetas = {f"pretrain.later_phases.{phase}": values.global_rope_theta for phase, values in later.items()}
     for section, theta in {"model": model.global_rope_theta, **thetas}.items():
-        message = f"{name} has no rotary positions; leave it out"
-        yield theta and not architecture.rotary, f"{section}.global_rope_theta", message
+        no_rotary = f"{name} has no rotary positions; leave it out"
+        yield theta and not architecture.rotary, f"{section}.global_rope_theta", no_rotary
     for key, recipe in _recipes(study.finetune):
-        yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", message
+        yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", too_long
 
     pairs = study.examples.pair_objective != "none"
     for subject, reason in ((objective, rules.refused_pairs), (name, architecture.refused_pairs)):

@@ -199,6 +199,12 @@ def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> N
     check_study(changed_all(changes))
 
 
+def test_check_study_fine_tuning_longer_than_the_model_reads_names_its_limit() -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed("finetune.defaults.max_length", 513))
+    assert "at most model.max_position_embeddings" in str(caught.value)
+
+
 def test_check_study_gap_among_phases_is_rejected() -> None:
     with pytest.raises(PipelineError, match="without a gap; not phase1, phase2, phase4"):
         check_study(changed("pretrain.steps.phase4", 5))

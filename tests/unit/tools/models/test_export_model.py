@@ -4,8 +4,7 @@ import base64
 import json
 import re
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.tools import export
+from tests.hub_server import serve
 
 LAYOUT = {"modules.json", "sentence_bert_config.json", "1_Pooling", "README.md"}
 
@@ -191,16 +191,12 @@ class Hub(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(monkeypatch):
     """A hub on this machine, to which huggingface_hub uploads."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+    with serve(Hub) as server:
         server.pushed, server.broken = {"main": {"old.bin": b"of an earlier upload"}}, None
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # other tests set it
         monkeypatch.setenv("HF_TOKEN", "right")
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_export_hub_push_uploads_each_revision(pretrained, call, hub, capsys):
