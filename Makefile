@@ -56,7 +56,8 @@ format: $(VENV)/test-installed
 	snakefmt --line-length 120 workflow/Snakefile
 
 # The study itself first: its corpus serves every experiment. The second round has those that reuse a pretraining of the
-# first, and what has failed. What fails again is shown as Failed, and make fails; the same command queues it again.
+# first, and what has failed. What fails again or was not waited for is shown as such,
+# and make fails; the same command continues.
 ABLATE = dvc queue remove --failed -q && python -m pipeline_src ablations $(TABLE) --queue && \
   dvc exp run --run-all --jobs $(or $(JOBS),2)
 
@@ -64,7 +65,7 @@ ablations: study
 	$(ABLATE)
 	$(ABLATE)
 	@dvc queue status
-	@! dvc queue status | grep -q 'Failed *$$'
+	@! dvc queue status | grep -qE '(Failed|Queued|Running) *$$'
 
 bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)

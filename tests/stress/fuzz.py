@@ -41,7 +41,6 @@ from pipeline_src.corpus.books.encodings import check_encoding
 from pipeline_src.corpus.books.readers import ROW_READERS, find_books, read_books, suffix_of
 from pipeline_src.download import https
 from pipeline_src.download.archive import unpack
-from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertConfig, BertForPretraining
 from pipeline_src.models.hub import load_config, read_tensors, save_model
 from pipeline_src.pretraining import import_model
@@ -51,6 +50,7 @@ from pipeline_src.tokenizer.foreign_tokenizer import read_foreign
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask, reading_masks
+from pipeline_src.tools.inspect import open_masked_lm
 from tests.replies import reply, replying
 
 HOSTILE = [
@@ -283,7 +283,7 @@ def _model_folders(draw: Draw, folder: Path) -> None:
         source = folder / "imported"
         with contextlib.redirect_stdout(io.StringIO()):
             import_model.main(argparse.Namespace(source=folder / "model", destination=source, lowercase=None))
-    fill_mask(ProbedModel.open(source), "the [MASK] sat.", 3)
+    fill_mask(open_masked_lm(source), "the [MASK] sat.", 3)
 
 
 BORDERS: dict[str, Border] = {

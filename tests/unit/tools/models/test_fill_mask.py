@@ -75,6 +75,13 @@ def test_fill_mask_model_without_the_head_is_rejected(folder, call):
         call(tool, "the [MASK]", "--model", folder)
 
 
+def test_fill_mask_model_that_reads_left_to_right_is_rejected(folder, call):
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"is_decoder": True}))
+    with pytest.raises(PipelineError, match="reads left to right and fills no mask"):
+        call(tool, "the [MASK]", "--model", folder)
+
+
 def test_fill_mask_needs_neither_pooler_nor_next_sentence_head(folder):
     expected = fill(folder, "the [MASK]", 5)
     drop(folder, ("bert.pooler", "cls.seq_relationship"))
