@@ -33,11 +33,15 @@ class ByPhase(Section):
 
     model_config = ConfigDict(extra="allow")
 
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self]
+
     @model_validator(mode="after")
     def _no_gap(self) -> ByPhase:
-        names = [name for name, _ in self]
-        if names != [f"phase{number}" for number in range(1, min(len(names), 9) + 1)]:
-            raise ValueError(f"name them phase1, phase2 ... phase9, in order and without a gap; not {', '.join(names)}")
+        if self.names != [f"phase{number}" for number in range(1, min(len(self.names), 9) + 1)]:
+            names = ", ".join(self.names)
+            raise ValueError(f"name them phase1, phase2 ... phase9, in order and without a gap; not {names}")
         return self
 
 

@@ -91,7 +91,7 @@ def _model_checks(study: Study) -> Iterator[Check]:
     architecture, rules = architecture_spec(name), objective_spec(objective)
     phases, later = dict(lengths), pretrain.later_phases
     too_long = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
-    for key, names in (("steps", list(dict(pretrain.steps))), ("later_phases", ["phase1", "phase2", *later])):
+    for key, names in (("steps", pretrain.steps.names), ("later_phases", ["phase1", "phase2", *later])):
         message = f"give it the phases of examples.max_seq_length: {', '.join(phases)}"
         yield names != list(phases), f"pretrain.{key}", message
     for before, phase in pairwise(phases):

@@ -38,7 +38,7 @@ class Phase:
     batch_sizes: dict[str, int] = field(init=False, compare=False)  # of all phases
 
     def __post_init__(self) -> None:
-        names, later = list(dict(self.pretrain.steps)), self.pretrain.later_phases
+        names, later = self.pretrain.steps.names, self.pretrain.later_phases
         if self.name not in names:
             raise PipelineError("unknown phase", self.name, where="--phase", hint=f"give {' or '.join(names)}")
         object.__setattr__(self, "batch_sizes", {name: self.pretrain.batch_size(name) for name in names})
@@ -52,7 +52,7 @@ class Phase:
     @property
     def before(self) -> list[str]:
         """Names of the phases before this one."""
-        names = list(dict(self.pretrain.steps))
+        names = self.pretrain.steps.names
         return names[: names.index(self.name)]
 
     @property
@@ -97,7 +97,7 @@ class Phase:
 
     @cached_property
     def examples_manifest(self) -> dict[str, Any]:
-        return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in dict(self.pretrain.steps)})
+        return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in self.pretrain.steps.names})
 
     @property
     def length(self) -> int:

@@ -132,7 +132,7 @@ class PhaseTraining:
         trainer.run(phase_batches(phase, self.examples, first, phase.last, distributed, capacity))
         validator.measure(trainer)
         self.monitor.after_step(trainer)
-        name = list(dict(phase.pretrain.steps))[-1]
+        name = phase.pretrain.steps.names[-1]
         positions = validator.validation.measure_positions(objective, name, phase.examples_manifest[name]["length"])
         outputs = self.kept_models, self.examples, self.tokenizer, self.monitor.status, positions
         write_outputs(phase, trainer, validator, *outputs)

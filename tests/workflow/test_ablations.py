@@ -40,8 +40,7 @@ def ablated(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -
     for _ in range(ROUNDS):
         queue = ("ablations", "figure5", "--queue", "--only", EARLY, LATE)
         output += project.run("python", "-m", "pipeline_src", *queue).stdout
-        done = project.run("dvc", "exp", "run", "--run-all")
-        output += done.stdout + done.stderr
+        output += project.dvc("exp", "run", "--run-all")
         if {EARLY, LATE} <= set(project.dvc("exp", "list", "--name-only").split()):
             break
     else:
