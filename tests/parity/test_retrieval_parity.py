@@ -1,4 +1,4 @@
-"""Retrieval against sentence-transformers: the loss, and vectors of an exported folder of every architecture."""
+"""Retrieval against sentence-transformers (the loss, vectors of exported folders) and trec_eval (the metrics)."""
 
 import argparse
 from types import SimpleNamespace
@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import ndcg_score
 
 from pipeline_src.common.registry import member_names
 from pipeline_src.config.model import ModelParams
@@ -105,19 +104,24 @@ def test_embedding_vectors_equal_sentence_transformers_on_exported_folder(tmp_pa
 
 
 @pytest.mark.parametrize("passages", [2, 9, 150])
-def test_ndcg_equals_sklearn_of_random_rankings(passages):
+def test_ranking_metrics_equal_trec_eval_of_random_rankings(passages):
+    pytrec_eval = pytest.importorskip("pytrec_eval", reason="mteb is not installed")
     rng = np.random.default_rng(passages)
+    corpus = tuple(map(str, range(passages)))
+    names = {"ndcg_at_10": "ndcg_cut_10", "recall_at_100": "recall_100"}
     for _ in range(20):
-        scores = rng.random((30, passages))
-        relevance = np.zeros((30, passages))
-        for row in relevance:
-            row[rng.choice(passages, rng.integers(1, min(passages, 14)), replace=False)] = 1
-        corpus = tuple(map(str, range(passages)))
+        counts = rng.integers(1, min(passages, 14), 30)
+        relevant = [rng.choice(passages, count, replace=False).tolist() for count in counts]
+        rankings = [rng.permutation(passages)[:100].tolist() for _ in relevant]
         queries = [
-            Query(str(index), "q", corpus, tuple((int(passage),) for passage in np.flatnonzero(row)))
-            for index, row in enumerate(relevance)
+            Query(str(index), "q", corpus, tuple((passage,) for passage in passages))
+            for index, passages in enumerate(relevant)
         ]
-        order = np.argsort(-scores, axis=1)[:, :100].tolist()
-        rows = [{"id": str(index), "prediction": ranking} for index, ranking in enumerate(order)]
-        result = TASK.score("qnli_retrieval", queries, rows)["ndcg_at_10"]
-        assert result / 100 == pytest.approx(ndcg_score(relevance, scores, k=10), abs=1e-12)
+        rows = [{"id": str(index), "prediction": ranking} for index, ranking in enumerate(rankings)]
+        scores = TASK.score("qnli_retrieval", queries, rows)
+        judged = {str(index): {str(passage): 1 for passage in passages} for index, passages in enumerate(relevant)}
+        run = {row["id"]: {str(passage): -place for place, passage in enumerate(row["prediction"])} for row in rows}
+        peer = pytrec_eval.RelevanceEvaluator(judged, set(names.values())).evaluate(run)
+        for ours, theirs in names.items():
+            mean = np.mean([result[theirs] for result in peer.values()])
+            assert scores[ours] / 100 == pytest.approx(mean, abs=1e-12), ours
