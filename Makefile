@@ -25,6 +25,9 @@ TYPED := pipeline_src/*.py pipeline_src/tools/doctor.py pipeline_src/tools/plan.
          pipeline_src/pretraining/train_word_vectors.py workflow/*.py benchmarks/*.py tests/stress/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# uv installs no bytecode by itself. Where Python writes none (a read-only image, PYTHONDONTWRITEBYTECODE), each start of
+# Snakemake would compile for 4 seconds, and each of DVC for one.
+export UV_COMPILE_BYTECODE := 1
 # caches of uv, pip and Snakemake go here if the home folder cannot be written
 ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2> /dev/null && test -w "$${XDG_CACHE_HOME:-$$HOME/.cache}" && echo yes),yes)
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache

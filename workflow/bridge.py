@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,8 +28,9 @@ GRAPH = STAMPS / "graph.json"
 LOCK, IN_USE = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
 LOCK_BACKUP = STAMPS / "dvc.lock"
 NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the workspace alone
+DVC = os.environ.get("DVC", "")  # a program that has DVC's commands: docs/two-engines.md#without-dvc
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
-RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
+RUN = f"export SHELL=/bin/bash; {DVC or 'dvc'} --wait-for-lock repro --single-item"
 
 # hide Snakemake's remark that it has no records of its own on what DVC has made
 logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
@@ -290,7 +292,7 @@ def _lives(pid: int) -> bool:
 
 
 def _dvc(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
+    command = [*(shlex.split(DVC) or [sys.executable, "-m", "dvc"]), "--wait-for-lock", *arguments]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -34,31 +34,87 @@ def declared_dependencies(address: str) -> list[str]:
     Args:
         address: DVC's name of the stage, such as ``tokenize``, ``clean@wikipedia`` or ``finetune@rte-1``.
     """
+    stages, name = declared_stages(), address.rpartition(":")[2]  # `dvc.yaml:` may come first
+    if name not in stages:
+        raise PipelineError("no such stage", address, where=DVC_YAML, hint="`dvc stage list` names them")
+    deps: list[str] = stages[name]["deps"]
+    return deps
+
+
+def declared_stages() -> dict[str, dict[str, Any]]:
+    """Return DVC's name of each stage in dvc.yaml -> its keys, with the study's values filled in.
+
+    ``deps`` is a list of paths, ``params`` file -> list of keys, and ``outs`` path -> options, with metrics and plots.
+    """
     try:
-        values: dict[str, Any] = parse_yaml(PARAMS.read_text(encoding="utf-8"))
-        name, _, item = address.rpartition(":")[2].partition("@")  # `dvc.yaml:` may come first
-        stage = parse_yaml(DVC_YAML.read_text(encoding="utf-8"))["stages"][name]
-        if "foreach" in stage:
-            items = _resolve(stage["foreach"], values)
-            values |= {"key": item, "item": items[item] if isinstance(items, dict) else item}
-            stage = stage["do"]
-        elif "matrix" in stage:
-            lists = {key: _resolve(choices, values) for key, choices in stage["matrix"].items()}
-            combinations = (dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values()))
-            (values["item"],) = (chosen for chosen in combinations if "-".join(map(str, chosen.values())) == item)
-        return [re.sub(EXPRESSION, lambda match: str(_value(values, match[1])), text) for text in stage.get("deps", [])]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        hint = "use only `${key}` of params.yaml there, `foreach` and `matrix`, as the other stages do"
-        raise PipelineError("cannot read the dependencies of a stage", address, where=DVC_YAML, hint=hint) from error
+        declared = parse_yaml(DVC_YAML.read_text(encoding="utf-8"))
+        params: dict[str, Any] = parse_yaml(PARAMS.read_text(encoding="utf-8"))
+        values = functools.reduce(_merge, [*declared.get("vars", []), params])
+        return {
+            address: _normalize(_fill(stage, values | item))
+            for name, template in declared["stages"].items()
+            for address, item, stage in _members(name, template, values)
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        hint = "use only `${key}` of params.yaml and vars, `foreach` and `matrix` there, as the other stages do"
+        raise PipelineError("cannot read the stages", error, where=DVC_YAML, hint=hint) from error
 
 
-def _resolve(given: Any, values: Mapping[str, Any]) -> Any:
-    """Return the items of ``foreach`` or ``matrix``; ``given`` is the items, or an expression (``${key}``)."""
-    return _value(values, re.fullmatch(EXPRESSION, given)[1]) if isinstance(given, str) else given  # type: ignore[index]
+def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield name, values and template of each stage that a ``foreach`` or ``matrix`` makes, or of the stage itself."""
+    if "foreach" in template:
+        items = _fill(template["foreach"], values)
+        for key, item in (items if isinstance(items, dict) else dict(zip(items, items, strict=True))).items():
+            yield f"{name}@{key}", {"key": key, "item": item}, template["do"]
+    elif "matrix" in template:
+        lists = _fill(template["matrix"], values)
+        for chosen in itertools.product(*lists.values()):
+            item = dict(zip(lists, chosen, strict=True))
+            yield f"{name}@{'-'.join(map(str, chosen))}", {"item": item}, template | {"matrix": None}
+    else:
+        yield name, {}, template
+
+
+def _fill(node: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``node`` with the values of all expressions; an expression alone keeps the type of its value."""
+    if isinstance(node, dict):
+        return {_fill(key, values): _fill(value, values) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_fill(item, values) for item in node]
+    if not isinstance(node, str):
+        return node
+    if alone := re.fullmatch(EXPRESSION, node):
+        return _value(values, alone[1])
+    return re.sub(EXPRESSION, lambda match: _command_text(_value(values, match[1])), node)
 
 
 def _value(values: Mapping[str, Any], expression: str) -> Any:
     return functools.reduce(operator.getitem, expression.split("."), values)  # type: ignore[arg-type]
+
+
+def _command_text(value: Any) -> str:
+    """Return a value as DVC writes it into a command: a mapping as options."""
+    if isinstance(value, dict):
+        return " ".join(f"--{key} {item}" for key, item in value.items())
+    return str(value)
+
+
+def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    shared = {
+        key: _merge(first[key], second[key]) for key in first.keys() & second.keys() if isinstance(first[key], dict)
+    }
+    return first | second | shared
+
+
+def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
+    """Return a stage with one form for each key, of the several that DVC allows."""
+    params: dict[str, list[str]] = {}
+    for given in stage.get("params", []):
+        for file, keys in (given if isinstance(given, dict) else {str(PARAMS): [given]}).items():
+            params.setdefault(file, []).extend(keys)
+    listed = [out for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
+    outs = {path: options for out in listed for path, options in (out if isinstance(out, dict) else {out: {}}).items()}
+    return stage | {"deps": stage.get("deps", []), "params": params, "outs": outs}
 
 
 def sign(paths: Iterable[str | Path]) -> Signature:

@@ -70,6 +70,7 @@ REAL, BOTH = "tests/workflow/test_real_study.py", "test_snakemake_all_leaves_bot
 GPU = "tests/unit/training/test_benchmark_gpu.py"
 EXPERIMENT = "test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages"
 COMMENTS = "test_machine_yaml_comments_and_tools_make_no_stage_stale"
+WITHOUT_DVC = "python -m pipeline_src without-dvc"
 ELSEWHERE = {
     **dict.fromkeys(WORKTREE, f"{TOY}::test_worktree_with_the_same_cache_runs_nothing_again"),
     CLEAR_KILLED: f"{TOY}::test_killed_experiments_are_cleared",
@@ -78,6 +79,13 @@ ELSEWHERE = {
     "dvc status": f"{REAL}::{BOTH}",
     "dvc repro": f"{REAL}::{BOTH}",
     "dvc repro -s code": f"{REAL}::{COMMENTS}",
+    **dict.fromkeys(
+        (f"{WITHOUT_DVC} checkout", f"{WITHOUT_DVC} checkout --cache /shared/dvc/bert", f"{WITHOUT_DVC} status"),
+        "tests/workflow/test_without_dvc.py::test_recorded_study_is_fresh_and_restored_without_dvc",
+    ),
+    f'DVC="{WITHOUT_DVC}" snakemake --cores 2 all': (
+        "tests/workflow/test_without_dvc.py::test_changed_study_runs_without_dvc_and_is_fresh_for_dvc"
+    ),
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
