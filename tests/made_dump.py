@@ -8,29 +8,28 @@ from pathlib import Path
 
 from pipeline_src.corpus.wikipedia import clean_wikipedia, dump
 
-STREAMS, PAGES, WORDS = 24, 30, 8_000
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+STREAMS, PAGES = 24, 30
 HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>madewiki</dbname></siteinfo>\n'
 
 
-def write_dump(folder: Path, streams: int = STREAMS) -> None:
-    """Write the dump where ``clean`` looks for a part ``a`` of the source ``wikipedia``; most of a page is markup."""
+def write_dump(folder: Path, part: str = "a", words: int = 800) -> None:
+    """Write the dump where ``clean`` looks for a part of the source ``wikipedia``; words of a page are random."""
     rng = random.Random(1)
-    words = ["".join(rng.choices(LETTERS, k=rng.randint(2, 9))) for _ in range(2_000)]
     pieces = [HEAD]
-    for stream in range(streams):
+    for stream in range(STREAMS):
         pages = []
         for number in range(stream * PAGES, (stream + 1) * PAGES):
-            drawn = rng.choices(words, k=WORDS // 10)
-            sentences = [" ".join(drawn[start : start + 12]) for start in range(0, len(drawn), 12)]
+            letters = rng.randbytes(4 * words).hex()
+            drawn = [letters[start : start + 8] for start in range(0, len(letters), 8)]
+            sentences = [" ".join(drawn[start : start + 12]) for start in range(0, words, 12)]
             text = ". ".join(f"'''{first.capitalize()}''' [[{first}|link]]" for first in sentences)
-            markup = f"{{{{Infobox|name={number}|{'x' * WORDS}}}}}\n" * 8
+            markup = f"{{{{Infobox|name={number}|{'x' * 8_000}}}}}\n" * 8  # takes time
             pages.append(
                 f"<page><title>P{number}</title><ns>0</ns><id>{number}</id><revision><id>9</id>"
                 f"<text>{markup}{text}.</text></revision></page>\n"
             )
         pieces.append("".join(pages))
-    path = folder / "data/raw/wikipedia/fetched-files/a/dump.xml.bz2"
+    path = folder / "data/raw/wikipedia/fetched-files" / part / "dump.xml.bz2"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"".join(bz2.compress(piece.encode()) for piece in [*pieces, "</mediawiki>\n"]))
 

@@ -1,8 +1,7 @@
 """Map a function over items by an Apache Beam runner: on this machine, or on the workers of the runner that is named.
 
 Results and errors come back through the runner: its last step writes them to one file, which this process reads. Beam's
-WriteToText is not used: it takes its path as a pattern, in which ``[`` means something else. Beam takes a second to
-import, so a process imports it only when it builds a pipeline or opens an address.
+WriteToText is not used: it takes its path as a pattern, in which ``[`` means something else.
 """
 
 from __future__ import annotations
@@ -10,31 +9,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import logging
 import os
 import pickle
 import shutil
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
+from pipeline_src.common.addresses import Location, copy_file, file_systems, import_beam, open_file
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.parallel import count_workers, map_in_order
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Location = Path | str  # a path, or an address of a file system of Beam's, such as gs://bucket/folder
 WHERE = "beam_args in machine.yaml"
 MAX_RECORD_BYTES = 1 << 20  # of a pickle that goes through the runner; a larger one is a file next to the results
 HEADER = struct.Struct("<QQ")  # of a record in the results' file: the item's number, the bytes of the pickle
-# Beam says when it is imported that Google Cloud's libraries are missing; nothing here needs them
-logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("apitools not found"))
 
 
 class Workers:
@@ -53,10 +46,17 @@ class Workers:
     def __init__(self, beam_args: Sequence[str], folder: Path) -> None:
         self._args = tuple(beam_args)
         self._output = folder.absolute()
-        options = parse_options(self._args).get_all_options() if beam_args else {}
-        self._runner = str(options.get("runner") or "")
-        temporary = str(options.get("temp_location") or "")
+        options = parse_options(self._args) if beam_args else None
+        values = options.get_all_options() if options else {}
+        self._runner = str(values.get("runner") or "")
+        temporary = str(values.get("temp_location") or "")
         self._address = f"{temporary.rstrip('/')}/{uuid4().hex}" if self._runner and "://" in temporary else None
+        if self._address:
+            file_systems().set_options(options)
+            try:
+                file_systems().get_filesystem(temporary)
+            except ValueError as error:
+                raise PipelineError("no such file system here", temporary, where=WHERE, hint=str(error)) from None
         self.folder: Location = f"{self._address}/output" if self._address else self._output
         self._results = f"{self._address or self._output}/.results"
         self._sent: dict[Path, str] = {}
@@ -70,7 +70,7 @@ class Workers:
             folders = [f"{self._address}/{number}" for number in range(len(self._sent))]
             for folder in (*folders, self._results, str(self.folder)):
                 with contextlib.suppress(OSError):  # there is none
-                    _file_systems().delete([f"{folder}/"])
+                    file_systems().delete([f"{folder}/"])
 
     def send(self, location: Location) -> Location:
         """Return where workers find a file, or a folder of files: the path itself, or a copy of it at the address."""
@@ -81,7 +81,7 @@ class Workers:
             folder = f"{self._address}/{len(self._sent)}"
             self._sent[path] = folder if path.is_dir() else f"{folder}/{path.name}"
             for file in path.iterdir() if path.is_dir() else [path]:
-                _copy(file, f"{folder}/{file.name}")
+                copy_file(file, f"{folder}/{file.name}")
         return self._sent[path]
 
     def map(
@@ -139,9 +139,9 @@ class Workers:
                 raise PipelineError("the Beam runner cannot be reached", error, where=WHERE, hint=hint) from error
             raise
         if self._address:
-            for match in _file_systems().match([f"{self.folder}/*"]):
+            for match in file_systems().match([f"{self.folder}/*"]):
                 for file in match.metadata_list:
-                    _copy(file.path, self._output / file.path.rpartition("/")[2])
+                    copy_file(file.path, self._output / file.path.rpartition("/")[2])
 
     def _read(self, count: int) -> Iterator[Any]:
         offsets: dict[int, int] = {}
@@ -184,24 +184,15 @@ def lost_output(value: object, where: object) -> PipelineError:
     )  # fmt: skip
 
 
-def import_beam() -> Any:
-    """Import Beam without two installed libraries that it would import for uses not made here: 1 CPU-second of 2."""
-    unused = [name for name in ("pandas", "pymongo") if name not in sys.modules]
-    modules: dict[str, Any] = sys.modules
-    modules.update(dict.fromkeys(unused))  # Beam then takes them as not installed
-    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns that pymongo is missing
-    try:
-        import apache_beam
-    finally:
-        for name in unused:
-            del modules[name]
-    return apache_beam
+def dask_setup(worker: object) -> None:
+    """Import Beam, without unused libraries, as a Dask worker with ``--preload pipeline_src.common.beam`` starts."""
+    import_beam()
 
 
 def parse_options(arguments: Sequence[str]) -> Any:
     """Return the arguments as Beam's ``PipelineOptions``; the runner's module must be installed and know them all."""
     options_class = import_beam().options.pipeline_options.PipelineOptions
-    message = io.StringIO()
+    message, runner = io.StringIO(), None
     try:
         with contextlib.redirect_stderr(message):  # argparse prints its usage of a page
             options = options_class(list(arguments))
@@ -220,57 +211,8 @@ def parse_options(arguments: Sequence[str]) -> Any:
     return options
 
 
-def open_file(location: Location, mode: str = "rb") -> Any:
-    """Open a file of this machine, or at an address, for reading (``rb``) or writing (``wb``) bytes."""
-    if isinstance(location, Path):
-        if mode == "wb":
-            location.parent.mkdir(parents=True, exist_ok=True)
-        return open(location, mode)
-    from apache_beam.io.filesystem import CompressionTypes
-
-    function = _file_systems().open if mode == "rb" else _file_systems().create
-    return function(location, compression_type=CompressionTypes.UNCOMPRESSED)  # AUTO would unpack a dump
-
-
-@contextmanager
-def input_folder(folder: Location) -> Iterator[Path]:
-    """Yield a folder that was sent to a worker; of an address, a temporary copy."""
-    if isinstance(folder, Path):
-        yield folder
-        return
-    with TemporaryDirectory() as temporary:
-        for match in _file_systems().match([f"{folder}/*"]):
-            for file in match.metadata_list:
-                _copy(file.path, Path(temporary, file.path.rpartition("/")[2]))
-        yield Path(temporary)
-
-
-@contextmanager
-def output_folder(folder: Location) -> Iterator[Path]:
-    """Yield the folder into which a worker writes; for an address, a temporary one, whose files are then sent there."""
-    if isinstance(folder, Path):
-        yield folder
-        return
-    with TemporaryDirectory() as temporary:
-        yield Path(temporary)
-        for file in Path(temporary).iterdir():
-            _copy(file, f"{folder}/{file.name}")
-
-
-def _file_systems() -> Any:
-    import_beam()
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems
-
-
 def _location(text: str) -> Location:
     return text if "://" in text else Path(text)
-
-
-def _copy(source: Location, target: Location) -> None:
-    with open_file(source) as reader, open_file(target, "wb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
 
 
 class _Stored(NamedTuple):
@@ -306,7 +248,7 @@ def _work(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the records of a batch, all under one key; an error is a record, so that every runner hands it on."""
     if options:
-        _file_systems().set_options(parse_options(options))
+        file_systems().set_options(parse_options(options))
     numbers = iter([number for number, _ in batch])
     number = next(numbers)
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipeline_src.common.beam import Location, open_file
+from pipeline_src.common.addresses import Location, open_file
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, parse_json_line, read_json, write_json
 from pipeline_src.common.paths import clean_text

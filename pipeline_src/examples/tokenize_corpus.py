@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline_src.common.beam import Location, Workers, input_folder
+from pipeline_src.common.addresses import Location, input_folder
+from pipeline_src.common.beam import Workers
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, hash_file, write_json
 from pipeline_src.common.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY

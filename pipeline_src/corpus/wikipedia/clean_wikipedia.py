@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.beam import Location, Workers, lost_output, output_folder
+from pipeline_src.common.addresses import Location, output_folder
+from pipeline_src.common.beam import Workers, lost_output
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import clean_text, raw_files

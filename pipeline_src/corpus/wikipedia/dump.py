@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import zstandard
 
-from pipeline_src.common.beam import Location, open_file
+from pipeline_src.common.addresses import Location, open_file
 from pipeline_src.common.errors import PipelineError
 
 STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)

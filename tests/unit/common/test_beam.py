@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.common.beam import MAX_RECORD_BYTES, Workers, input_folder, open_file, output_folder, parse_options
+from pipeline_src.common.addresses import input_folder, open_file, output_folder
+from pipeline_src.common.beam import MAX_RECORD_BYTES, Workers, parse_options
 from pipeline_src.common.errors import PipelineError
 from tests.beam_files import OPTIONS, files
 
@@ -141,11 +142,12 @@ def test_parse_options_of_other_runners_keep_their_values(beam_args, view, value
         ("--runner=Flunk", "no such Beam runner here: Flunk"),
         ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
         ("--runner=os.Runner", "no such Beam runner here: os.Runner"),
+        ("--temp_location=nowhere://x", "no such file system here: nowhere://x"),
     ],
 )
 def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, capfd) -> None:
     with pytest.raises(PipelineError) as caught:
-        Workers([argument], tmp_path)
+        Workers(["--runner=FnApiRunner", argument], tmp_path)
     assert str(caught.value).splitlines()[:2] == [message, "  where:  beam_args in machine.yaml"]
     assert capfd.readouterr().err == ""
 
@@ -179,3 +181,10 @@ def test_workers_at_an_address_read_and_write_there(tmp_path: Path, monkeypatch:
         assert caught.value.where == f"{folder}/a.gz, line 1"
     assert stored(output) == ["bad", "x", "y", "z"] and (output / "y").read_text() == "e\nBy"
     assert not files()
+
+
+def test_workers_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
+    beam_args = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_connection_timeout=1"]
+    with Workers([*beam_args, "--dask_client_address=tcp://127.0.0.1:1"], tmp_path) as workers:
+        with pytest.raises(PipelineError, match=r"the Beam runner cannot be reached: .*127\.0\.0\.1:1"):
+            list(workers.map(square, [1]))

@@ -286,8 +286,8 @@ def test_clean_wikipedia_output_lost_by_runner_is_rejected(project: Path, monkey
 def test_clean_wikipedia_workers_do_not_import_beam(root: Path) -> None:
     heavy = "{'apache_beam', 'pandas', 'pymongo'} & set(sys.modules)"
     program = (
-        "import sys, pipeline_src.common.beam as beam, pipeline_src.corpus.wikipedia.clean_wikipedia\n"
-        f"print({heavy}); beam.import_beam(); print({heavy})\n"
+        "import sys, pipeline_src.common.addresses as addresses, pipeline_src.corpus.wikipedia.clean_wikipedia\n"
+        f"print({heavy}); addresses.import_beam(); print({heavy})\n"
         "import pandas"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
