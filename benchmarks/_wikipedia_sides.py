@@ -22,14 +22,14 @@ TEXT = clean_text("wikipedia")
 
 
 def beam(dump: Path, folder: Path) -> None:
-    """Ours: the stage as it is, in a project of its own."""
+    """Ours: the stage as it is, in a project of its own, on the runner that ``$BEAM_ARGS`` names, if any."""
     from pipeline_src.config.data import WikipediaParams
     from pipeline_src.corpus.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
     raw_files("wikipedia").mkdir(parents=True)
     (raw_files("wikipedia") / "dump.xml.bz2").symlink_to(dump)
-    wikipedia.run("wikipedia", WikipediaParams(entry="own-wikipedia"))
+    wikipedia.run("wikipedia", WikipediaParams(entry="own-wikipedia"), json.loads(os.environ.get("BEAM_ARGS", "[]")))
 
 
 def loop(dump: Path, folder: Path) -> None:

@@ -173,7 +173,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         if dvc_stage:
             CHECKS.before_saving = partial(check_unchanged_files, signature, files)
             CHECKS.before_finishing = check_unedited
-        settings = {"machine": machine} if stage.training else {}
+        settings: dict[str, object] = {"machine": machine} if stage.training else {}
+        settings |= {"beam_args": machine.beam_args} if stage.on_beam else {}
         blocks = {block: getattr(study, block) for block in stage.blocks}
         named = {f"{name}_{key}" if key in blocks else key: value for key, value in items.items()}  # finetune's seed
         run(**blocks, **named, **options, **settings)

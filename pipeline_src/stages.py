@@ -25,6 +25,7 @@ class Stage:
         items: command-line keys of its matrix or foreach, passed to ``run`` by name, or as <stage>_<key> if a block has
             that name.
         training: whether the stage trains; then ``run`` gets machine.yaml as ``machine``.
+        on_beam: whether Beam's workers can do its work; then ``run`` gets ``beam_args`` of machine.yaml.
     """
 
     module: str
@@ -33,6 +34,7 @@ class Stage:
     items: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
     training: bool = False
+    on_beam: bool = False
 
 
 EVERY_BLOCK = (  # of params.yaml
@@ -51,11 +53,13 @@ STAGES = {
         "fetch or generate the task sets",
         ("seed", "task_source", "tasks", "corpus", "interpretation"),
     ),
-    "clean": Stage("pipeline_src.corpus.clean", "files of one source -> clean prose", ("corpus",), ("source",)),
+    "clean": Stage(
+        "pipeline_src.corpus.clean", "files of one source -> clean prose", ("corpus",), ("source",), on_beam=True
+    ),
     "train_tokenizer": Stage(
         "pipeline_src.tokenizer.train_tokenizer", "prose -> vocabulary", ("seed", "corpus", "vocabulary")
     ),
-    "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus")),
+    "tokenize": Stage("pipeline_src.examples.tokenize_corpus", "prose -> token ids", ("seed", "corpus"), on_beam=True),
     "build_examples": Stage(
         "pipeline_src.examples.build_examples", "token ids -> sentence pairs for both lengths", ("seed", "examples")
     ),

@@ -78,14 +78,9 @@ class SourceParams(Section):
 
 
 class WikipediaParams(SourceParams):
-    """A dump of a Wikipedia; every article is a document.
-
-    Attributes:
-        beam_args: arguments of Beam's ``PipelineOptions``, such as ``["--runner=FlinkRunner"]``.
-    """
+    """A dump of a Wikipedia; every article is a document."""
 
     kind: Literal["wikipedia"] = "wikipedia"
-    beam_args: tuple[str, ...] = ()
 
 
 class FilesParams(SourceParams):

@@ -93,6 +93,8 @@ class Machine(Section):
         precision: dtype of matrix multiplications; weights, sums, losses and moments are always float32. ``auto`` is
             bfloat16 on an NVIDIA GPU from the Ampere generation on, else float32.
         tracking: where pretraining sends its curve; each but ``dvclive`` is a package to install.
+        beam_args: arguments of Beam's ``PipelineOptions``, for the cleaning of a Wikipedia and for ``tokenize``, such
+            as ``--runner=...``; without a runner, processes of this machine work.
         pretrain, finetune: settings of the two kinds of training.
     """
 
@@ -102,12 +104,13 @@ class Machine(Section):
     compile: Switch = "auto"
     precision: Precision = "auto"
     tracking: Annotated[tuple[TrackerName, ...], ListedOnce] = ("dvclive",)
+    beam_args: tuple[str, ...] = ()
     pretrain: PretrainingMachine = PretrainingMachine()
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
         """Return the settings that may change rounding, by key; ``training`` is ``pretrain`` or ``finetune``."""
-        settings = self.model_dump(exclude={"device", "tracking"})
+        settings = self.model_dump(exclude={"device", "tracking", "beam_args"})
         sections = {name: settings.pop(name) for name in ("pretrain", "finetune")}
         return settings | sections[training]
 

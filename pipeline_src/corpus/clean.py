@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 
 from pipeline_src.config.data import CorpusParams
 
@@ -14,7 +15,12 @@ CLEANERS = {
 }
 
 
-def run(corpus: CorpusParams, source: str) -> None:
-    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``."""
+def run(corpus: CorpusParams, source: str, beam_args: Sequence[str] = ()) -> None:
+    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
+
+    Args:
+        beam_args: see ``common.beam.Workers``; only for a Wikipedia, since books are read one after another.
+    """
     params = corpus.source(source)
-    importlib.import_module(CLEANERS[params.kind]).run(source, params)
+    more = {"beam_args": beam_args} if params.kind == "wikipedia" else {}
+    importlib.import_module(CLEANERS[params.kind]).run(source, params, **more)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pipeline_src.common.addresses import Location, open_file
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, parse_json_line, read_json, write_json
 from pipeline_src.common.paths import clean_text
@@ -122,7 +123,7 @@ def language_of(folder: Path) -> str:
 class ShardSlice:
     """The documents of a shard whose lines begin in bytes [start, stop): the work of one process."""
 
-    path: Path
+    path: Location
     start: int
     stop: int
 
@@ -147,7 +148,7 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
 
 def read_slice(part: ShardSlice) -> Iterator[Document]:
     """Yield the documents of a slice in order."""
-    with open(part.path, "rb") as file:
+    with open_file(part.path) as file:
         position = part.start
         if position:  # a line that began earlier belongs to the previous slice
             file.seek(position - 1)

@@ -11,18 +11,20 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pipeline_src.common.addresses import Location, input_folder
+from pipeline_src.common.beam import Workers
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, hash_file, write_json
-from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import CorpusParams
@@ -50,11 +52,17 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 OTHER_COPY = "copy_of_another_source"
 NEAR_COPY = "near_duplicate"
 SHARED = "text_of_an_evaluation_set"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 PASSAGE_LENGTH = 500  # characters of an evaluation text, shown next to a document that shares a part of it
 
 
-def run(*, seed: int, corpus: CorpusParams) -> None:
-    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``."""
+def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> None:
+    """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``.
+
+    Args:
+        beam_args: see ``common.beam.Workers``.
+    """
     tokenizer = load_tokenizer(VOCABULARY)  # so that errors are raised before any process starts
     templates = read_templates(tokenizer)
     folders = corpus_folders(TEXT, corpus.sources)
@@ -72,21 +80,27 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         log.warning("corpus.decontaminate: remove has nothing to remove: no task of the study is fetched")
     encoder = Encoder(tokenizer)
     runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
-    encode = partial(
-        encode_slice, vocabulary=VOCABULARY.resolve(), sha256=hash_file(VOCABULARY / "tokenizer.json"),
-        seed=seed, validation=corpus.validation, runs=runs, segmented=bool(used),
-    )  # fmt: skip
-    work = [(part, languages[source], segmenters[source]) for source, of_source in slices.items() for part in of_source]
-    near_copies = _NearCopies([part for part, _, _ in work], corpus.near_duplicates)
-    encoded = map_in_order(encode, ((*item, near_copies.in_slice(index)) for index, item in enumerate(work)))
-    total = sum(part.bytes for part, _, _ in work)
-    with atomic_directory(TOKENS) as folder, Progress("encoding", total, "B") as progress:
+    with atomic_directory(TOKENS) as folder, Workers(beam_args, folder) as workers:
+        encode = partial(
+            encode_slice, vocabulary=workers.send(VOCABULARY), sha256=hash_file(VOCABULARY / "tokenizer.json"),
+            seed=seed, validation=corpus.validation, runs=runs, segmented=bool(used),
+        )  # fmt: skip
+        work = [
+            (replace(part, path=workers.send(part.path)), languages[source], segmenters[source])
+            for source, of_source in slices.items()
+            for part in of_source
+        ]
+        sent = [part for part, _, _ in work]
+        shingles = _map_slices("looking for near-copies", workers, shingle_slice, sent, sent)
+        near_copies = _NearCopies(list(chain.from_iterable(slices.values())), shingles, corpus.near_duplicates, folder)
+        items = [(*item, near_copies.in_slice(index)) for index, item in enumerate(work)]
+        encoded = _map_slices("encoding", workers, encode, items, sent)
         writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size(), bool(used)) for split in SPLITS}
         earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
         for source, of_source in slices.items():
             before = {split: Counter(writer.counts) for split, writer in writers.items()}
             seen = [earlier]
-            for part, (documents, digests, lost, examples) in zip(of_source, encoded, strict=False):
+            for documents, digests, lost, examples in islice(encoded, len(of_source)):
                 for split, encoded_documents in documents.items():
                     new = ~np.isin(digests[split], earlier)
                     writers[split].add(*(encoded_documents if new.all() else encoded_documents.pick(new)))
@@ -98,7 +112,6 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
                         task, passage = evaluation[example["value"]]
                         example["value"] = f"{task}: {passage[:PASSAGE_LENGTH]}"
                 sample.merge(examples)
-                progress.advance(part.bytes)
             earlier = np.unique(np.concatenate(seen))
             for split, writer in writers.items():
                 counts = Counter(writer.counts)
@@ -139,21 +152,30 @@ def run(*, seed: int, corpus: CorpusParams) -> None:
         )  # fmt: skip
 
 
+def _map_slices(
+    what: str, workers: Workers, function: Callable[[Item], Result], items: Iterable[Item], slices: list[ShardSlice]
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for the item of every slice, in order, and show the progress."""
+    with Progress(what, sum(part.bytes for part in slices), "B") as progress:
+        for part, result in zip(slices, workers.map(function, items, through_beam=False), strict=True):
+            progress.advance(part.bytes)
+            yield result
+
+
 class _NearCopies:
-    def __init__(self, slices: Sequence[ShardSlice], threshold: float | None) -> None:
+    def __init__(
+        self, slices: list[ShardSlice], shingles: Iterable[Shingles], threshold: float | None, folder: Path
+    ) -> None:
         self._slices = slices
         self._starts = [0]  # number of documents before each slice
         self._copy_of = np.empty(0, np.int64)
         if threshold is not None:
-            TOKENS.parent.mkdir(parents=True, exist_ok=True)
-            self._copy_of = find_copies(self._shingles(), threshold, TOKENS.parent)
+            self._copy_of = find_copies(self._counted(shingles), threshold, folder)
 
-    def _shingles(self) -> Iterator[Shingles]:
-        with Progress("looking for near-copies", sum(part.bytes for part in self._slices), "B") as progress:
-            for part, shingles in zip(self._slices, map_in_order(shingle_slice, self._slices), strict=True):
-                self._starts.append(self._starts[-1] + len(shingles.counts))
-                progress.advance(part.bytes)
-                yield shingles
+    def _counted(self, shingles: Iterable[Shingles]) -> Iterator[Shingles]:
+        for of_slice in shingles:
+            self._starts.append(self._starts[-1] + len(of_slice.counts))
+            yield of_slice
 
     def in_slice(self, index: int) -> dict[int, int]:
         """Return the position in a slice of each document to drop -> the number of the document that it copies."""
@@ -175,7 +197,7 @@ def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
 
 def encode_slice(
     slice_of_source: tuple[ShardSlice, str, str | None, Mapping[int, int]],
-    vocabulary: Path,
+    vocabulary: Location,
     sha256: str,
     seed: int,
     validation: float,
@@ -223,8 +245,9 @@ def encode_slice(
 
 
 @lru_cache(maxsize=1)  # one encoder per process, whose cache of chunks is kept from slice to slice
-def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:  # the hash is part of the key
-    tokenizer = load_tokenizer(vocabulary)
+def _encoder(vocabulary: Location, sha256: str) -> tuple[Encoder, Words]:  # the hash is part of the key
+    with input_folder(vocabulary) as folder:
+        tokenizer = load_tokenizer(folder)
     return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
 
 

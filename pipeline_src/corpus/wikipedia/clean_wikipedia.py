@@ -1,18 +1,12 @@
 """Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
 
-An element is a batch of ranges of bz2 streams. Each range becomes a shard, named by part and byte offset, and a line of
-counts. Articles are never shuffled or held in memory, and the output does not depend on the runner
-or on the number of workers. Beam takes a second to import, so only the process that builds the pipeline imports it.
+An item is a range of bz2 streams. It becomes a shard, named by part and byte offset, and counts. Articles are never
+shuffled or held in memory, and the output does not depend on the runner or on the number of workers.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import logging
 import os
-import shutil
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,9 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.addresses import Location, output_folder
+from pipeline_src.common.beam import Workers, lost_output
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, atomic_file
-from pipeline_src.common.parallel import count_workers, map_in_order
+from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
@@ -37,16 +32,15 @@ from pipeline_src.corpus.wikipedia.siteinfo import REDIRECT, SiteInfo, read_site
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
-RESULTS = ".results"  # a folder with a file for each batch, until they are collected
 RangeResult = dict[str, Any]  # a range's shard and counts
 
 
 @dataclass(frozen=True)
 class DumpPart:
-    """A part of a dump; ``name`` is '' if the dump has no parts."""
+    """A part of a dump; ``name`` is '' if the dump has no parts, ``dump`` is where workers find it."""
 
     name: str
-    dump: Path
+    dump: Location
     siteinfo: SiteInfo
 
 
@@ -64,8 +58,11 @@ class Range:
         return f"{self.part.name}{self.part.name and '-'}pages-{self.start:014d}.jsonl"
 
 
-def run(source: str, params: WikipediaParams) -> None:
+def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> None:
     """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
+
+    Args:
+        beam_args: see ``common.beam.Workers``.
 
     Raises:
         OSError: the disk is full.
@@ -73,16 +70,23 @@ def run(source: str, params: WikipediaParams) -> None:
     files = raw_files(source)
     names = part_names(files, params.parts)
     dumps = {name: find_dump(files / name) for name in sorted(names or ("",))}
-    parts = [DumpPart(name, dump, read_siteinfo(read_head(dump))) for name, dump in dumps.items()]
-    siteinfo = parts[0].siteinfo
+    siteinfos = {name: read_siteinfo(read_head(dump)) for name, dump in dumps.items()}
+    siteinfo = next(iter(siteinfos.values()))
     check_language(params.filters, params.language or siteinfo.language, source)
-    ranges = [Range(part, *ends) for part in parts for ends in split_ranges(part.dump)]
-    with atomic_directory(clean_text(source)) as folder:
+    with atomic_directory(clean_text(source)) as folder, Workers(beam_args, folder) as workers:
+        parts = [DumpPart(name, workers.send(dump), siteinfos[name]) for name, dump in dumps.items()]
+        ranges = [Range(part, *ends) for part in parts for ends in split_ranges(dumps[part.name])]
+        sample = DroppedSample()
+        results: list[RangeResult] = []
         with _progress(source, ranges, folder):
-            _run_beam(ranges, folder.absolute(), params)
-        results = _collect(ranges, folder)
+            for span, result in zip(
+                ranges, workers.map(partial(clean_range, folder=workers.folder, params=params), ranges), strict=True
+            ):
+                _check_shard(folder / span.shard, result["shard"]["bytes"])
+                sample.merge(result.pop("dropped_sample"))
+                results.append(result)
         corrupt = [
-            {"dump": span.part.dump.name, "byte": byte, "problem": problem}
+            {"dump": dumps[span.part.name].name, "byte": byte, "problem": problem}
             for span, result in zip(ranges, results, strict=True)
             for byte, problem in result["corrupt_streams"]
         ]
@@ -93,10 +97,7 @@ def run(source: str, params: WikipediaParams) -> None:
             for key in ("counts", "dropped", "lines", "unknown_templates")
         )
         if not counts["pages"]:
-            raise PipelineError("the dump holds no pages", _names(parts), hint="use a pages-articles dump")
-        sample = DroppedSample()
-        for result in results:
-            sample.merge(result.pop("dropped_sample"))
+            raise PipelineError("the dump holds no pages", _names(dumps), hint="use a pages-articles dump")
         shards, dropped_later = drop_documents(
             folder, [result["shard"] for result in results], params.max_words, sample, _find_repeated(results)
         )
@@ -106,7 +107,7 @@ def run(source: str, params: WikipediaParams) -> None:
             folder,
             shards,
             +dropped,
-            dumps=[part.dump.name for part in parts],
+            dumps=[dump.name for dump in dumps.values()],
             site=siteinfo.name,
             language=params.language or siteinfo.language,
             pages=counts["pages"],
@@ -117,7 +118,7 @@ def run(source: str, params: WikipediaParams) -> None:
         )
         if not manifest["documents"]:
             raise PipelineError(
-                "no article of the dump is left", dict(sorted(dropped.items())), where=_names(parts),
+                "no article of the dump is left", dict(sorted(dropped.items())), where=_names(dumps),
                 hint=f"lower corpus.sources.{source}.min_words in params.yaml, or use a pages-articles dump",
             )  # fmt: skip
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
@@ -128,30 +129,11 @@ def _most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
     return [list(item) for item in ranked[:MAX_UNKNOWN_TEMPLATES]]
 
 
-def _names(parts: list[DumpPart]) -> str:
-    return ", ".join(str(part.dump) for part in parts)
+def _names(dumps: dict[str, Path]) -> str:
+    return ", ".join(map(str, dumps.values()))
 
 
-def clean_batch(batch: Sequence[int], ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
-    """Clean a batch of ranges, given by index, and write their results as lines of JSON.
-
-    An error meant for the user is written like a result, not raised, so that it reads the same under every Beam runner.
-    Beam's WriteToText is not used: it takes the folder's path as a pattern, in which ``[`` means something else.
-    """
-    function = partial(clean_range, folder=folder, params=params)
-    results = map_in_order(function, [ranges[index] for index in batch], min(len(batch), count_workers()))
-    lines: list[dict[str, Any]] = []
-    try:
-        lines += [{"range": index, **result} for index, result in zip(batch, results, strict=True)]
-    except PipelineError as error:
-        lines.append({"error": [error.what, *map(_plain, (error.value, error.where)), error.hint]})
-    except OSError as error:
-        lines.append({"errno": [error.errno, error.strerror or str(error), _plain(error.filename)]})
-    with atomic_file(folder / RESULTS / f"{batch[0]}.jsonl") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
+def clean_range(span: Range, folder: Location, params: WikipediaParams) -> RangeResult:
     """Clean the pages of a range, write their shard, and return its result."""
     siteinfo = span.part.siteinfo
     counts: Counter[str] = Counter()
@@ -185,7 +167,8 @@ def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResu
             dropped[reason] += 1
             sample.add(reason, sampled, value, limit)
 
-    shard = write_shard(folder / span.shard, documents())
+    with output_folder(folder) as local:
+        shard = write_shard(local / span.shard, documents())
     dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
     return {
         "shard": shard,
@@ -222,84 +205,10 @@ def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
     return None
 
 
-def _plain(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _run_beam(ranges: list[Range], folder: Path, params: WikipediaParams) -> None:
-    beam = _import_beam()
-    # worker processes must find this package from any working directory
-    paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    options = beam.options.pipeline_options.PipelineOptions(beam_options(params.beam_args))
-    absolute = [replace(span, part=replace(span.part, dump=span.part.dump.absolute())) for span in ranges]
-    indices = list(range(len(ranges)))
-    # on this machine, processes that do not import Beam work on one batch
-    batches = [[index] for index in indices] if _names_runner(params.beam_args) else [indices]
-    try:
-        with beam.Pipeline(options=options) as pipeline:
-            (
-                pipeline
-                | "batches" >> beam.Create(batches)
-                | "spread over workers" >> beam.Reshuffle()
-                | "clean" >> beam.Map(partial(clean_batch, ranges=absolute, folder=folder, params=params))
-            )
-    except Exception as error:
-        # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
-        if os.strerror(errno.ENOSPC) in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
-        raise
-
-
-def _import_beam() -> Any:
-    """Import Beam without two installed libraries that it would import for uses not made here: 1 CPU-second of 2."""
-    unused = [name for name in ("pandas", "pymongo") if name not in sys.modules]
-    modules: dict[str, Any] = sys.modules
-    modules.update(dict.fromkeys(unused))  # Beam then takes them as not installed
-    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns that pymongo is missing
-    try:
-        import apache_beam
-    finally:
-        for name in unused:
-            del modules[name]
-    return apache_beam
-
-
-def beam_options(beam_args: Sequence[str]) -> list[str]:
-    """Return the user's options and, unless they name a runner, the local one.
-
-    It is named because Beam's default runner first tries to fetch a program from the network.
-    """
-    return list(beam_args) if _names_runner(beam_args) else ["--runner=FnApiRunner", *beam_args]
-
-
-def _names_runner(beam_args: Sequence[str]) -> bool:
-    return any(argument.split("=")[0] == "--runner" for argument in beam_args)
-
-
-def _collect(ranges: list[Range], folder: Path) -> list[RangeResult]:
-    results: dict[int, RangeResult] = {}
-    for path in sorted((folder / RESULTS).glob("*.jsonl")):
-        for result in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            if "error" in result:
-                what, value, where, hint = result["error"]
-                raise PipelineError(what, value, where=where, hint=hint)
-            if "errno" in result:
-                raise OSError(*result["errno"])
-            results[result.pop("range")] = result
-    shutil.rmtree(folder / RESULTS, ignore_errors=True)
-    for index, span in enumerate(ranges):
-        shard = folder / span.shard
-        written = shard.stat().st_size if shard.exists() else 0
-        reported = results[index]["shard"]["bytes"] if index in results else 0
-        if index not in results or written != reported:
-            raise PipelineError(
-                "the Beam runner lost output",
-                f"{written} bytes on disk, {reported} reported",
-                where=f"{span.part.dump}, range at byte {span.start:,}",
-                hint="give workers and this process the same file system, or leave the source's beam_args empty",
-            )
-    return [results[index] for index in range(len(ranges))]
+def _check_shard(path: Path, expected: int) -> None:
+    written = path.stat().st_size if path.exists() else 0
+    if written != expected:
+        raise lost_output(f"{written} bytes on disk, {expected} reported", path)
 
 
 @contextmanager
@@ -311,7 +220,8 @@ def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
         remaining = {span.shard: span.end - span.start for span in ranges}
         with Progress(f"cleaning {source}", sum(remaining.values()), "B") as progress:
             while not finished.wait(1.0):
-                for shard in [shard for shard in remaining if (folder / shard).exists()]:
+                # by the folder's list: on a network's disk, a name that was asked for too early stays unknown for long
+                for shard in remaining.keys() & {*os.listdir(folder)}:
                     progress.advance(remaining.pop(shard))
                 progress.advance(0)
 

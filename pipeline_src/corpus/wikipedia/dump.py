@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import zstandard
 
+from pipeline_src.common.addresses import Location, open_file
 from pipeline_src.common.errors import PipelineError
 
 STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
@@ -76,13 +77,13 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
     return None
 
 
-def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
+def read_blocks(path: Location, start: int = 0) -> Iterator[DumpBlock]:
     """Yield the file's blocks from byte ``start`` on, where a stream must begin.
 
     The compression is detected by the file's first bytes. A corrupt bz2 stream of up to ``MAX_HELD_BYTES`` bytes that
     another one follows is one block with its problem.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         magic = file.read(4)
         file.seek(start)
         if magic[:3] == b"BZh":
@@ -103,7 +104,7 @@ class _Corrupt(Exception):
     pass
 
 
-def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBlock, None, int | None]:
+def _read_stream(file: IO[bytes], path: Location, stream: int) -> Generator[DumpBlock, None, int | None]:
     yield DumpBlock(stream)
     file.seek(stream)
     held: deque[bytes] = deque()
@@ -121,9 +122,10 @@ def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBloc
         yield DumpBlock(stream, problem=str(error))
         return following
     following = file.tell()
+    ended = not file.read(1)
     while held:
         yield DumpBlock(stream, held.popleft())
-    return following if following < os.fstat(file.fileno()).st_size else None
+    return None if ended else following
 
 
 def _decode(file: IO[bytes]) -> Iterator[bytes]:
@@ -141,14 +143,14 @@ def _decode(file: IO[bytes]) -> Iterator[bytes]:
     file.seek(-len(decoder.unused_data), os.SEEK_CUR)
 
 
-def _checked_read(reader: Any, path: Path) -> bytes:
+def _checked_read(reader: Any, path: Location) -> bytes:
     try:
         return bytes(reader.read(READ_BYTES))
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise broken(path, "the compressed data", error) from None
 
 
-def broken(path: Path, part: str, problem: object) -> PipelineError:
+def broken(path: Location, part: str, problem: object) -> PipelineError:
     """Return the error for a dump that cannot be read to its end."""
     return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {part}", hint=FETCH_AGAIN)
 
@@ -208,7 +210,7 @@ class Damage:
     cut_pages: int = 0
 
 
-def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damage | None = None) -> Iterator[Page]:
+def read_pages(path: Location, start: int = 0, end: int | None = None, damage: Damage | None = None) -> Iterator[Page]:
     """Yield the pages that begin in bytes [start, end) of the file.
 
     Args:
@@ -273,7 +275,7 @@ def _find_page(xml: bytearray, position: int) -> int:
     return len(xml) - half
 
 
-def parse_page(xml: bytes, path: Path) -> Page:
+def parse_page(xml: bytes, path: Location) -> Page:
     """Return ``<page>…</page>`` as a ``Page`` with its last revision."""
     head, _, revision = xml.rpartition(b"<revision>")
     title, identifier = _field(head, b"title"), _field(head, b"id")

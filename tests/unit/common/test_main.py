@@ -54,6 +54,15 @@ def test_stage_receives_sections_and_writes_log(study, monkeypatch):
     assert json.loads((study / "logs/tokenize/all.run.json").read_text())["seconds"] >= 0
 
 
+def test_stage_on_beam_receives_options_of_machine_yaml(study, monkeypatch):
+    assert [name for name, stage in command.STAGES.items() if stage.on_beam] == ["clean", "tokenize"]
+    (study / "machine.yaml").write_text("beam_args: [--runner=FlinkRunner]\n")
+    seen = {}
+    set_stage(monkeypatch, lambda **given: seen.update(given), blocks=(), on_beam=True)
+    assert command.main(["tokenize"]) == 0
+    assert seen == {"beam_args": ("--runner=FlinkRunner",)}
+
+
 def test_stage_receives_options(study, monkeypatch):
     seen = []
     options = command.STAGES["report"].options

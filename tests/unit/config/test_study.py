@@ -363,7 +363,7 @@ def test_check_study_invalid_shares_of_sources_are_rejected(weights: Any, temper
 
 
 def test_check_study_unknown_key_of_a_source_is_rejected_with_allowed_keys() -> None:
-    with pytest.raises(PipelineError, match=r"(?s)key: corpus.sources.books.beam_args\n.*from, date.*near_dup"):
-        check_study(changed("corpus.sources.books.beam_args", []))
+    with pytest.raises(PipelineError, match=r"(?s)key: corpus.sources.wikipedia.beam_args\n.*from, date.*filters"):
+        check_study(changed("corpus.sources.wikipedia.beam_args", []))
     with pytest.raises(PipelineError, match="corpus.sources.wikipedia.min_words = -1"):
         check_study(changed("corpus.sources.wikipedia.min_words", -1))

@@ -26,6 +26,7 @@ from pipeline_src.pretraining.data import open_examples
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from tests.beam_files import OPTIONS, files
 from tests.sources import corpus_of
 
 CORPUS = corpus_of(validation=0.3)
@@ -42,9 +43,9 @@ def write_corpus(source: str, prefix: str, count: int) -> None:
     write_source(source, [Document(f"{prefix}:{n}", f"T{n}", text.format(n=n, prefix=prefix)) for n in range(count)])
 
 
-def tokenize(corpus=CORPUS) -> dict:
+def tokenize(corpus=CORPUS, beam_args=()) -> dict:
     """Run the stage; return its manifest."""
-    run(seed=1, corpus=corpus)
+    run(seed=1, corpus=corpus, beam_args=beam_args)
     return read_json("data/tokens/manifest.json")
 
 
@@ -273,12 +274,20 @@ def test_tokenize_corpus_near_copies_of_all_sources_are_dropped(study, monkeypat
     tokenize()
     before = output_hashes(study / "data/tokens")
     results = []
-    for workers, size in (("1", 1 << 20), ("2", 2000)):
+    monkeypatch.setenv("BEAM_FILES", str(study / "store"))
+    beam = ("--runner=FnApiRunner",)
+    for workers, size, beam_args in (
+        ("1", 1 << 20, ()),
+        ("2", 2000, ()),
+        ("1", 2000, beam),
+        ("1", 2000, (*beam, *OPTIONS)),
+    ):
         monkeypatch.setenv("PIPELINE_WORKERS", workers)
         monkeypatch.setattr(slice_shards, "__defaults__", (size,))
-        manifest = tokenize(corpus_of(validation=0.3, near_duplicates=0.8))
+        manifest = tokenize(corpus_of(validation=0.3, near_duplicates=0.8), beam_args)
         results.append(output_hashes(study / "data/tokens"))
-    assert results[0] == results[1] != before
+    assert results == results[:1] * 4 and results[0] != before
+    assert not files()
     assert manifest["dropped"] == {"near_duplicate": 15}
     assert sum(part["documents"] for parts in manifest["parts"].values() for part in parts.values()) == 20
     originals = {record["id"]: record["value"] for record in read_dropped(study / "data/tokens")}

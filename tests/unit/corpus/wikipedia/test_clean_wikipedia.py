@@ -7,18 +7,20 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import distributed
 import pytest
 
+from pipeline_src.common import beam
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import write_json
 from pipeline_src.config.data import WikipediaParams
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.corpus.dropped import read_dropped
 from pipeline_src.corpus.wikipedia import clean_wikipedia as stage
+from tests.beam_files import OPTIONS, files
 
 HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>testwiki</dbname></siteinfo>\n'
 TAIL = "</mediawiki>\n"
@@ -75,9 +77,9 @@ def write_dump(project: Path, data: bytes, part: str = "a") -> Path:
     return project / "data/text/wiki/clean-text"
 
 
-def run(**params) -> None:
+def run(beam_args: Sequence[str] = (), **params) -> None:
     """Run the stage on part ``a``."""
-    stage.run("wiki", WikipediaParams(entry="x", parts=("a",), **params))
+    stage.run("wiki", WikipediaParams(entry="x", parts=("a",), **params), beam_args)
 
 
 def test_clean_wikipedia_drops_are_counted_and_sampled_by_reason(project: Path) -> None:
@@ -157,6 +159,8 @@ def test_clean_wikipedia_same_bytes_for_any_workers_ranges_and_runner(
     results = []
     runs: list[tuple[int, str, tuple[str, ...]]] = [(1_000, "1", ()), (1_000, "2", ())]
     if corrupt == 7:
+        monkeypatch.setenv("BEAM_FILES", str(project / "store"))
+        runs.append((1_000, "1", ("--runner=FnApiRunner", *OPTIONS)))  # the dump and the shards go there and back
         runs.append((1_000, "1", (*DASK, f"--dask_client_address={request.getfixturevalue('dask_cluster')}")))
     for size, workers, beam_args in runs:
         set_range_size(size)
@@ -167,6 +171,7 @@ def test_clean_wikipedia_same_bytes_for_any_workers_ranges_and_runner(
     assert all(result == results[0] for result in results)
     kept_ids = [f"testwiki:{number}" for number in range(40) if number + 1 != corrupt]
     assert [document.id for document in read_documents(out)] == kept_ids
+    assert not (corrupt == 7 and files())
     for size in (1, 1 << 20):  # other shards, the same documents and the same counts
         set_range_size(size)
         monkeypatch.setenv("PIPELINE_WORKERS", "1")
@@ -246,15 +251,13 @@ def test_clean_wikipedia_full_disk_raises_enospc_and_writes_nothing(
     def write(path: Path, documents: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
 
-    def clean(batch: object, ranges: object, folder: Path, params: object) -> list[str]:
+    def write_results(group: object, path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results")
 
-    for function, full in {
-        "write_shard": write,
-        "clean_batch": clean,
-    }.items():  # an error that is a result, and one that Beam reports
+    # an error that is a result, and one that Beam reports
+    for module, function, full in ((stage, "write_shard", write), (beam, "_write", write_results)):
         with monkeypatch.context() as patch:
-            patch.setattr(stage, function, full)
+            patch.setattr(module, function, full)
             with pytest.raises(OSError) as caught:
                 run()
             assert caught.value.errno == errno.ENOSPC
@@ -269,12 +272,13 @@ def test_clean_wikipedia_folder_with_pattern_characters_is_cleaned(
     monkeypatch.chdir(folder)
     out = write_dump(folder, dump_of(page(1)))
     run()
-    assert len(list(read_documents(out))) == 1 and not (out / stage.RESULTS).exists()
+    assert len(list(read_documents(out))) == 1
+    assert {path.name for path in out.iterdir()} == {"a-pages-00000000000000.jsonl", "dropped.jsonl", "manifest.json"}
 
 
 def test_clean_wikipedia_output_lost_by_runner_is_rejected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_dump(project, dump_of(page(1)))
-    monkeypatch.setattr(stage, "_run_beam", lambda *_: None)
+    monkeypatch.setattr(beam.Workers, "_run", lambda *_: None)
     with pytest.raises(PipelineError, match="the Beam runner lost output"):
         run()
 
@@ -282,17 +286,12 @@ def test_clean_wikipedia_output_lost_by_runner_is_rejected(project: Path, monkey
 def test_clean_wikipedia_workers_do_not_import_beam(root: Path) -> None:
     heavy = "{'apache_beam', 'pandas', 'pymongo'} & set(sys.modules)"
     program = (
-        f"import sys, pipeline_src.corpus.wikipedia.clean_wikipedia as stage; print({heavy})\n"
-        f"stage._import_beam(); print({heavy})\n"
+        "import sys, pipeline_src.common.addresses as addresses, pipeline_src.corpus.wikipedia.clean_wikipedia\n"
+        f"print({heavy}); addresses.import_beam(); print({heavy})\n"
         "import pandas"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["set()", "{'apache_beam'}"]
-
-
-def test_beam_options_default_to_local_runner() -> None:
-    assert stage.beam_options(()) == ["--runner=FnApiRunner"]
-    assert stage.beam_options(("--runner=FlinkRunner", "--x=1")) == ["--runner=FlinkRunner", "--x=1"]
 
 
 def test_clean_wikipedia_italian_dump_leaves_no_markup(project: Path, root: Path) -> None:

@@ -1,0 +1,190 @@
+"""The map over a Beam runner: order, errors, large results, options, and files that travel through an address."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.common.addresses import input_folder, open_file, output_folder
+from pipeline_src.common.beam import MAX_RECORD_BYTES, Workers, parse_options
+from pipeline_src.common.errors import PipelineError
+from tests.beam_files import OPTIONS, files
+
+NAMED = ("--runner=FnApiRunner",)  # an element is an item; without a name, one element holds all
+PROBLEMS = {
+    "mistake": PipelineError("bad item", 2, where="here", hint="fix it"),
+    "full disk": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard"),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process would take seconds to start."""
+    monkeypatch.setenv("PIPELINE_WORKERS", "1")
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def fail(number: int, problem: str) -> int:
+    if number >= 2:
+        raise PROBLEMS[problem] if number == 2 else PipelineError("a later item", number, hint="fix it")
+    return number
+
+
+def repeat(number: int, text: bytes) -> bytes:
+    return text * number
+
+
+def miss(number: int) -> bytes:
+    return Path(f"missing-{number}").read_bytes()
+
+
+def stored(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("beam_args", [(), NAMED])
+def test_workers_results_are_in_order_and_leave_no_files(tmp_path: Path, beam_args: tuple[str, ...]) -> None:
+    folder = tmp_path / "x [copy] *"
+    with Workers(beam_args, folder) as workers:
+        assert list(workers.map(square, range(20))) == [number**2 for number in range(20)]
+        assert list(workers.map(square, [])) == []
+        assert list(workers.map(square, [3], through_beam=False)) == [9]
+    assert stored(folder) == []
+
+
+@pytest.mark.parametrize("beam_args", [(), NAMED])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_workers_error_of_first_item_is_raised_unchanged(
+    tmp_path: Path, beam_args: tuple[str, ...], problem: str
+) -> None:
+    with Workers(beam_args, tmp_path) as workers:
+        results: Iterator[int] = workers.map(partial(fail, problem=problem), range(5))
+        assert [next(results), next(results)] == [0, 1]
+        with pytest.raises(type(PROBLEMS[problem])) as caught:
+            next(results)
+    assert str(caught.value) == str(PROBLEMS[problem])
+    assert getattr(caught.value, "errno", None) == getattr(PROBLEMS[problem], "errno", None)
+    assert stored(tmp_path) == []
+
+
+def test_workers_large_function_and_results_travel_as_files(tmp_path: Path) -> None:
+    text = os.urandom(MAX_RECORD_BYTES + 1)
+    with Workers(NAMED, tmp_path) as workers:
+        results = workers.map(partial(repeat, text=text), [0, 1, 2])
+        assert next(results) == b""
+        assert stored(tmp_path) == [".results", "1", "2", "function", "records"]
+        assert list(results) == [text, text * 2]
+    assert stored(tmp_path) == []
+
+
+def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path) -> None:
+    with Workers(NAMED, tmp_path) as workers, pytest.raises(PipelineError) as caught:
+        list(workers.map(miss, [7, 8]))
+    assert (caught.value.what, caught.value.value) == ("the Beam runner lost output", "missing-7")
+
+
+def test_workers_results_that_did_not_come_back_are_lost_output(tmp_path: Path) -> None:
+    with Workers(NAMED, tmp_path) as workers:
+        list(workers.map(square, range(3)))
+        records = tmp_path / ".results/records"
+        content = records.read_bytes()
+        records.write_bytes(content[: len(content) // 3])
+        for kept in ("1 of 3", "no results of 3"):
+            with pytest.raises(PipelineError, match="the Beam runner lost output: .*" + kept):
+                list(workers._read(3))
+            records.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("beam_args", "view", "values"),
+    [
+        (
+            ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=32", "--environment_type=EXTERNAL"],
+            "FlinkRunnerOptions",
+            {"flink_master": "host:8081", "parallelism": 32},
+        ),
+        (
+            ["--runner=DataflowRunner", "--project=p", "--region=europe-west1", "--temp_location=gs://b/t"],
+            "GoogleCloudOptions",
+            {"project": "p", "region": "europe-west1", "temp_location": "gs://b/t"},
+        ),
+        (
+            ["--runner", "DataflowRunner", "--num_workers=8", "--sdk_container_image=r/i:1"],
+            "WorkerOptions",
+            {"num_workers": 8, "sdk_container_image": "r/i:1"},
+        ),
+        (["--runner=DaskRunner", "--dask_scheduler_file=F"], "DaskOptions", {"scheduler_file": "F"}),
+    ],
+)
+def test_parse_options_of_other_runners_keep_their_values(beam_args, view, values) -> None:
+    from apache_beam.options import pipeline_options
+    from apache_beam.runners.dask import dask_runner
+
+    dask = "apache_beam.runners.dask.dask_runner.DaskRunner"
+    options = parse_options([argument.replace("=DaskRunner", f"={dask}") for argument in beam_args])
+    viewed = options.view_as(getattr(pipeline_options, view, None) or getattr(dask_runner, view))
+    assert {name: getattr(viewed, name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--flink_mster=host:8081", "not an option of Beam or its runner: --flink_mster"),
+        ("--parallelism=many", "Beam refuses an option: argument --parallelism: invalid int value: 'many'"),
+        ("--runner=Flunk", "no such Beam runner here: Flunk"),
+        ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
+        ("--runner=os.Runner", "no such Beam runner here: os.Runner"),
+        ("--temp_location=nowhere://x", "no such file system here: nowhere://x"),
+    ],
+)
+def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, capfd) -> None:
+    with pytest.raises(PipelineError) as caught:
+        Workers(["--runner=FnApiRunner", argument], tmp_path)
+    assert str(caught.value).splitlines()[:2] == [message, "  where:  beam_args in machine.yaml"]
+    assert capfd.readouterr().err == ""
+
+
+def read_and_write(name: str, given: object, folder: object, output: object) -> str:
+    with open_file(given) as file, input_folder(folder) as inside, output_folder(output) as outside:
+        file.seek(2)
+        text = file.readline().decode() + (inside / "b").read_text() + name
+        (outside / name).write_text(text)
+    if name == "bad":
+        raise PipelineError("bad", name, where=f"{given}, line 1", hint="fix it")
+    return text
+
+
+def test_workers_at_an_address_read_and_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEAM_FILES", str(tmp_path / "store"))
+    folder = tmp_path / "project/given"
+    folder.mkdir(parents=True)
+    (folder / "a.gz").write_text("one\ntwo\n")  # no real one: nothing unpacks it
+    (folder / "b").write_text("B")
+    output = tmp_path / "project/made"
+    output.mkdir()
+    with Workers((*NAMED, *OPTIONS), output) as workers:
+        given, inside = workers.send(folder / "a.gz"), workers.send(folder)
+        assert given == workers.send(folder / "a.gz")
+        work = partial(read_and_write, given=given, folder=inside, output=workers.folder)
+        assert list(workers.map(work, ["x", "y"])) == ["e\nBx", "e\nBy"]
+        assert "a.gz" in {file.name for file in files()}
+        with pytest.raises(PipelineError) as caught:
+            list(workers.map(work, ["z", "bad"]))
+        assert caught.value.where == f"{folder}/a.gz, line 1"
+    assert stored(output) == ["bad", "x", "y", "z"] and (output / "y").read_text() == "e\nBy"
+    assert not files()
+
+
+def test_workers_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
+    beam_args = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_connection_timeout=1"]
+    with Workers([*beam_args, "--dask_client_address=tcp://127.0.0.1:1"], tmp_path) as workers:
+        with pytest.raises(PipelineError, match=r"the Beam runner cannot be reached: .*127\.0\.0\.1:1"):
+            list(workers.map(square, [1]))
