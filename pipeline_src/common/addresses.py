@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ Location = Path | str  # a path, or an address
 logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("apitools not found"))
 
 
+@cache  # another thread must be able to import the two while files are opened
 def import_beam() -> Any:
     """Import Beam without two installed libraries that it would import for uses not made here: 1 CPU-second of 2."""
     unused = [name for name in ("pandas", "pymongo") if name not in sys.modules]
