@@ -40,7 +40,8 @@ class Workers:
         folder: what the stage makes.
 
     Attributes:
-        folder: where workers write files of the stage's output (see ``output_folder``).
+        folder: where workers write files of the stage's output (see ``output_folder``, ``receive``). Its name is new:
+            workers of a run that was killed may still write to theirs.
     """
 
     def __init__(self, beam_args: Sequence[str], folder: Path) -> None:
@@ -57,14 +58,18 @@ class Workers:
                 file_systems().get_filesystem(temporary)
             except ValueError as error:
                 raise PipelineError("no such file system here", temporary, where=WHERE, hint=str(error)) from None
-        self.folder: Location = f"{self._address}/output" if self._address else self._output
         self._results = f"{self._address or self._output}/.results"
+        self.folder: Location = f"{self._address}/output" if self._address else Path(self._results, uuid4().hex)
+        self._opened = contextlib.ExitStack()
         self._sent: dict[Path, str] = {}
 
     def __enter__(self) -> Workers:
+        if isinstance(self.folder, Path):
+            self.folder.mkdir(parents=True)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._opened.close()  # NFS keeps an open file, and so its folder
         shutil.rmtree(self._output / ".results", ignore_errors=True)
         if self._address:
             folders = [f"{self._address}/{number}" for number in range(len(self._sent))]
@@ -84,6 +89,20 @@ class Workers:
                 copy_file(file, f"{folder}/{file.name}")
         return self._sent[path]
 
+    def receive(self, name: str) -> Path:
+        """Move a file that workers have written to ``folder`` to the stage's output, and return its path."""
+        path = self._output / name
+        try:
+            if isinstance(self.folder, Path):
+                os.replace(self.folder / name, path)
+            else:
+                copy_file(f"{self.folder}/{name}", path)
+        except OSError as error:
+            if error.errno in (None, errno.ENOENT):  # None: of Beam's file systems
+                raise lost_output(name, self.folder) from error
+            raise
+        return path
+
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], through_beam: bool = True
     ) -> Iterator[Result]:
@@ -100,10 +119,12 @@ class Workers:
             return
         numbered = list(enumerate(items))
         if numbered:
-            self._run(function, numbered)
-            yield from self._read(len(numbered))
+            # new names: workers keep functions by path, and those of an earlier run or map may still write
+            records = f"{self._results}/{uuid4().hex}"
+            self._run(function, numbered, records)
+            yield from self._read(records, len(numbered))
 
-    def _run(self, function: Callable[[Item], Result], items: list[tuple[int, Item]]) -> None:
+    def _run(self, function: Callable[[Item], Result], items: list[tuple[int, Item]], records: str) -> None:
         beam = import_beam()
         # worker processes must find this package from any working directory
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -117,7 +138,7 @@ class Workers:
         # on this machine, processes that do not import Beam work on one batch
         batches = [[item] for item in items] if self._runner else [items]
         work = partial(
-            _work, function=_pack(function, f"{self._results}/function"), folder=self._results,
+            _work, function=_pack(function, f"{records}-function"), records=records,
             options=self._args if self._address else (),
         )  # fmt: skip
         try:
@@ -128,7 +149,7 @@ class Workers:
                     | "spread over workers" >> beam.Reshuffle()
                     | "work" >> beam.FlatMap(work).with_output_types(tuple[int, bytes])
                     | "collect" >> beam.GroupByKey()
-                    | "write" >> beam.Map(partial(_write, path=f"{self._results}/records"))
+                    | "write" >> beam.Map(partial(_write, path=records))
                 )
         except Exception as error:
             # A runner turns its workers' exceptions into text; a full disk must remain an OSError.
@@ -138,30 +159,25 @@ class Workers:
                 hint = "start its service and workers, or leave beam_args empty to work on this machine"
                 raise PipelineError("the Beam runner cannot be reached", error, where=WHERE, hint=hint) from error
             raise
-        if self._address:
-            for match in file_systems().match([f"{self.folder}/*"]):
-                for file in match.metadata_list:
-                    copy_file(file.path, self._output / file.path.rpartition("/")[2])
 
-    def _read(self, count: int) -> Iterator[Any]:
+    def _read(self, records: str, count: int) -> Iterator[Any]:
         offsets: dict[int, int] = {}
         try:
-            file = open_file(_location(f"{self._results}/records"))
+            file = self._opened.enter_context(open_file(_location(records)))
         except OSError:
             raise lost_output(f"no results of {count} parts", WHERE) from None
-        with file:
-            while header := file.read(HEADER.size):
-                number, size = HEADER.unpack(header)
-                offsets[number] = file.tell()
-                file.seek(size, os.SEEK_CUR)
-            for number in range(count):
-                if number not in offsets:
-                    raise lost_output(f"results of {len(offsets)} of {count} parts", WHERE)
-                file.seek(offsets[number])
-                result, error = _unpack(file)
-                if error is not None:
-                    raise self._explain(error)
-                yield result
+        while header := file.read(HEADER.size):
+            number, size = HEADER.unpack(header)
+            offsets[number] = file.tell()
+            file.seek(size, os.SEEK_CUR)
+        for number in range(count):
+            if number not in offsets:
+                raise lost_output(f"results of {len(offsets)} of {count} parts", WHERE)
+            file.seek(offsets[number])
+            result, error = _unpack(file)
+            if error is not None:
+                raise self._explain(error)
+            yield result
 
     def _explain(self, error: Exception) -> Exception:
         """Return a worker's error with this machine's paths; a file that only the worker does not find is a mistake."""
@@ -176,7 +192,7 @@ class Workers:
 
 
 def lost_output(value: object, where: object) -> PipelineError:
-    """Return the error for a runner whose workers do not have the files of this process, or it not theirs."""
+    """Return the error for a runner whose workers do not have the files of this process, or it does not have theirs."""
     return PipelineError(
         "the Beam runner lost output", value, where=where,
         hint="give workers and this process the same file system or an address as --temp_location, or leave beam_args "
@@ -202,7 +218,7 @@ def parse_options(arguments: Sequence[str]) -> Any:
     except SystemExit:
         problem = message.getvalue().strip().rpartition("error: ")[2]
         raise PipelineError("Beam refuses an option", problem, where=WHERE, hint="change it there") from None
-    except (ImportError, ValueError, AttributeError) as error:
+    except (ImportError, ValueError, AttributeError, TypeError) as error:
         hint = f"{error}; install what it needs, or name another"
         raise PipelineError("no such Beam runner here", runner, where=WHERE, hint=hint) from None
     if unknown := sorted(given.keys() - known.keys()):
@@ -244,7 +260,7 @@ def _unpack_function(data: bytes) -> Callable[[Any], Any]:
 
 
 def _work(
-    batch: list[tuple[int, Any]], function: bytes, folder: str, options: Sequence[str]
+    batch: list[tuple[int, Any]], function: bytes, records: str, options: Sequence[str]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the records of a batch, all under one key; an error is a record, so that every runner hands it on."""
     if options:
@@ -254,14 +270,14 @@ def _work(
     try:
         items = [item for _, item in batch]
         for result in map_in_order(_unpack_function(function), items, min(len(batch), count_workers())):
-            yield 0, _record(number, (result, None), folder)
+            yield 0, _record(number, (result, None), records)
             number = next(numbers, -1)
     except (PipelineError, OSError) as error:
-        yield 0, _record(number, (None, error), folder)
+        yield 0, _record(number, (None, error), records)
 
 
-def _record(number: int, outcome: tuple[object, Exception | None], folder: str) -> bytes:
-    data = _pack(outcome, f"{folder}/{number}")
+def _record(number: int, outcome: tuple[object, Exception | None], records: str) -> bytes:
+    data = _pack(outcome, f"{records}-{number}")
     return HEADER.pack(number, len(data)) + data
 
 

@@ -78,11 +78,11 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
         ranges = [Range(part, *ends) for part in parts for ends in split_ranges(dumps[part.name])]
         sample = DroppedSample()
         results: list[RangeResult] = []
-        with _progress(source, ranges, folder):
+        with _progress(source, ranges, workers.folder):
             for span, result in zip(
                 ranges, workers.map(partial(clean_range, folder=workers.folder, params=params), ranges), strict=True
             ):
-                _check_shard(folder / span.shard, result["shard"]["bytes"])
+                _check_shard(workers.receive(span.shard), result["shard"]["bytes"])
                 sample.merge(result.pop("dropped_sample"))
                 results.append(result)
         corrupt = [
@@ -206,14 +206,13 @@ def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
 
 
 def _check_shard(path: Path, expected: int) -> None:
-    written = path.stat().st_size if path.exists() else 0
-    if written != expected:
+    if (written := path.stat().st_size) != expected:
         raise lost_output(f"{written} bytes on disk, {expected} reported", path)
 
 
 @contextmanager
-def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
-    """Show the progress by looking for new shards once a second, which works with any runner."""
+def _progress(source: str, ranges: list[Range], folder: Location) -> Iterator[None]:
+    """Show the progress by looking for new shards once a second, with any runner; none is seen at an address."""
     finished = threading.Event()
 
     def watch() -> None:
@@ -221,7 +220,7 @@ def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
         with Progress(f"cleaning {source}", sum(remaining.values()), "B") as progress:
             while not finished.wait(1.0):
                 # by the folder's list: on a network's disk, a name that was asked for too early stays unknown for long
-                for shard in remaining.keys() & {*os.listdir(folder)}:
+                for shard in remaining.keys() & {*(os.listdir(folder) if isinstance(folder, Path) else ())}:
                     progress.advance(remaining.pop(shard))
                 progress.advance(0)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline_src.common.addresses import input_folder, open_file, output_folder
@@ -80,9 +81,24 @@ def test_workers_large_function_and_results_travel_as_files(tmp_path: Path) -> N
     with Workers(NAMED, tmp_path) as workers:
         results = workers.map(partial(repeat, text=text), [0, 1, 2])
         assert next(results) == b""
-        assert stored(tmp_path) == [".results", "1", "2", "function", "records"]
+        names = stored(workers.folder.parent)
+        assert [name[32:] for name in names if name != workers.folder.name] == ["", "-1", "-2", "-function"]
         assert list(results) == [text, text * 2]
+        other = os.urandom(len(text))  # a process keeps the last large function
+        assert list(workers.map(partial(repeat, text=other), [1])) == [other]
+    with Workers(NAMED, tmp_path) as workers:  # as Dask's worker does, for later runs
+        assert list(workers.map(partial(repeat, text=text), [1])) == [text]
     assert stored(tmp_path) == []
+
+
+def test_workers_results_not_read_to_the_end_leave_no_open_file(tmp_path: Path) -> None:
+    with Workers(NAMED, tmp_path) as workers:
+        results = workers.map(square, range(3))
+        assert next(results) == 0
+        opened = [Path(file.path) for file in psutil.Process().open_files()]
+        assert any(path.is_relative_to(tmp_path) for path in opened)
+    opened = [Path(file.path) for file in psutil.Process().open_files()]
+    assert not any(path.is_relative_to(tmp_path) for path in opened)
 
 
 def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path) -> None:
@@ -94,12 +110,12 @@ def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path)
 def test_workers_results_that_did_not_come_back_are_lost_output(tmp_path: Path) -> None:
     with Workers(NAMED, tmp_path) as workers:
         list(workers.map(square, range(3)))
-        records = tmp_path / ".results/records"
+        (records,) = (path for path in tmp_path.glob(".results/*") if path.is_file())
         content = records.read_bytes()
         records.write_bytes(content[: len(content) // 3])
         for kept in ("1 of 3", "no results of 3"):
             with pytest.raises(PipelineError, match="the Beam runner lost output: .*" + kept):
-                list(workers._read(3))
+                list(workers._read(str(records), 3))
             records.unlink(missing_ok=True)
 
 
@@ -142,6 +158,7 @@ def test_parse_options_of_other_runners_keep_their_values(beam_args, view, value
         ("--runner=Flunk", "no such Beam runner here: Flunk"),
         ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
         ("--runner=os.Runner", "no such Beam runner here: os.Runner"),
+        ("--runner=os.path", "no such Beam runner here: os.path"),
         ("--temp_location=nowhere://x", "no such file system here: nowhere://x"),
     ],
 )
@@ -150,6 +167,17 @@ def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, ca
         Workers(["--runner=FnApiRunner", argument], tmp_path)
     assert str(caught.value).splitlines()[:2] == [message, "  where:  beam_args in machine.yaml"]
     assert capfd.readouterr().err == ""
+
+
+def test_workers_of_a_killed_run_do_not_write_to_a_later_one(tmp_path: Path) -> None:
+    with Workers((), tmp_path) as workers:
+        earlier = workers.folder
+    with Workers((), tmp_path) as workers:
+        (workers.folder / "shard").write_text("new")
+        earlier.mkdir()  # as a worker does that goes on
+        (earlier / "shard").write_text("old")
+        assert workers.receive("shard").read_text() == "new"
+    assert stored(tmp_path) == ["shard"]
 
 
 def read_and_write(name: str, given: object, folder: object, output: object) -> str:
@@ -175,11 +203,14 @@ def test_workers_at_an_address_read_and_write_there(tmp_path: Path, monkeypatch:
         assert given == workers.send(folder / "a.gz")
         work = partial(read_and_write, given=given, folder=inside, output=workers.folder)
         assert list(workers.map(work, ["x", "y"])) == ["e\nBx", "e\nBy"]
+        assert [workers.receive(name) for name in ("x", "y")] == [output / "x", output / "y"]
+        with pytest.raises(PipelineError, match="the Beam runner lost output: w"):
+            workers.receive("w")
         assert "a.gz" in {file.name for file in files()}
         with pytest.raises(PipelineError) as caught:
             list(workers.map(work, ["z", "bad"]))
         assert caught.value.where == f"{folder}/a.gz, line 1"
-    assert stored(output) == ["bad", "x", "y", "z"] and (output / "y").read_text() == "e\nBy"
+    assert stored(output) == ["x", "y"] and (output / "y").read_text() == "e\nBy"
     assert not files()
 
 
