@@ -95,7 +95,7 @@ class Stages:
             _keep_by_host(IN_USE)
         _clear_stale_rwlock(IN_USE)
         STAMPS.mkdir(parents=True, exist_ok=True)
-        start = time.time()
+        before = {name: _changed(STAMPS / name) for name in os.listdir(STAMPS)}
         stale = self._compare()
         if "code" in stale:  # the other stages are compared with what it makes
             _answer(_dvc("repro", "--single-item", "code"), show_log=True)
@@ -111,8 +111,8 @@ class Stages:
             if name not in to_run:
                 stamp.touch()
                 os.utime(stamp, (1, 1))  # all of one age: no fresh stage is newer than one that depends on it
-            elif stamp.exists() and stamp.stat().st_mtime < start:  # else another Snakemake has just made it
-                stamp.unlink()
+            elif name in before and _changed(stamp) == before[name]:  # else another Snakemake has just made it
+                stamp.unlink(missing_ok=True)
 
     def _compare(self) -> dict[str, list[Any]]:
         """Read the graph of stages from DVC, and return stale stage -> its changes."""
@@ -275,6 +275,14 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _changed(path: Path) -> int:
+    """Return when a file was last changed, a number to compare with itself: the clock may have been set back."""
+    try:
+        return path.stat().st_ctime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _write(path: Path, text: str) -> None:

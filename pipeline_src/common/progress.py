@@ -43,7 +43,7 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
     for old in list(log.handlers):
         log.removeHandler(old)
         old.close()
-    to_file = logging.FileHandler(path, mode="a" if continues else "w", encoding="utf-8")
+    to_file = _LogFile(path, mode="a" if continues else "w", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     to_terminal = _TqdmHandler()
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints the error that ends a stage
@@ -52,6 +52,13 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
     if to_stderr:
         log.addHandler(to_terminal)
     return path
+
+
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave out what a full disk has no room for, without Python's traceback; stderr has the message."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 class _TqdmHandler(logging.Handler):

@@ -1,200 +1,217 @@
-"""Kill the study again and again: ``python -m tests.stress.chaos [--runs 30] [--kills 12] [--seed 1]``.
+"""Disturb random small studies again and again: ``python -m tests.stress.chaos --minutes 30 [--seed 1]``.
 
-Each run starts the `test` study in an empty folder with a random engine, kills the engine with all its jobs (SIGKILL)
-at a random moment, and starts a random engine again, until one ends by itself; the start after the last kill is left
-alone. Every declared output must then have the hash it has after an undisturbed run, and no engine may have run a stage
-again that DVC had recorded.
+A study of about the `test` preset's size is drawn and run undisturbed. Then, four times, it starts in an empty folder
+with a random engine, faults strike it at random moments (``KINDS``), and a random engine starts it again, until one
+ends by itself. Nothing may be lost: no engine may run a stage again that DVC had recorded, nor fail for another reason
+than a fault or one that docs/two-engines.md lists. Nothing may be false: every output must be as without faults, in
+dvc.lock and on the disk, and after a kill of everything no half output may have its final name.
+
+Each run adds a line to docs/lab/kills.tsv. ``--summary`` prints its sums, ``--only 7`` repeats run 7 of a seed, and
+``--slurm`` runs the studies on a test cluster, whose daemons die.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import csv
+import datetime
+import os
 import random
 import re
 import shutil
-import subprocess
+import signal
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
-from benchmarks._checkout import Checkout, check_out
+from benchmarks._checkout import ROOT, Checkout, check_out
+from tests.stress import disturb
+from tests.stress.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, counts, read_lock
+from tests.workflow.cluster import Cluster, unpack
+from tests.workflow.on_slurm import QUICK, on
 
-ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
-WAIT = (2.0, 25.0)  # seconds from a start to its kill
-KILLS = 12  # of one run
-Lock = dict[str, dict[str, Any]]
+ON_SLURM = {"snakemake": ["snakemake", *QUICK, "all"]}
+LEDGER = ROOT / "docs/lab/kills.tsv"
+COLUMNS = ("date", "machine", "seed", "study", "faults", "restarts", *MISSES, "repaired", "good")
+WAIT = (0.003, 0.1)  # from a start or a fault to the next fault, in times that the undisturbed study took
+FAULTS = 60  # of one run
+RUNS = 4  # of one study
+DISK = "1G"  # for a study of 300 MB
+# architecture, objective, kind of vocabulary, what the pairs are
+MEMBERS = (
+    ("bert", "mlm", "wordpiece", "nsp"),
+    ("bert", "clm", "wordpiece", "none"),
+    ("albert", "mlm", "unigram", "sop"),
+    ("roberta", "mlm", "byte_bpe", "none"),
+    ("electra", "electra", "wordpiece", "none"),
+    ("modernbert", "mlm", "byte_bpe", "none"),
+    ("deberta", "mlm", "byte_bpe", "none"),
+)
+TASKS = ("rte", "squad2", "swag", "cola", "stsb", "squad1", "pos", "word_swap", "cloze")
+
+
+def draw_study(draw: random.Random, params: dict[str, Any]) -> str:
+    """Change the parameters of the `test` preset to those of another small study; return it in a few words."""
+    architecture, objective, vocabulary, pairs = draw.choice(MEMBERS)
+    tasks, seeds = draw.sample(TASKS, draw.choice([1, 1, 2])), [1, 2][: draw.choice([1, 1, 2])]
+    sources = draw.choice([["books"], ["books"], ["wikipedia"], ["books", "wikipedia"], ["books", "plays"]])
+    phases = ["phase1", "phase2", *(["phase3"] if draw.random() < 0.3 else [])]
+    of_kind = {**params["corpus"]["sources"], "plays": {**params["corpus"]["sources"]["books"], "min_words": 3000}}
+    params["corpus"]["sources"] = {name: of_kind[name] for name in sources}
+    params["seed"] = draw.randrange(1000)
+    params["vocabulary"] |= {"kind": vocabulary, "vocab_size": draw.randrange(1000, 2500)}
+    lengths = dict(zip(phases, sorted(draw.choices([32, 64, 128], k=len(phases))), strict=True))
+    params["examples"] |= {"pair_objective": pairs, "max_seq_length": lengths}
+    params["model"] |= {"architecture": architecture, "embedding_size": None}
+    params["pretrain"] |= {
+        "objective": objective,
+        "optimizer": draw.choice(["adamw", "bert_adam", "lamb", "muon"]),
+        "steps": {phase: draw.randint(5, 20) for phase in phases},
+        "later_phases": {"phase3": {"after": "phase2"}} if "phase3" in phases else {},
+    }
+    params["tasks"] = tasks
+    params["finetune"]["seeds"] = seeds
+    params["finetune"]["per_task"] = {task: {} for task in tasks}
+    params["finetune"]["model"] = f"models/pretrained/{phases[-1]}"
+    return f"{architecture} {objective}, {'+'.join(sources)}, {' '.join(tasks)} x{len(seeds)}, {len(phases)} phases"
+
+
+def _machine() -> str:
+    """Return this machine's cores and CPU."""
+    with contextlib.suppress(OSError):
+        name = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return f"{os.cpu_count()} x {name[1] if name else 'unknown CPU'}"
+    return f"{os.cpu_count()} cores"
+
+
+def summary(ledger: Path) -> str:
+    """Return the sums of the ledger as a table of Markdown."""
+    with ledger.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    sums: Counter[str] = Counter()
+    for column in ("faults", "repaired"):
+        for row in rows:
+            for name, number in re.findall(r"([a-z. ]+) (\d+)", row[column]):
+                sums[f"{column}: {name.strip()}"] += int(number)
+    lines = {
+        "studies": len({row["study"] for row in rows}),
+        "runs": len(rows),
+        "of them good": sum(row["good"] == "yes" for row in rows),
+        "faults": sum(number for name, number in sums.items() if name.startswith("faults")),
+        "restarts": sum(int(row["restarts"]) for row in rows),
+        **dict(sorted(sums.items())),
+        **{f"runs with anything {miss}": sum(row[miss] != "0" for row in rows) for miss in MISSES},
+    }
+    return "\n".join(["| | |", "| --- | ---: |", *(f"| {name} | {value} |" for name, value in lines.items())])
+
+
+def _add(ledger: Path, seed: str, study: str, outcome: Outcome) -> None:
+    """Append one run to the ledger."""
+    misses = [str(len(getattr(outcome, miss))) for miss in MISSES]
+    repaired, good = counts(Counter(outcome.repaired)), "yes" if outcome.good else "no"
+    row = [datetime.date.today().isoformat(), _machine(), seed, study, counts(outcome.faults)]
+    row += [str(len(outcome.attempts) - 1), *misses, repaired, good]
+    is_new = not ledger.exists()
+    with ledger.open("a", encoding="utf-8") as file:
+        file.writelines("\t".join(line) + "\n" for line in ([COLUMNS, row] if is_new else [row]))
 
 
 @dataclass
-class Attempt:
-    """One start of an engine, which was killed or ended by itself."""
+class Study:
+    """A study that has run undisturbed: a copy from before, its record, its time, and what it is in a few words."""
 
-    engine: str
-    killed: bool
-    ran: list[str]
-    recorded: set[str]  # when it began, so that it must not run them
-    repaired: bool = False  # DVC found one of its own files damaged
-
-    @property
-    def lost(self) -> set[str]:
-        """Stages that ran again though they were finished."""
-        return self.recorded & set(self.ran) - {"code"}  # which looks at the code at every start
+    start: Path
+    record: Record
+    seconds: float
+    words: str
 
 
-@dataclass
-class Outcome:
-    seed: str
-    attempts: list[Attempt] = field(default_factory=list)
-    different: list[str] = field(default_factory=list)
-    fresh: bool = False
-
-    @property
-    def good(self) -> bool:
-        """Return whether no stage ran twice, DVC calls all up to date, and all outputs are as without a kill."""
-        return self.fresh and not self.different and not any(attempt.lost for attempt in self.attempts)
-
-    def __str__(self) -> str:
-        kills = sum(attempt.killed for attempt in self.attempts)
-        repaired = sum(attempt.repaired for attempt in self.attempts)
-        lost = sorted({stage for attempt in self.attempts for stage in attempt.lost})
-        text = f"run {self.seed}: {kills} kills, {' '.join(attempt.engine for attempt in self.attempts)}"
-        text += f"; DVC's files repaired {repaired}x" if repaired else ""
-        text += f"; lost {', '.join(lost)}" if lost else ""
-        text += f"; differs: {', '.join(self.different)}" if self.different else ""
-        return text + ("" if self.fresh else "; DVC calls it stale") + ("" if self.good else "; NOT GOOD")
-
-
-def disturb(
-    path: Path, undisturbed: Lock, environment: Mapping[str, str], seed: str, wait: tuple[float, float], kills: int
-) -> Outcome:
-    """Run the study in ``path`` to its end through random kills, and compare its lock with an undisturbed one.
-
-    ``wait`` is the shortest and the longest time between a start and its kill, in seconds. The start after the last
-    kill is left alone.
-    """
-    draw = random.Random(seed)
-    outcome = Outcome(seed)
-    while not outcome.attempts or outcome.attempts[-1].killed or outcome.attempts[-1].repaired:
-        pause = draw.uniform(*wait) if len(outcome.attempts) < kills else None
-        outcome.attempts.append(_start(path, draw.choice(sorted(ENGINES)), pause, environment, undisturbed))
-    # dvc.lock may hold more: stages of another study that stood in this checkout before
-    lock = {name: stage for name, stage in read_lock(path).items() if name in undisturbed}
-    expected, ended = hashes(undisturbed), hashes(lock)
-    outcome.different = sorted(name for name in {*expected, *ended} if expected.get(name) != ended.get(name))
-    status = subprocess.run(["dvc", "status"], cwd=path, env=dict(environment), text=True, capture_output=True).stdout
-    outcome.fresh = "up to date" in status
-    return outcome
-
-
-def read_lock(path: Path) -> Lock:
-    """Return the stages of dvc.lock."""
-    lock = path / "dvc.lock"
-    return (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {}) if lock.exists() else {}
-
-
-def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the hash of every output in dvc.lock by its path."""
-    outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
-    return {out["path"]: out["md5"] for out in outputs}
-
-
-def forget(path: Path, stages: Iterable[str]) -> None:
-    """Make a finished study one in which these stages never ran: no outputs, records, run-cache or checkpoints."""
-    lock = yaml.safe_load((path / "dvc.lock").read_text(encoding="utf-8"))
-    for name in set(stages) & set(lock["stages"]):
-        for out in lock["stages"].pop(name)["outs"]:
-            made = path / out["path"]
-            shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
-    (path / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
-    for folder in (".dvc/cache/runs", ".snakemake", "checkpoints"):
-        shutil.rmtree(path / folder, ignore_errors=True)
-
-
-def _start(path: Path, engine: str, pause: float | None, environment: Mapping[str, str], undisturbed: Lock) -> Attempt:
-    """Start an engine and kill it after ``pause`` seconds; None leaves it alone."""
-    try:
-        lock = read_lock(path)
-    except (yaml.YAMLError, AttributeError):
-        lock = {}  # damaged
-    recorded = {name for name, stage in lock.items() if _same(stage, undisturbed.get(name, {}))}
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(ENGINES[engine], cwd=path, env=dict(environment), stdout=output, stderr=output)
-        try:
-            process.wait(pause)
-            killed = False
-        except subprocess.TimeoutExpired:
-            killed = True
-        finally:
-            _kill(process)
-        output.seek(0)
-        text = output.read()
-    attempt = Attempt(engine, killed, re.findall(r"^Running stage '([^']+)'", text, re.MULTILINE), recorded)
-    if not killed and process.returncode:
-        if "dvc.lock" not in text and "RWLock-file" not in text:
-            raise RuntimeError(f"{engine} failed after a kill:\n{text[-4000:]}")
-        command = "git checkout dvc.lock" if "dvc.lock" in text else "rm .dvc/tmp/rwlock"  # see docs/two-engines.md
-        subprocess.run(command.split(), cwd=path, env=dict(environment), check=True, stdout=subprocess.DEVNULL)
-        attempt.repaired = True
-    return attempt
-
-
-def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two records of a stage agree in command, dependencies, parameters and hashes of outputs."""
-    parts = ("cmd", "deps", "params")
-    return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End an engine and all that it has started at once, as a machine that goes down does."""
-    try:
-        engine = psutil.Process(process.pid)
-        killed = [engine, *engine.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for child in killed:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-    process.wait()
-    psutil.wait_procs(killed, timeout=60)
+def _prepare(folder: Path, seed: str) -> Study:
+    """Draw a study and run it undisturbed."""
+    for made in ("undisturbed", "start"):
+        shutil.rmtree(folder / made, ignore_errors=True)
+    study = check_out(folder / "undisturbed", "test")
+    params = yaml.safe_load((study.path / "params.yaml").read_text(encoding="utf-8"))
+    words = draw_study(random.Random(seed), params)
+    (study.path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    (study.path / "dvc.lock").write_text("schema: '2.0'\n", encoding="utf-8")  # not another study's
+    study.run("git", "rm", "-rqf", "--ignore-unmatch", "results")
+    study.run("git", "commit", "-qam", "no study has run")
+    start = shutil.copytree(study.path, folder / "start", symlinks=True)
+    took = study.run(*ENGINES["snakemake"])
+    print(f"study {seed}: {words}: {took.wall:.0f} s, {took.cpu:.0f} s of CPU time", flush=True)
+    return Study(start, Record.of(study.path, read_lock(study.path)), took.wall, words)
 
 
 def main() -> None:
-    """Run it and print a line a run, then one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--kills", type=int, default=KILLS, help="the most of one run")
-    parser.add_argument("--seed", default="1", help="decides moments and engines")
+    """Run it, and print a line a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30, help="begin no run after so long")
+    parser.add_argument("--seed", default=f"{datetime.datetime.now():%m%d%H%M}", help="decides studies and faults")
+    parser.add_argument("--only", type=int, help="the number of the one run to make")
+    parser.add_argument("--faults", type=int, default=FAULTS, help="the most of one run")
+    parser.add_argument("--slurm", action="store_true", help="on a test cluster, whose daemons die")
+    parser.add_argument("--ledger", type=Path, default=LEDGER)
+    parser.add_argument("--summary", action="store_true", help="print the ledger's sums and do nothing")
     arguments = parser.parse_args()
-    outcomes = []
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        undisturbed_study = check_out(Path(folder) / "undisturbed", "test")
-        (undisturbed_study.path / "dvc.lock").write_text("schema: '2.0'\n")  # not another study's
-        undisturbed_study.run("git", "commit", "-qam", "no study has run")
-        start = shutil.copytree(undisturbed_study.path, Path(folder) / "start", symlinks=True)
-        took = undisturbed_study.run(*ENGINES["snakemake"]).wall
-        expected = read_lock(undisturbed_study.path)
-        print(f"undisturbed: {len(hashes(expected))} outputs in {took:.0f} s", flush=True)
-        for number in range(arguments.runs):
-            path = Path(folder) / "disturbed"
-            shutil.copytree(start, path, symlinks=True)
-            study = Checkout(path)
+    if arguments.summary:
+        print(summary(arguments.ledger))
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+        os.environ.setdefault("PIP_CACHE_DIR", str(folder / "pip"))  # else each run would download its texts
+        cluster = stack.enter_context(_cluster(folder / "slurm")) if arguments.slurm else None
+        clock = Clock(folder) if shutil.which("cc") else None
+        deadline = time.monotonic() + 60 * arguments.minutes
+        for number in count() if arguments.only is None else [arguments.only]:
+            if time.monotonic() > deadline:
+                break
+            if number % RUNS == 0 or arguments.only is not None:
+                study = _prepare(folder, f"{arguments.seed}-study{number // RUNS}")
             seed = f"{arguments.seed}-{number}"
-            wait = (WAIT[0], max(WAIT[1], took / 2))
-            outcomes.append(disturb(path, expected, study.environment, seed, wait, arguments.kills))
-            print(outcomes[-1], flush=True)
-            shutil.rmtree(path)
-    kills = sum(attempt.killed for outcome in outcomes for attempt in outcome.attempts)
-    good = sum(outcome.good for outcome in outcomes)
-    print(f"{good} of {len(outcomes)} runs ended as if never killed, after {kills} kills")
-    figures = {"name": "chaos", "runs": len(outcomes), "kills": kills, "good": good, "met": good == len(outcomes)}
-    print(json.dumps(figures))
+            with disturb.disk_of_its_own(folder / "disk", DISK) as mounted:
+                path = shutil.copytree(study.start, folder / "disk/study", symlinks=True)
+                wait = (WAIT[0] * study.seconds, WAIT[1] * study.seconds)
+                run = Run(path, Checkout(path).environment, study.record, random.Random(seed), wait)
+                if mounted:
+                    run.kinds = {**run.kinds, "full disk": disturb.fill_disk}
+                if clock and not cluster and run.draw.random() < 0.5:
+                    clock.set(0)
+                    run.kinds = {**run.kinds, "clock": clock.jump}
+                    run.environment = {**run.environment, **clock.variables}
+                if cluster:
+                    run.kinds = {**run.kinds, "engine": disturb.kill_group, "daemon": disturb.crash_daemon(cluster)}
+                    run.engines, run.environment = ON_SLURM, {**run.environment, **on(cluster)}
+                outcome = run.to_end(arguments.faults)
+            print(f"{seed}: {outcome}", flush=True)
+            _add(arguments.ledger, seed, study.words + (", on Slurm" if cluster else ""), outcome)
+            if not outcome.good:
+                said = [f"=== {attempt.engine}: {attempt.faults}\n{attempt.text}" for attempt in outcome.attempts]
+                Path(tempfile.gettempdir(), f"chaos-{seed}.log").write_text("\n".join(said), encoding="utf-8")
+    print(summary(arguments.ledger))
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path) -> Iterator[Cluster]:
+    """Start a test cluster, and end it."""
+    folder.mkdir()
+    unpack(folder)
+    cluster = Cluster(folder)
+    cluster.up()
+    try:
+        yield cluster
+    finally:
+        cluster.down()
 
 
 if __name__ == "__main__":

@@ -103,9 +103,8 @@ class Cluster:
         options = {"socket": "socket", "key-file": "key", "log-file": "log", "pid-file": "pid", "seed-file": "seed"}
         self._start("munged", "--force", *(f"--{name}={munge / file}" for name, file in options.items()))
         self._start("slurmctld", "-c")
-        step_daemon = shutil.which("slurmstepd", path=self._programs) or ""
         for number in range(1, NODES + 1):
-            self._start("slurmd", "-N", f"node{number}", "-d", step_daemon)
+            self.start(f"slurmd-node{number}")
         deadline = time.monotonic() + 120
         while len(self.ask("sinfo", "-h", "-N", "-p", "cpu", "-t", "idle", "-o", "%N").split()) < NODES:
             if time.monotonic() > deadline:
@@ -126,6 +125,16 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
             except (FileNotFoundError, ProcessLookupError, ValueError):
                 continue  # it is gone
+
+    def start(self, daemon: str) -> None:
+        """Start ``slurmctld`` or ``slurmd-NODE`` with the state that it had."""
+        program, _, node = daemon.partition("-")
+        step_daemon = shutil.which("slurmstepd", path=self._programs) or ""
+        self._start(program, *(["-N", node, "-d", step_daemon] if node else []))
+
+    def kill(self, daemon: str) -> None:
+        """End ``slurmctld`` or ``slurmd-NODE`` at once."""
+        os.kill(int((self.folder / "pid" / daemon).read_text()), signal.SIGKILL)
 
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands says."""

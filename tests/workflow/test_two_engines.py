@@ -529,6 +529,17 @@ def test_unwritable_folder_is_reported_without_traceback(study: Project, folder:
     assert study.ran() == [] and (study.path / "dvc.lock").read_text() == lock
 
 
+def test_stamp_from_before_clock_was_set_back_is_deleted_once_stale(study: Project) -> None:
+    """Also a file server's clock may be ahead of this machine's."""
+    stamps = study.path / ".snakemake/dvc"
+    for name in ("pretrain", "report"):
+        os.utime(stamps / name, (time.time() + 3600, time.time() + 3600))
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
+    study.snakemake()
+    assert "pretrain" in study.ran()
+    assert study.nothing_to_do()
+
+
 def test_stamp_that_is_folder_is_reported_without_traceback(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
     (study.path / ".snakemake/dvc/pretrain").unlink()

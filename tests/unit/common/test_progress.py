@@ -1,7 +1,9 @@
 """Progress bars, progress lines and logs."""
 
+import contextlib
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,19 @@ def test_track_without_terminal_logs_lines(tmp_path, monkeypatch, capsys):
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
     assert re.search(r"\[tokenize all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", capsys.readouterr().err)
     assert "reading: 4/4 book" in path.read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_open_log_on_full_disk_prints_message_without_traceback(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    progress.open_log("tokenize", "all")
+    to_file = progress.log.handlers[0]
+    opened = to_file.stream
+    with contextlib.suppress(OSError), open("/dev/full", "w") as to_file.stream:  # closing writes again
+        progress.log.info("a message")
+    to_file.stream = opened
+    output = capsys.readouterr().err
+    assert "a message" in output and "Traceback" not in output
 
 
 def test_open_log_unfinished_log_is_continued_and_finished_one_overwritten(tmp_path, monkeypatch):

@@ -1,0 +1,27 @@
+"""The studies that ``tests.stress.chaos`` draws, and the page on what it found."""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+
+import yaml
+
+from pipeline_src.config.study import check_study
+from pipeline_src.tools.preset import preset_text
+from tests.stress.chaos import LEDGER, draw_study, summary
+
+
+def test_draw_study_every_draw_is_valid_and_repeatable(root, monkeypatch):
+    monkeypatch.chdir(root)
+    preset, drawn = yaml.safe_load(preset_text("test")), []
+    for seed in [*range(40), 0]:
+        params = deepcopy(preset)
+        words = draw_study(random.Random(seed), params)
+        check_study(params, "params.yaml")
+        drawn.append((words, params))
+    assert drawn[0] == drawn[-1] and len({words for words, _ in drawn}) > 30
+
+
+def test_kills_page_has_sums_of_ledger():
+    assert summary(LEDGER) in LEDGER.with_suffix(".md").read_text(encoding="utf-8")

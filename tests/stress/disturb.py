@@ -1,0 +1,454 @@
+"""Faults that strike a study while an engine runs it, and what came of it; ``tests.stress.chaos`` draws from these."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.workflow.cluster import NODES, Cluster
+
+MARK = "CHAOS_STUDY"  # variable by which a study's processes are known, whoever is their parent now
+HOUR = 3600
+IDLE = 300  # seconds
+ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
+MISSES = ("lost", "different", "half", "failed")
+PATIENCE = 1800  # seconds for what goes on without its engine
+# Half of the faults strike just after one of these was written, where they may do most harm.
+WRITTEN = (
+    *("dvc.lock", ".dvc/tmp", ".dvc/cache/files/md5", ".dvc/cache/runs", ".snakemake/dvc", "code", "data"),
+    *("models/pretrained", "models/finetuned", "results", "results/predictions", "checkpoints"),
+)
+Lock = dict[str, dict[str, Any]]
+# The clock of a study's processes, which a test may set at any moment. Elapsed time and the times of files are those
+# of the machine, so file times lie hours before or after now, as with a file server whose clock differs.
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+
+static const int *offset;
+
+__attribute__((constructor)) static void start(void) {
+    int file = open(getenv("CLOCK_OFFSET"), O_RDONLY);
+    void *shared = file < 0 ? MAP_FAILED : mmap(0, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    if (shared != MAP_FAILED) offset = shared;
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    if (clock == CLOCK_REALTIME && offset) now->tv_sec += *offset;
+    return result;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    int result = clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec, now->tv_usec = exact.tv_nsec / 1000;
+    return result;
+}
+time_t time(time_t *copy) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (copy) *copy = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+@dataclass
+class Target:
+    """A study in ``path`` whose processes have ``MARK`` set to ``mark``, and the engine at work on it."""
+
+    path: Path
+    mark: str
+    engine: subprocess.Popen[bytes]
+    draw: random.Random
+
+    def ended_within(self, seconds: float | None) -> bool:
+        """Wait for the engine's end, at most so long; return whether it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.engine.wait(seconds)
+        return self.engine.returncode is not None
+
+    def ended(self) -> bool:
+        """Wait for the engine's end; False if it hangs: its processes use no CPU time for minutes."""
+        used = -1.0
+        while not self.ended_within(IDLE):
+            before, used = used, sum(_cpu_seconds(process) for process in processes(self.mark))
+            if used == before:
+                return False
+        return True
+
+
+Fault = Callable[[Target], None]
+
+
+def processes(mark: str) -> list[psutil.Process]:
+    """Return the living processes of a study, orphans included."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+def kill_all(mark: str) -> None:
+    """End all processes of a study at once, as a machine that goes down does."""
+    while found := processes(mark):
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.02)  # psutil.wait_procs would take the engine's status from its Popen
+
+
+def kill_engine(target: Target) -> None:
+    kill_all(target.mark)
+    target.engine.wait()
+
+
+def kill_process(target: Target) -> None:
+    """Kill one process that the engine has started: a stage, its DVC, a shell, a worker; not those below it."""
+    started = [process for process in processes(target.mark) if process.pid != target.engine.pid]
+    if started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            target.draw.choice(started).kill()
+
+
+def kill_group(target: Target) -> None:
+    """Kill the engine without its Slurm jobs."""
+    os.killpg(target.engine.pid, signal.SIGKILL)
+
+
+def interrupt(target: Target) -> None:
+    """Send SIGINT or SIGTERM to the engine alone, as a scheduler does, or to all, as a terminal does."""
+    send = target.draw.choice([os.kill, os.killpg])
+    with contextlib.suppress(ProcessLookupError):
+        send(target.engine.pid, target.draw.choice([signal.SIGINT, signal.SIGTERM]))
+
+
+def fill_disk(target: Target) -> None:
+    """Leave the study's disk next to no room for some seconds."""
+    filler = target.path.parent / "filler"
+    disk = os.statvfs(target.path)
+    room = disk.f_bavail * disk.f_frsize - target.draw.choice([0, 4096, 10**5, 10**6, 4 * 10**6])
+    try:
+        with filler.open("wb") as file, contextlib.suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, max(room, 1))
+        target.ended_within(target.draw.uniform(1, 10))
+    finally:
+        filler.unlink()
+
+
+@contextlib.contextmanager
+def disk_of_its_own(path: Path, size: str) -> Iterator[bool]:
+    """Mount a small disk in memory at ``path``, or make a plain folder where that is not allowed; say which."""
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)]
+    mounted = not subprocess.run(command, capture_output=True, check=False).returncode
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", path], check=True)
+        shutil.rmtree(path)
+
+
+class Clock:
+    """A clock that jumps for all processes with ``variables``."""
+
+    def __init__(self, folder: Path) -> None:
+        source, library, offset = (folder / name for name in ("clock.c", "clock.so", "clock.offset"))
+        source.write_text(CLOCK)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O", "-o", library, source, "-ldl"], check=True, capture_output=True)
+        offset.write_bytes(bytes(4))
+        with offset.open("r+b") as file:
+            self._offset = mmap.mmap(file.fileno(), 4)
+        self.variables = {"LD_PRELOAD": str(library), "CLOCK_OFFSET": str(offset)}
+
+    def set(self, seconds: int) -> None:
+        """Set the difference from this machine's clock."""
+        self._offset[:] = seconds.to_bytes(4, sys.byteorder, signed=True)
+
+    def jump(self, target: Target) -> None:
+        self.set(target.draw.choice([-48, -5, -1, 1, 5, 48]) * HOUR + target.draw.randrange(HOUR))
+
+
+def crash_daemon(cluster: Cluster) -> Fault:
+    """Return the fault that kills one of Slurm's daemons and starts it again after some seconds."""
+
+    def crash(target: Target) -> None:
+        daemon = target.draw.choice(["slurmctld", *(f"slurmd-node{number}" for number in range(1, NODES + 1))])
+        cluster.kill(daemon)
+        time.sleep(target.draw.uniform(0.5, 10))
+        cluster.start(daemon)
+
+    return crash
+
+
+KINDS: dict[str, Fault] = {
+    "engine": kill_engine,
+    "process": kill_process,
+    "signal": interrupt,
+}
+
+
+@dataclass
+class Attempt:
+    """One start of an engine, with the faults that struck it."""
+
+    engine: str
+    recorded: set[str]  # when it began, so that it must not run them
+    faults: list[str] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
+    text: str = ""
+    status: int | None = None
+
+    @property
+    def lost(self) -> set[str]:
+        """Stages that ran again though they were finished."""
+        return self.recorded & set(self.ran) - {"code"}  # which looks at the code at every start
+
+
+@dataclass
+class Outcome:
+    """What came of one run; all lists but ``attempts`` should be empty."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
+    different: set[str] = field(default_factory=set)
+    half: set[str] = field(default_factory=set)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def lost(self) -> set[str]:
+        return {stage for attempt in self.attempts for stage in attempt.lost}
+
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter(fault for attempt in self.attempts for fault in attempt.faults)
+
+    @property
+    def good(self) -> bool:
+        return not any(getattr(self, miss) for miss in MISSES)
+
+    def __str__(self) -> str:
+        repaired = counts(Counter(self.repaired)) or "nothing"
+        text = f"{counts(self.faults)}; {len(self.attempts)} starts; repaired {repaired}"
+        for miss in MISSES:
+            text += f"; {miss.upper()}: {', '.join(sorted(getattr(self, miss)))}" if getattr(self, miss) else ""
+        return text
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished study has: dvc.lock's stages, and output -> its files -> their hashes."""
+
+    lock: Lock
+    files: dict[str, dict[str, str]]
+
+    @staticmethod
+    def of(path: Path, stages: Iterable[str]) -> Record:
+        """Read it; dvc.lock may hold stages of another study that stood in this checkout before."""
+        lock = {name: stage for name, stage in read_lock(path).items() if name in stages}
+        return Record(lock, {name: hash_files(path / name) for name in hashes(lock)})
+
+
+@dataclass
+class Run:
+    """A study in ``path``, and what strikes it.
+
+    ``wait`` is the shortest and the longest time from a start or a fault to the next, in seconds.
+    """
+
+    path: Path
+    environment: Mapping[str, str]
+    undisturbed: Record
+    draw: random.Random
+    wait: tuple[float, float]
+    kinds: Mapping[str, Fault] = field(default_factory=lambda: KINDS)
+    engines: Mapping[str, list[str]] = field(default_factory=lambda: ENGINES)
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def to_end(self, most: int) -> Outcome:
+        """Start engines until one ends by itself, through at most ``most`` faults, and compare."""
+        outcome = self.outcome
+        try:
+            while len(outcome.failed) < 3:
+                attempt = self._start(most - outcome.faults.total())
+                outcome.attempts.append(attempt)
+                if attempt.status == 0:
+                    break
+                if not attempt.faults:
+                    self._remedy(attempt)
+            self._wait_for_orphans()
+        finally:
+            kill_all(self.mark)
+        undisturbed, ended = self.undisturbed, Record.of(self.path, self.undisturbed.lock)
+        for expected, found in ((hashes(undisturbed.lock), hashes(ended.lock)), (undisturbed.files, ended.files)):
+            outcome.different |= {name for name in expected if expected[name] != found.get(name)}
+        status = self._dvc("status")
+        if "up to date" not in status:
+            outcome.failed.append(f"dvc status: {status}")
+        return outcome
+
+    def _start(self, most: int) -> Attempt:
+        """Start an engine; let at most ``most`` faults strike it; return when it has ended."""
+        engine = self.draw.choice(sorted(self.engines))
+        attempt = Attempt(engine, self._recorded())
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            process = subprocess.Popen(
+                self.engines[engine], cwd=self.path, env={**self.environment, MARK: self.mark},
+                stdout=output, stderr=output, process_group=0,
+            )  # fmt: skip
+            target = Target(self.path, self.mark, process, self.draw)
+            while len(attempt.faults) < most and not self._ended_before_fault(target):
+                kind = self.draw.choice(sorted(self.kinds))
+                attempt.faults.append(kind)
+                self.kinds[kind](target)
+                if not processes(self.mark):
+                    self.outcome.half |= self._half_outputs()
+            if not target.ended():
+                self.outcome.failed.append(f"{engine} hangs")
+                kill_engine(target)
+            output.seek(0)
+            attempt.text = output.read()
+        attempt.status = process.returncode
+        attempt.ran = re.findall(r"^Running stage '([^']+)'", attempt.text, re.MULTILINE)
+        return attempt
+
+    def _ended_before_fault(self, target: Target) -> bool:
+        """Wait for the moment of the next fault; return whether the engine has ended before."""
+        if target.ended_within(self.draw.uniform(*self.wait)):
+            return True
+        if self.draw.random() < 0.5:
+            return False
+        path = self.path / self.draw.choice(WRITTEN)
+        before, deadline = _written(path), time.monotonic() + self.wait[1]
+        while _written(path) == before and time.monotonic() < deadline:
+            if target.ended_within(0.005):
+                return True
+        return target.ended_within(self.draw.uniform(0, 0.1))
+
+    def _remedy(self, attempt: Attempt) -> None:
+        """Do what the manual says about an engine that failed although nothing struck it."""
+        if "Unable to read RWLock-file" in attempt.text:
+            (self.path / ".dvc/tmp/rwlock").unlink(missing_ok=True)
+            self.outcome.repaired.append("rwlock")
+        elif re.search(r"'./dvc.lock' validation failed|unexpected error", attempt.text) and not self._lock_is_whole():
+            subprocess.run(["git", "checkout", "-q", "dvc.lock"], cwd=self.path, env=dict(self.environment), check=True)
+            self.outcome.repaired.append("dvc.lock")
+        elif self._wait_for_orphans() and re.search("is busy|runs already|are at work", attempt.text):
+            self.outcome.repaired.append("waited")
+        else:
+            self.outcome.failed.append(f"{attempt.engine}: {attempt.text[-3000:]}")
+
+    def _wait_for_orphans(self) -> bool:
+        """Wait for what goes on without its engine; return whether there was anything."""
+        orphans = processes(self.mark)
+        _, alive = psutil.wait_procs(orphans, timeout=PATIENCE)
+        if alive:
+            self.outcome.failed.append(f"orphans hang: {alive}")
+            kill_all(self.mark)
+        return bool(orphans)
+
+    def _recorded(self) -> set[str]:
+        lock = read_lock(self.path) if self._lock_is_whole() else {}
+        return {name for name, stage in lock.items() if _same(stage, self.undisturbed.lock.get(name, {}))}
+
+    def _lock_is_whole(self) -> bool:
+        with contextlib.suppress(yaml.YAMLError, AttributeError, UnicodeDecodeError):
+            read_lock(self.path)
+            return True
+        return False
+
+    def _half_outputs(self) -> set[str]:
+        """Outputs that have their final name but not all of their final content."""
+        return {
+            name
+            for name, files in self.undisturbed.files.items()
+            if (self.path / name).exists() and hash_files(self.path / name) != files
+        }
+
+    def _dvc(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["dvc", *arguments], cwd=self.path, env=dict(self.environment), text=True, capture_output=True
+        )
+        return done.stdout + done.stderr
+
+
+def read_lock(path: Path) -> Lock:
+    """Return the stages of dvc.lock."""
+    lock = path / "dvc.lock"
+    return (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {}) if lock.exists() else {}
+
+
+def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the hash of every output in dvc.lock by its path."""
+    outputs = [out for stage in lock.values() for out in stage.get("outs", [])]
+    return {out["path"]: out["md5"] for out in outputs}
+
+
+def hash_files(path: Path) -> dict[str, str]:
+    """Return the hash of every file of an output by its path; of a file by ``.``."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {str(file.relative_to(path)): hashlib.md5(file.read_bytes()).hexdigest() for file in files}
+
+
+def forget(path: Path, stages: Iterable[str]) -> None:
+    """Make a finished study one in which these stages never ran: no outputs, records, run-cache or checkpoints."""
+    lock = yaml.safe_load((path / "dvc.lock").read_text(encoding="utf-8"))
+    for name in set(stages) & set(lock["stages"]):
+        for out in lock["stages"].pop(name)["outs"]:
+            made = path / out["path"]
+            shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
+    (path / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
+    for folder in (".dvc/cache/runs", ".snakemake", "checkpoints"):
+        shutil.rmtree(path / folder, ignore_errors=True)
+
+
+def _written(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
+def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two records of a stage agree in command, dependencies, parameters and hashes of outputs."""
+    parts = ("cmd", "deps", "params")
+    return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
+
+
+def counts(counter: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counter.items()))
