@@ -13,6 +13,7 @@ import itertools
 import operator
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +66,12 @@ def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tu
     if "foreach" in template:
         items = _fill(template["foreach"], values)
         for key, item in (items if isinstance(items, dict) else dict(zip(items, items, strict=True))).items():
-            yield f"{name}@{key}", {"key": key, "item": item}, template["do"]
+            yield f"{name}@{_command_text(key)}", {"key": key, "item": item}, template["do"]
     elif "matrix" in template:
         lists = _fill(template["matrix"], values)
         for chosen in itertools.product(*lists.values()):
             item = dict(zip(lists, chosen, strict=True))
-            yield f"{name}@{'-'.join(map(str, chosen))}", {"item": item}, template | {"matrix": None}
+            yield f"{name}@{'-'.join(map(_command_text, chosen))}", {"item": item}, template | {"matrix": None}
     else:
         yield name, {}, template
 
@@ -93,10 +94,13 @@ def _value(values: Mapping[str, Any], expression: str) -> Any:
 
 
 def _command_text(value: Any) -> str:
-    """Return a value as DVC writes it into a command: a mapping as options."""
+    """Return a value as DVC writes it into a text: a mapping as options."""
+    items = value.values() if isinstance(value, dict) else ()
+    if isinstance(value, list) or any(isinstance(item, bool | dict | list) for item in items):
+        raise TypeError(f"only texts and numbers can be options: {value}")
     if isinstance(value, dict):
-        return " ".join(f"--{key} {item}" for key, item in value.items())
-    return str(value)
+        return " ".join(f"--{key} {shlex.quote(str(item))}" for key, item in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -132,8 +136,10 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     except FileNotFoundError:
         return
     for entry in entries:
-        if not any(fnmatch.fnmatch(entry, pattern) for pattern in IGNORED):
-            yield from _files(os.path.join(path, entry))
+        inner = os.path.join(path, entry)
+        is_linked_folder = os.path.islink(inner) and os.path.isdir(inner)  # which DVC leaves out
+        if not is_linked_folder and not any(fnmatch.fnmatch(entry, pattern) for pattern in IGNORED):
+            yield from _files(inner)
 
 
 def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> None:

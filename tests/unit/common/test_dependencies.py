@@ -82,12 +82,14 @@ def test_ignored_names_equal_dvcignore(root):
         ("foreach: {a: {size: 3}}\n    do: {deps: ['x/${item.size}']}", ["x/3"]),
         ("matrix: {one: [a], two: [1, 2]}\n    deps: ['${item.one}${item.two}']", None),
         ("foreach: [a]\n    do: {cmd: 'true'}", []),
+        ("foreach: [a]\n    do: {deps: ['x/${on}${half}']}", ["x/true0.5"]),
+        ("foreach: [a]\n    do: {deps: ['x/${many}']}", None),
         ("deps: ['${vars_elsewhere}']", None),
     ],
 )
 def test_declared_dependencies_foreach_and_matrix(tmp_path, monkeypatch, stage, expected):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text("seed: 1\n")
+    (tmp_path / "params.yaml").write_text("seed: 1\non: true\nhalf: 0.5\nmany: [1]\n")
     (tmp_path / "dvc.yaml").write_text(f"stages:\n  s:\n    {stage}\n")
     if expected is None:
         with pytest.raises(PipelineError, match="cannot read the stages|no such stage"):
