@@ -39,7 +39,7 @@ from tests.stress.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, c
 from tests.workflow.cluster import Cluster, unpack
 from tests.workflow.on_slurm import QUICK, on
 
-ON_SLURM = {"snakemake": ["snakemake", *QUICK, "all"]}
+ON_SLURM = {"snakemake": ["snakemake", *QUICK, "--slurm-keep-successful-logs", "all"]}
 LEDGER = ROOT / "docs/lab/kills.tsv"
 COLUMNS = ("date", "machine", "seed", "study", "faults", "restarts", *MISSES, "repaired", "good")
 WAIT = (0.003, 0.1)  # from a start or a fault to the next fault, in times that the undisturbed study took

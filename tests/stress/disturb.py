@@ -326,7 +326,7 @@ class Run:
     def _start(self, most: int) -> Attempt:
         """Start an engine; let at most ``most`` faults strike it; return when it has ended."""
         engine = self.draw.choice(sorted(self.engines))
-        attempt = Attempt(engine, self._recorded())
+        attempt, before = Attempt(engine, self._recorded()), self._job_logs()
         with tempfile.TemporaryFile("w+", errors="replace") as output:
             process = subprocess.Popen(
                 self.engines[engine], cwd=self.path, env={**self.environment, MARK: self.mark},
@@ -345,7 +345,8 @@ class Run:
             output.seek(0)
             attempt.text = output.read()
         attempt.status = process.returncode
-        attempt.ran = re.findall(r"^Running stage '([^']+)'", attempt.text, re.MULTILINE)
+        jobs = [log.read_text(errors="replace") for log in sorted(self._job_logs() - before)]
+        attempt.ran = re.findall(r"^Running stage '([^']+)'", "\n".join([attempt.text, *jobs]), re.MULTILINE)
         return attempt
 
     def _ended_before_fault(self, target: Target) -> bool:
@@ -382,6 +383,10 @@ class Run:
             self.outcome.failed.append(f"orphans hang: {alive}")
             kill_all(self.mark)
         return bool(orphans)
+
+    def _job_logs(self) -> set[Path]:
+        """Return what Slurm's jobs have said; those of other engines say it to their engine."""
+        return set((self.path / ".snakemake/slurm_logs").rglob("*.log"))
 
     def _recorded(self) -> set[str]:
         lock = read_lock(self.path) if self._lock_is_whole() else {}
