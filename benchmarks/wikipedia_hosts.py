@@ -28,8 +28,8 @@ from tests.two_machines import ADDRESSES, Machines
 LINEAR = 0.75  # of the single process's CPU time, at least: 1 if the hosts together take no more
 WORKERS = (0, 0, 1, 1)  # the host of each
 HOSTS = "hosts"
-# What Dask does by the clock (profile, ticks, monitors) takes 2 % of a core for each process, whether it works or waits:
-# little where a worker has a core of its own, but not on a machine where twenty programs share one.
+# What Dask does by the clock (profile, ticks, monitors) takes 2 % of a core for each process: little
+# where a worker has a core of its own, but not on a machine where twenty programs share one.
 RARELY = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
     "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "2s",
