@@ -191,12 +191,12 @@ def dask_setup(worker: object) -> None:
 
 def parse_options(arguments: Sequence[str]) -> Any:
     """Return the arguments as Beam's ``PipelineOptions``; the runner's module must be installed and know them all."""
-    options_class = import_beam().options.pipeline_options.PipelineOptions
+    module = import_beam().options.pipeline_options
     message, runner = io.StringIO(), None
     try:
         with contextlib.redirect_stderr(message):  # argparse prints its usage of a page
-            options = options_class(list(arguments))
-            if runner := options.get_all_options()["runner"]:
+            options = module.PipelineOptions(list(arguments))
+            if runner := options.view_as(module.StandardOptions).runner:
                 import_beam().runners.runner.create_runner(runner)  # imports the options of its own
             known, given = (options.get_all_options(retain_unknown_options=unknown) for unknown in (False, True))
     except SystemExit:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import distributed
 import pytest
 
 from pipeline_src.common.addresses import input_folder, open_file, output_folder
@@ -40,6 +41,12 @@ def fail(number: int, problem: str) -> int:
 
 def repeat(number: int, text: bytes) -> bytes:
     return text * number
+
+
+def note(number: int, file: Path) -> int:
+    with open(file, "a") as calls:
+        calls.write(f"{number}\n")
+    return number
 
 
 def miss(number: int) -> bytes:
@@ -181,6 +188,17 @@ def test_workers_at_an_address_read_and_write_there(tmp_path: Path, monkeypatch:
         assert caught.value.where == f"{folder}/a.gz, line 1"
     assert stored(output) == ["bad", "x", "y", "z"] and (output / "y").read_text() == "e\nBy"
     assert not files()
+
+
+def test_workers_of_dask_call_function_once_for_each_item(tmp_path: Path) -> None:
+    dask = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False
+    ) as cluster:
+        with Workers([*dask, f"--dask_client_address={cluster.scheduler_address}"], tmp_path) as workers:
+            assert list(workers.map(partial(note, file=tmp_path / "calls"), range(21))) == list(range(21))
+        distributed.default_client().close()  # Beam's, which would go on asking for the cluster
+    assert sorted(map(int, (tmp_path / "calls").read_text().split())) == list(range(21))
 
 
 def test_workers_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
