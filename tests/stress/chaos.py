@@ -34,15 +34,15 @@ from typing import Any
 import yaml
 
 from benchmarks._checkout import ROOT, Checkout, check_out
-from tests.stress import disturb
-from tests.stress.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, counts, read_lock
+from tests import disturb
+from tests.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, counts, read_lock
 from tests.workflow.cluster import Cluster, unpack
 from tests.workflow.on_slurm import QUICK, on
 
 ON_SLURM = {"snakemake": ["snakemake", *QUICK, "--slurm-keep-successful-logs", "all"]}
 LEDGER = ROOT / "docs/lab/kills.tsv"
 COLUMNS = ("date", "machine", "seed", "study", "faults", "restarts", *MISSES, "repaired", "good")
-WAIT = (0.003, 0.1)  # from a start or a fault to the next fault, in times that the undisturbed study took
+WAIT = (0.002, 0.04)  # from a start or a fault to the next fault, in times that the undisturbed study took
 FAULTS = 60  # of one run
 RUNS = 4  # of one study
 DISK = "1G"  # for a study of 300 MB

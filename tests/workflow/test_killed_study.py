@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress.disturb import KINDS, Record, Run, forget
+from tests.disturb import KINDS, Record, Run, forget
 
 if TYPE_CHECKING:
     from conftest import Project
