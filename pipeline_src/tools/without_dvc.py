@@ -130,8 +130,8 @@ def compare(stage: Stage, recorded: Entry | None) -> list[Any]:
             changes.append({"changed params": {file: dict.fromkeys(edited, "modified")}})
     for kind in ("deps", "outs"):
         hashes = {item["path"]: item["md5"] for item in recorded.get(kind, [])}
-        found = {path: describe(path).get("md5") for path in stage[kind]}
-        why = {path: "modified" if now else "deleted" for path, now in found.items() if now != hashes.get(path, "")}
+        listed = {path: describe(path).get("md5") for path in stage[kind]}
+        why = {path: "modified" if now else "deleted" for path, now in listed.items() if now != hashes.get(path, "")}
         if why:
             changes.append({f"changed {kind}": why})
     return changes
@@ -203,12 +203,12 @@ def checkout(cache: Path) -> int:
     """Put back each missing output; the exit status is 1 if one could not be, or is not what was recorded."""
     problems, count = [], 0
     for item in (item for entry in read_lock().values() for item in entry.get("outs", [])):
-        found = describe(item["path"]).get("md5")
-        if found and found != item["md5"]:
+        present = describe(item["path"]).get("md5")
+        if present and present != item["md5"]:
             problems.append(f"{item['path']}: not what was recorded; move it away to restore it")
-        elif not found and restore(item, cache):
+        elif not present and restore(item, cache):
             count += 1
-        elif not found:
+        elif not present:
             problems.append(f"{item['path']}: not in {cache}, or damaged there")
     print(f"{count} outputs restored", *problems, sep="\n")
     return 1 if problems else 0
