@@ -1,42 +1,37 @@
-"""Both engines, disturbed at random moments, one of the two next (``tests.stress.chaos``)."""
+"""Both engines, killed at random moments with all their jobs, one of the two next (``tests.kills``)."""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.disturb import KINDS, Record, Run, forget
+from tests import kills
 
 if TYPE_CHECKING:
     from conftest import Project
 
 pytestmark = pytest.mark.slow
-LATE = ("pretrain_phase2", "finetune", "evaluate", "report")  # `tests.stress.chaos` begins with nothing
+LATE = ("pretrain_phase2", "finetune", "evaluate", "report")  # what is run again
 
 
-@pytest.mark.parametrize("kinds", [["engine"], list(KINDS)], ids=["kills", "all kinds"])
-def test_disturbed_project_ends_as_if_undisturbed(finished_study: Project, tmp_path: Path, kinds: list[str]) -> None:
-    disturb(finished_study.copy(tmp_path / "study"), LATE, kinds, wait=(2, 15))
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_killed_project_ends_as_if_never_killed(finished_study: Project, tmp_path: Path, seed: str) -> None:
+    kill_again_and_again(finished_study.copy(tmp_path / "study"), LATE, seed, wait=(2, 15))
 
 
-@pytest.mark.parametrize("kinds", [["engine"], list(KINDS)], ids=["kills", "all kinds"])
-def test_disturbed_toy_ends_as_if_undisturbed(finished: Project, tmp_path: Path, kinds: list[str]) -> None:
-    disturb(finished.copy(tmp_path / "study"), ("",), kinds, wait=(0.3, 1.8))
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_killed_toy_ends_as_if_never_killed(finished: Project, tmp_path: Path, seed: str) -> None:
+    kill_again_and_again(finished.copy(tmp_path / "study"), ("",), seed, wait=(0.3, 1.8))
 
 
-def disturb(study: Project, stages: tuple[str, ...], kinds: list[str], wait: tuple[float, float]) -> None:
-    """Forget what these stages have made, and make it again through five faults."""
+def kill_again_and_again(study: Project, stages: tuple[str, ...], seed: str, wait: tuple[float, float]) -> None:
+    """Forget what these stages have made, and make it again through five kills."""
     here = study.dvc("stage", "list", "--name-only").split()
-    undisturbed = Record.of(study.path, here)
-    if not (study.path / "pipeline_src").exists():
-        undisturbed.files.clear()  # the toy writes outputs under their final names
-    forget(study.path, [name for name in here if name.startswith(stages) and name != "code"])
+    undisturbed = {name: stage for name, stage in kills.read_lock(study.path).items() if name in here}
+    kills.forget(study.path, [name for name in undisturbed if name.startswith(stages) and name != "code"])
     study.commit()  # `git checkout dvc.lock`, where a kill has cut it off
-    chosen = {kind: KINDS[kind] for kind in kinds}
-    run = Run(study.path, study.variables({}), undisturbed, random.Random("1"), wait, chosen)
-    outcome = run.to_end(5)
+    outcome = kills.disturb(study.path, undisturbed, study.variables({}), seed, wait=wait, kills=5)
     assert outcome.good, outcome
-    assert outcome.faults.total() >= 2, outcome
+    assert sum(attempt.killed for attempt in outcome.attempts) >= 2, outcome
