@@ -73,7 +73,9 @@ def test_corpus_statistics_counts_every_stage(study):
     short = result["examples"]["phase1"]
     assert short["pairs"] == "nsp" and short["length"] == 64
     assert short["train"]["examples"] == len(np.load("data/examples/phase1/train.npy"))
-    assert 0.3 < short["train"]["random_next"] < 0.8 and 0.3 < short["train"]["fill"] <= 1
+    index = np.load("data/examples/phase1/train.npy")
+    assert short["train"]["tokens"] == int(index["a_length"].sum() + index["b_length"].sum()) + 3 * len(index)
+    assert 0.3 < short["train"]["random_next"] < 0.8
 
 
 def test_corpus_statistics_overlap_finds_passages_of_tasks(study):
@@ -92,6 +94,7 @@ def test_describe_counts_tokens_lengths_and_random_pairs():
     result = describe(index, 128, 3)
     assert (result["examples"], result["tokens"], result["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
     assert result["fill"] == round(178 / 512, 4)
+    assert describe(index[:3], 128, 3)["random_next"] == 0.3333
     classes = dict(zip(result["lengths"]["up_to"], result["lengths"]["examples"], strict=True))
     assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1
 

@@ -65,11 +65,11 @@ def test_tagging_features_first_subword_has_label(tokenizer: Tokenizer):
 
 def test_tagging_features_later_window_begins_with_context(tokenizer: Tokenizer):
     examples = [sentence(0, "w0 w1 w2 w3 w4 w5 w6"), sentence(1, "w7 w8"), sentence(2, "w9"), sentence(3, "w10 w11")]
-    examples += [sentence(4, "w12 w13 w14 w15 w16 w17 w18 w19 w20 w21"), sentence(5, "w22", document=2)]
+    examples += [sentence(4, "w12 w13 w14 w15 w16 w17"), sentence(5, "w22", document=2)]
     features = NER.features(examples, tokenizer, 14)  # 12 tokens, 3 of them context at most
     assert shown(tokenizer, features) == [
         "[CLS] W0 W1 W2 W3 W4 W5 W6 W7 W8 W9 W10 W11 [SEP]",
-        "[CLS] w10 w11 W12 W13 W14 W15 W16 W17 W18 W19 W20 W21 [SEP]",
+        "[CLS] w9 w10 w11 W12 W13 W14 W15 W16 W17 [SEP]",
         "[CLS] W22 [SEP]",
     ]
     assert features.counts == {}

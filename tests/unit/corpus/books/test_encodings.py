@@ -100,6 +100,7 @@ def test_decode_line_ends_become_newlines() -> None:
         ("Да.".encode("cp1251"), None, r"cannot be told[\s\S]*byte 0 "),
         (bytes(range(128, 256)) * 20, None, r"cannot be told[\s\S]*byte 0 "),
         (b"Some text\0and more", None, r"binary[\s\S]*byte 9 "),
+        (b"\0Some text", None, r"binary[\s\S]*byte 0 "),
         ("Some text".encode("utf-16-le"), None, r"binary[\s\S]*byte 1 [\s\S]*UTF-16LE"),
         (b"\x89PNG\r\n\x1a\n\0\0", None, r"binary[\s\S]*byte 8 "),
         (b"caf\xe9 noir", "utf-8", r"not utf-8[\s\S]*byte 3 "),
@@ -107,7 +108,7 @@ def test_decode_line_ends_become_newlines() -> None:
     ],
     ids=[
         *("broken UTF-8", "cut UTF-8", "no encoding", "cp437", "short cp1251", "all bytes"),
-        *("NUL", "UTF-16 without mark", "PNG", "not declared UTF-8", "not declared cp1252"),
+        *("NUL", "NUL first", "UTF-16 without mark", "PNG", "not declared UTF-8", "not declared cp1252"),
     ],
 )
 def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared: str | None, message: str) -> None:

@@ -261,9 +261,13 @@ def test_plain_paragraphs_transcriber_marks_are_removed(marked: str, plain: str)
             "153 The hills are grey, the road is long,\n    And none will hear      5\nThe miller's song;",
             "The hills are grey, the road is long, And none will hear The miller's song;",
         ),
+        (
+            "The hills are grey, the road is long,\nSo Ada Lives\nNo bird will sing an evening song",
+            "The hills are grey, the road is long, So Ada Lives No bird will sing an evening song",
+        ),
         ("The Hills of Grey\nThe Long Road Home\n\n12\n\n153 men came.", "153 men came."),
     ],
-    ids=["no mark at its end", "couplet", "poet", "no marks", "speech before its end", "numbers", "heading"],
+    ids=["no mark at its end", "couplet", "poet", "no marks", "speech before its end", "numbers", "a third marked", "heading"],
 )
 def test_plain_paragraphs_verse_is_kept(verse: str, kept: str) -> None:
     assert plain_paragraphs("\n\n".join([*BODY, verse, *BODY]), Counter()) == [*BODY, kept, *BODY]

@@ -51,6 +51,7 @@ def shown(template: str, language: str = "en") -> str:
         ("1990{{endash}}1995", "1990–1995"),
         ("William (r. {{reign|1066|1087}})", "William (r. 1066–1087)"),
         ("William ({{reign|1066|1087}})", "William (r. 1066–1087)"),
+        ("William ({{reign|1066|1087|1100}})", "William (r. 1066–1087)"),
         ("{{gaps|12|345|678}}", "12 345 678"),
         ("{{as of|2011|February|lc=y}}", "as of February 2011"),
         ("{{as of|2011|2|5|df=us|lc=y}}", "as of February 5, 2011"),
