@@ -1,7 +1,7 @@
 """Change one token of the package at random, many times, and count how many of the changes the tests notice.
 
-``python -m tests.stress.mutants [--count 100] [--seed 1] [FOLDER ...]`` works on a clone of the last commit. A mutant
-meets the tests of its own module, then those of its folder, then ``tests/parity``; the survivors are printed as
+``python -m tests.stress.mutants`` works on a clone of the last commit. A mutant meets the tests of its own module, then
+those of its folder, then ``tests/parity``; the survivors are printed as
 ``file:line: before -> after``. Fewer than 85 of 100 noticed is a failure.
 """
 
@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", default=FOLDERS, help="below pipeline_src")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--skip", type=int, default=0, help="the first of them, which an earlier run has had")
     parser.add_argument("--workers", type=int, default=1, help="processes of pytest")
     options = parser.parse_args()
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
@@ -130,7 +131,7 @@ def main() -> None:
         path for path in map(Path, listed.split("\0")) if path.suffix == ".py" and set(path.parents) & set(folders)
     ]
     every = [mutant for path in sorted(modules) for mutant in mutants(path, (ROOT / path).read_bytes())]
-    sample = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    sample = random.Random(options.seed).sample(every, min(options.count, len(every)))[options.skip :]
     noticed = 0
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder, "checkout")
