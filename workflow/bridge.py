@@ -229,7 +229,8 @@ def _clear_stale_rwlock(table: Path) -> bool:
             content = json.loads(table.read_text(encoding="utf-8"))
             users = [user for kind in content.values() for user in kind.values()]
             numbers = [process["pid"] for user in users for process in (user if isinstance(user, list) else [user])]
-            if not numbers or any(map(_lives, numbers)):
+            written = table.stat().st_mtime
+            if not numbers or any(_lives(number, written) for number in numbers):
                 return bool(numbers)
             break
         except FileNotFoundError:
@@ -292,11 +293,21 @@ def _write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _lives(pid: int) -> bool:
+def _lives(pid: int, written: float) -> bool:
+    """Return whether the DVC lives that had this number at the time ``written``.
+
+    After a restart of the machine or of a container, the number is soon another process's. That one is younger than
+    the table and no DVC; one sign alone may deceive, as file servers' clocks differ and scripts may import DVC.
+    """
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        process = psutil.Process(pid)
+        is_younger = process.create_time() > written + 1  # Linux tells the time of its start in whole seconds
+        is_reused = is_younger and not any("dvc" in word for word in process.cmdline())
+        return not is_reused and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # of which ZombieProcess is a kind
         return False
+    except psutil.AccessDenied:
+        return True
 
 
 def _dvc(*arguments: str) -> subprocess.Popen[str]:

@@ -408,6 +408,23 @@ def test_torn_rwlock_is_removed(study: Project) -> None:
     assert "up to date" in study.dvc("status", "pretrain")
 
 
+@pytest.mark.parametrize("program", ["sleep", "dvc"])
+def test_rwlock_with_reused_process_number_is_removed_unless_it_is_a_dvc(
+    study: Project, background: Register, tmp_path: Path, program: str
+) -> None:
+    """After a restart of the machine or of its container, the number of a killed DVC is soon another process's."""
+    (tmp_path / program).symlink_to(shutil.which("sleep") or "")
+    process = background(study.start(str(tmp_path / program), "600"))
+    rwlock = study.path / ".dvc/tmp/rwlock"
+    writer = {"pid": process.pid, "cmd": "dvc repro"}
+    rwlock.write_text(json.dumps({"write": {str(study.path / "models/pretrained"): writer}}))
+    os.utime(rwlock, (time.time() - 3600, time.time() - 3600))
+    assert "is busy" in study.dvc("status", check=False)  # DVC asks only for the number
+    os.utime(rwlock, (time.time() - 3600, time.time() - 3600))
+    output = study.snakemake("-n", check=False)
+    assert ("is busy" in output) == (program == "dvc"), output
+
+
 @pytest.mark.parametrize("length", [0, 1003])
 def test_dvc_lock_cut_off_is_restored(study: Project, length: int) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
