@@ -26,14 +26,15 @@ import yaml
 
 from tests.workflow.cluster import NODES, Cluster
 
-MARK = "CHAOS_STUDY"  # variable by which a study's processes are known, whoever is their parent now
+RUN_ID = "DISTURBED_RUN"  # variable by which a run's processes are known, whoever is their parent now
 HOUR = 3600
-IDLE = 300  # seconds
+HANG_TIMEOUT = 300  # seconds
+ORPHAN_TIMEOUT = 1800
+POLL_SECONDS = 0.01
 ENGINES = {"snakemake": ["snakemake", "--cores", "2", "all"], "dvc": ["dvc", "repro"]}
 MISSES = ("lost", "different", "half", "failed")
-PATIENCE = 1800  # seconds for what goes on without its engine
-# Half of the faults strike just after one of these was written, where they may do most harm.
-WRITTEN = (
+# Half of the faults wait for a write to one of these, where they may do most harm.
+WATCHED = (
     *("dvc.lock", ".dvc/tmp", ".dvc/cache/files/md5", ".dvc/cache/runs", ".snakemake/dvc", "code", "data"),
     *("models/pretrained", "models/finetuned", "results", "results/predictions", "checkpoints"),
 )
@@ -80,10 +81,10 @@ time_t time(time_t *copy) {
 
 @dataclass
 class Target:
-    """A study in ``path`` whose processes have ``MARK`` set to ``mark``, and the engine at work on it."""
+    """A study in ``path`` whose processes have ``RUN_ID`` set to ``run_id``, and the engine at work on it."""
 
     path: Path
-    mark: str
+    run_id: str
     engine: subprocess.Popen[bytes]
     draw: random.Random
 
@@ -96,8 +97,8 @@ class Target:
     def ended(self) -> bool:
         """Wait for the engine's end; False if it hangs: its processes use no CPU time for minutes."""
         used = -1.0
-        while not self.ended_within(IDLE):
-            before, used = used, sum(_cpu_seconds(process) for process in processes(self.mark))
+        while not self.ended_within(HANG_TIMEOUT):
+            before, used = used, sum(_cpu_seconds(process) for process in processes(self.run_id))
             if used == before:
                 return False
         return True
@@ -106,14 +107,14 @@ class Target:
 Fault = Callable[[Target], None]
 
 
-def processes(mark: str) -> list[psutil.Process]:
-    """Return the living processes of a study, orphans included."""
-    found = []
+def processes(run_id: str) -> list[psutil.Process]:
+    """Return the living processes of a run, orphans included, zombies not."""
+    living = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark:
-                found.append(process)
-    return found
+            if process.environ().get(RUN_ID) == run_id:
+                living.append(process)
+    return living
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
@@ -123,23 +124,23 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return 0.0
 
 
-def kill_all(mark: str) -> None:
-    """End all processes of a study at once, as a machine that goes down does."""
-    while found := processes(mark):
-        for process in found:
+def kill_all(run_id: str) -> None:
+    """End all processes of a run at once, as a machine that goes down does."""
+    while living := processes(run_id):
+        for process in living:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         time.sleep(0.02)  # psutil.wait_procs would take the engine's status from its Popen
 
 
 def kill_engine(target: Target) -> None:
-    kill_all(target.mark)
+    kill_all(target.run_id)
     target.engine.wait()
 
 
 def kill_process(target: Target) -> None:
     """Kill one process that the engine has started: a stage, its DVC, a shell, a worker; not those below it."""
-    started = [process for process in processes(target.mark) if process.pid != target.engine.pid]
+    started = [process for process in processes(target.run_id) if process.pid != target.engine.pid]
     if started:
         with contextlib.suppress(psutil.NoSuchProcess):
             target.draw.choice(started).kill()
@@ -147,7 +148,8 @@ def kill_process(target: Target) -> None:
 
 def kill_group(target: Target) -> None:
     """Kill the engine without its Slurm jobs."""
-    os.killpg(target.engine.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(target.engine.pid, signal.SIGKILL)
 
 
 def interrupt(target: Target) -> None:
@@ -171,7 +173,7 @@ def fill_disk(target: Target) -> None:
 
 
 @contextlib.contextmanager
-def disk_of_its_own(path: Path, size: str) -> Iterator[bool]:
+def small_disk(path: Path, size: str) -> Iterator[bool]:
     """Mount a small disk in memory at ``path``, or make a plain folder where that is not allowed; say which."""
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)]
@@ -263,8 +265,8 @@ class Outcome:
         return not any(getattr(self, miss) for miss in MISSES)
 
     def __str__(self) -> str:
-        repaired = counts(Counter(self.repaired)) or "nothing"
-        text = f"{counts(self.faults)}; {len(self.attempts)} starts; repaired {repaired}"
+        repaired = format_counts(Counter(self.repaired)) or "nothing"
+        text = f"{format_counts(self.faults)}; {len(self.attempts)} starts; repaired {repaired}"
         for miss in MISSES:
             text += f"; {miss.upper()}: {', '.join(sorted(getattr(self, miss)))}" if getattr(self, miss) else ""
         return text
@@ -278,8 +280,8 @@ class Record:
     files: dict[str, dict[str, str]]
 
     @staticmethod
-    def of(path: Path, stages: Iterable[str]) -> Record:
-        """Read it; dvc.lock may hold stages of another study that stood in this checkout before."""
+    def read(path: Path, stages: Iterable[str]) -> Record:
+        """Leave out all but ``stages``: dvc.lock may hold those of another study that stood in this checkout before."""
         lock = {name: stage for name, stage in read_lock(path).items() if name in stages}
         return Record(lock, {name: hash_files(path / name) for name in hashes(lock)})
 
@@ -288,25 +290,25 @@ class Record:
 class Run:
     """A study in ``path``, and what strikes it.
 
-    ``wait`` is the shortest and the longest time from a start or a fault to the next, in seconds.
+    ``max_pause`` is the longest time, in seconds, from the begin of a stage to a fault.
     """
 
     path: Path
     environment: Mapping[str, str]
     undisturbed: Record
     draw: random.Random
-    wait: tuple[float, float]
+    max_pause: float
     kinds: Mapping[str, Fault] = field(default_factory=lambda: KINDS)
     engines: Mapping[str, list[str]] = field(default_factory=lambda: ENGINES)
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     outcome: Outcome = field(default_factory=Outcome)
 
-    def to_end(self, most: int) -> Outcome:
-        """Start engines until one ends by itself, through at most ``most`` faults, and compare."""
+    def to_end(self, max_faults: int) -> Outcome:
+        """Start engines until one ends by itself, through at most ``max_faults`` faults, and compare."""
         outcome = self.outcome
         try:
             while len(outcome.failed) < 3:
-                attempt = self._start(most - outcome.faults.total())
+                attempt = self._start(max_faults - outcome.faults.total())
                 outcome.attempts.append(attempt)
                 if attempt.status == 0:
                     break
@@ -314,74 +316,90 @@ class Run:
                     self._remedy(attempt)
             self._wait_for_orphans()
         finally:
-            kill_all(self.mark)
-        undisturbed, ended = self.undisturbed, Record.of(self.path, self.undisturbed.lock)
-        for expected, found in ((hashes(undisturbed.lock), hashes(ended.lock)), (undisturbed.files, ended.files)):
-            outcome.different |= {name for name in expected if expected[name] != found.get(name)}
-        status = self._dvc("status")
-        if "up to date" not in status:
-            outcome.failed.append(f"dvc status: {status}")
+            kill_all(self.run_id)
+        expected, actual = self.undisturbed, Record.read(self.path, self.undisturbed.lock)
+        for before, after in ((hashes(expected.lock), hashes(actual.lock)), (expected.files, actual.files)):
+            outcome.different |= {name for name in before if before[name] != after.get(name)}
+        command = subprocess.run(["dvc", "status"], cwd=self.path, env=self.environment, text=True, capture_output=True)
+        if "up to date" not in command.stdout:
+            outcome.failed.append(f"dvc status: {command.stdout}{command.stderr}")
         return outcome
 
-    def _start(self, most: int) -> Attempt:
-        """Start an engine; let at most ``most`` faults strike it; return when it has ended."""
+    def _start(self, max_faults: int) -> Attempt:
+        """Start an engine; let at most ``max_faults`` faults strike it; return when it has ended."""
         engine = self.draw.choice(sorted(self.engines))
         attempt, before = Attempt(engine, self._recorded()), self._job_logs()
-        with tempfile.TemporaryFile("w+", errors="replace") as output:
+        with tempfile.NamedTemporaryFile() as output:
+
+            def read_logs() -> str:
+                logs = [*sorted(self._job_logs() - before), Path(output.name)]
+                return "\n".join(log.read_text(errors="replace") for log in logs)
+
             process = subprocess.Popen(
-                self.engines[engine], cwd=self.path, env={**self.environment, MARK: self.mark},
+                self.engines[engine], cwd=self.path, env={**self.environment, RUN_ID: self.run_id},
                 stdout=output, stderr=output, process_group=0,
             )  # fmt: skip
-            target = Target(self.path, self.mark, process, self.draw)
-            while len(attempt.faults) < most and not self._ended_before_fault(target):
+            target = Target(self.path, self.run_id, process, self.draw)
+            while len(attempt.faults) < max_faults and not self._ended_before_fault(target, read_logs):
                 kind = self.draw.choice(sorted(self.kinds))
                 attempt.faults.append(kind)
                 self.kinds[kind](target)
-                if not processes(self.mark):
+                if not processes(self.run_id):
                     self.outcome.half |= self._half_outputs()
             if not target.ended():
                 self.outcome.failed.append(f"{engine} hangs")
                 kill_engine(target)
-            output.seek(0)
-            attempt.text = output.read()
+            attempt.text = read_logs()
         attempt.status = process.returncode
-        jobs = [log.read_text(errors="replace") for log in sorted(self._job_logs() - before)]
-        attempt.ran = re.findall(r"^Running stage '([^']+)'", "\n".join([attempt.text, *jobs]), re.MULTILINE)
+        attempt.ran = stages_begun(attempt.text)
         return attempt
 
-    def _ended_before_fault(self, target: Target) -> bool:
-        """Wait for the moment of the next fault; return whether the engine has ended before."""
-        if target.ended_within(self.draw.uniform(*self.wait)):
-            return True
-        if self.draw.random() < 0.5:
-            return False
-        path = self.path / self.draw.choice(WRITTEN)
-        before, deadline = _written(path), time.monotonic() + self.wait[1]
-        while _written(path) == before and time.monotonic() < deadline:
-            if target.ended_within(0.005):
+    def _ended_before_fault(self, target: Target, read_logs: Callable[[], str]) -> bool:
+        """Wait for the moment of the next fault; return whether the engine has ended before.
+
+        The moment is drawn: at most one more stage begins, and then a pause or a write passes. It comes when the stage
+        after that begins, at the latest. So a study of many stages is struck often, however fast the machine is.
+        """
+
+        def num_begun() -> int:
+            return sum(stage != "code" for stage in stages_begun(read_logs()))
+
+        begun = num_begun() + self.draw.choice([0, 1])
+        deadline = time.monotonic() + HANG_TIMEOUT
+        while num_begun() < begun and time.monotonic() < deadline:
+            if target.ended_within(POLL_SECONDS):
                 return True
-        return target.ended_within(self.draw.uniform(0, 0.1))
+        watched = self.path / self.draw.choice(WATCHED) if self.draw.random() < 0.5 else None
+        deadline = time.monotonic() + (HANG_TIMEOUT if watched else self.draw.uniform(0, self.max_pause))
+        before = _mtime(watched)
+        while num_begun() <= begun and time.monotonic() < deadline:
+            if target.ended_within(POLL_SECONDS):
+                return True
+            if _mtime(watched) != before:
+                return target.ended_within(self.draw.uniform(0, 0.1))
+        return False
 
     def _remedy(self, attempt: Attempt) -> None:
         """Do what the manual says about an engine that failed although nothing struck it."""
-        if "Unable to read RWLock-file" in attempt.text:
+        waited = self._wait_for_orphans()
+        if "Unable to read RWLock-file" in attempt.text or ("is busy" in attempt.text and not waited):
             (self.path / ".dvc/tmp/rwlock").unlink(missing_ok=True)
             self.outcome.repaired.append("rwlock")
         elif re.search(r"'./dvc.lock' validation failed|unexpected error", attempt.text) and not self._lock_is_whole():
-            subprocess.run(["git", "checkout", "-q", "dvc.lock"], cwd=self.path, env=dict(self.environment), check=True)
+            subprocess.run(["git", "checkout", "-q", "dvc.lock"], cwd=self.path, env=self.environment, check=True)
             self.outcome.repaired.append("dvc.lock")
-        elif self._wait_for_orphans() and re.search("is busy|runs already|are at work", attempt.text):
+        elif waited and re.search("is busy|runs already|are at work", attempt.text):
             self.outcome.repaired.append("waited")
         else:
             self.outcome.failed.append(f"{attempt.engine}: {attempt.text[-3000:]}")
 
     def _wait_for_orphans(self) -> bool:
         """Wait for what goes on without its engine; return whether there was anything."""
-        orphans = processes(self.mark)
-        _, alive = psutil.wait_procs(orphans, timeout=PATIENCE)
+        orphans = processes(self.run_id)
+        _, alive = psutil.wait_procs(orphans, timeout=ORPHAN_TIMEOUT)
         if alive:
             self.outcome.failed.append(f"orphans hang: {alive}")
-            kill_all(self.mark)
+            kill_all(self.run_id)
         return bool(orphans)
 
     def _job_logs(self) -> set[Path]:
@@ -406,12 +424,6 @@ class Run:
             if (self.path / name).exists() and hash_files(self.path / name) != files
         }
 
-    def _dvc(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["dvc", *arguments], cwd=self.path, env=dict(self.environment), text=True, capture_output=True
-        )
-        return done.stdout + done.stderr
-
 
 def read_lock(path: Path) -> Lock:
     """Return the stages of dvc.lock."""
@@ -431,21 +443,13 @@ def hash_files(path: Path) -> dict[str, str]:
     return {str(file.relative_to(path)): hashlib.md5(file.read_bytes()).hexdigest() for file in files}
 
 
-def forget(path: Path, stages: Iterable[str]) -> None:
-    """Make a finished study one in which these stages never ran: no outputs, records, run-cache or checkpoints."""
-    lock = yaml.safe_load((path / "dvc.lock").read_text(encoding="utf-8"))
-    for name in set(stages) & set(lock["stages"]):
-        for out in lock["stages"].pop(name)["outs"]:
-            made = path / out["path"]
-            shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
-    (path / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
-    for folder in (".dvc/cache/runs", ".snakemake", "checkpoints"):
-        shutil.rmtree(path / folder, ignore_errors=True)
+def stages_begun(log: str) -> list[str]:
+    return re.findall(r"^Running stage '([^']+)'", log, re.MULTILINE)
 
 
-def _written(path: Path) -> int:
+def _mtime(path: Path | None) -> int:
     with contextlib.suppress(OSError):
-        return path.stat().st_mtime_ns
+        return path.stat().st_mtime_ns if path else 0
     return 0
 
 
@@ -455,5 +459,5 @@ def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(record.get(part) == other.get(part) for part in parts) and hashes({"": record}) == hashes({"": other})
 
 
-def counts(counter: Mapping[str, int]) -> str:
+def format_counts(counter: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counter.items()))

@@ -35,16 +35,16 @@ import yaml
 
 from benchmarks._checkout import ROOT, Checkout, check_out
 from tests import disturb
-from tests.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, counts, read_lock
+from tests.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, format_counts, read_lock
 from tests.workflow.cluster import Cluster, unpack
 from tests.workflow.on_slurm import QUICK, on
 
 ON_SLURM = {"snakemake": ["snakemake", *QUICK, "--slurm-keep-successful-logs", "all"]}
 LEDGER = ROOT / "docs/lab/kills.tsv"
 COLUMNS = ("date", "machine", "seed", "study", "faults", "restarts", *MISSES, "repaired", "good")
-WAIT = (0.002, 0.04)  # from a start or a fault to the next fault, in times that the undisturbed study took
-FAULTS = 60  # of one run
-RUNS = 4  # of one study
+MAX_PAUSE = 0.04  # from the begin of a stage to a fault, in times that the undisturbed study took
+MAX_FAULTS = 60  # of one run
+NUM_RUNS = 4  # of one study
 DISK = "1G"  # for a study of 300 MB
 # architecture, objective, kind of vocabulary, what the pairs are
 MEMBERS = (
@@ -117,8 +117,8 @@ def summary(ledger: Path) -> str:
 def _add(ledger: Path, seed: str, study: str, outcome: Outcome) -> None:
     """Append one run to the ledger."""
     misses = [str(len(getattr(outcome, miss))) for miss in MISSES]
-    repaired, good = counts(Counter(outcome.repaired)), "yes" if outcome.good else "no"
-    row = [datetime.date.today().isoformat(), _machine(), seed, study, counts(outcome.faults)]
+    repaired, good = format_counts(Counter(outcome.repaired)), "yes" if outcome.good else "no"
+    row = [datetime.date.today().isoformat(), _machine(), seed, study, format_counts(outcome.faults)]
     row += [str(len(outcome.attempts) - 1), *misses, repaired, good]
     is_new = not ledger.exists()
     with ledger.open("a", encoding="utf-8") as file:
@@ -149,7 +149,7 @@ def _prepare(folder: Path, seed: str) -> Study:
     start = shutil.copytree(study.path, folder / "start", symlinks=True)
     took = study.run(*ENGINES["snakemake"])
     print(f"study {seed}: {words}: {took.wall:.0f} s, {took.cpu:.0f} s of CPU time", flush=True)
-    return Study(start, Record.of(study.path, read_lock(study.path)), took.wall, words)
+    return Study(start, Record.read(study.path, read_lock(study.path)), took.wall, words)
 
 
 def main() -> None:
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30, help="begin no run after so long")
     parser.add_argument("--seed", default=f"{datetime.datetime.now():%m%d%H%M}", help="decides studies and faults")
     parser.add_argument("--only", type=int, help="the number of the one run to make")
-    parser.add_argument("--faults", type=int, default=FAULTS, help="the most of one run")
+    parser.add_argument("--faults", type=int, default=MAX_FAULTS, help="the most of one run")
     parser.add_argument("--slurm", action="store_true", help="on a test cluster, whose daemons die")
     parser.add_argument("--ledger", type=Path, default=LEDGER)
     parser.add_argument("--summary", action="store_true", help="print the ledger's sums and do nothing")
@@ -176,13 +176,13 @@ def main() -> None:
         for number in count() if arguments.only is None else [arguments.only]:
             if time.monotonic() > deadline:
                 break
-            if number % RUNS == 0 or arguments.only is not None:
-                study = _prepare(folder, f"{arguments.seed}-study{number // RUNS}")
+            if number % NUM_RUNS == 0 or arguments.only is not None:
+                study = _prepare(folder, f"{arguments.seed}-study{number // NUM_RUNS}")
             seed = f"{arguments.seed}-{number}"
-            with disturb.disk_of_its_own(folder / "disk", DISK) as mounted:
+            with disturb.small_disk(folder / "disk", DISK) as mounted:
                 path = shutil.copytree(study.start, folder / "disk/study", symlinks=True)
-                wait = (WAIT[0] * study.seconds, WAIT[1] * study.seconds)
-                run = Run(path, Checkout(path).environment, study.record, random.Random(seed), wait)
+                pause = MAX_PAUSE * study.seconds
+                run = Run(path, Checkout(path).environment, study.record, random.Random(seed), pause)
                 if mounted:
                     run.kinds = {**run.kinds, "full disk": disturb.fill_disk}
                 if clock and not cluster and run.draw.random() < 0.5:
@@ -196,8 +196,8 @@ def main() -> None:
             print(f"{seed}: {outcome}", flush=True)
             _add(arguments.ledger, seed, study.words + (", on Slurm" if cluster else ""), outcome)
             if not outcome.good:
-                said = [f"=== {attempt.engine}: {attempt.faults}\n{attempt.text}" for attempt in outcome.attempts]
-                Path(tempfile.gettempdir(), f"chaos-{seed}.log").write_text("\n".join(said), encoding="utf-8")
+                logs = [f"=== {attempt.engine}: {attempt.faults}\n{attempt.text}" for attempt in outcome.attempts]
+                Path(tempfile.gettempdir(), f"chaos-{seed}.log").write_text("\n".join(logs), encoding="utf-8")
     print(summary(arguments.ledger))
 
 
