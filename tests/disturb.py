@@ -344,12 +344,12 @@ class Run:
                 kind = self.draw.choice(sorted(self.kinds))
                 attempt.faults.append(kind)
                 self.kinds[kind](target)
-                if not processes(self.run_id):
-                    self.outcome.half |= self._half_outputs()
             if not target.ended():
                 self.outcome.failed.append(f"{engine} hangs")
                 kill_engine(target)
             attempt.text = read_logs()
+        if not processes(self.run_id):
+            self.outcome.half |= self._half_outputs()
         attempt.status = process.returncode
         attempt.ran = stages_begun(attempt.text)
         return attempt
@@ -394,13 +394,24 @@ class Run:
             self.outcome.failed.append(f"{attempt.engine}: {attempt.text[-3000:]}")
 
     def _wait_for_orphans(self) -> bool:
-        """Wait for what goes on without its engine; return whether there was anything."""
-        orphans = processes(self.run_id)
-        _, alive = psutil.wait_procs(orphans, timeout=ORPHAN_TIMEOUT)
-        if alive:
-            self.outcome.failed.append(f"orphans hang: {alive}")
-            kill_all(self.run_id)
-        return bool(orphans)
+        """Wait for processes and Slurm jobs that go on without their engine; return whether there were any."""
+        waited, deadline = False, time.monotonic() + ORPHAN_TIMEOUT
+        while orphans := processes(self.run_id) or self._slurm_jobs():
+            waited = True
+            if time.monotonic() > deadline:
+                self.outcome.failed.append(f"orphans hang: {orphans}")
+                kill_all(self.run_id)
+                break
+            time.sleep(0.5)
+        return waited
+
+    def _slurm_jobs(self) -> list[str]:
+        squeue = shutil.which("squeue", path=self.environment.get("PATH"))
+        if squeue is None:
+            return []
+        command = [squeue, "--me", "--noheader", "--format=%i|%Z"]
+        lines = subprocess.run(command, text=True, capture_output=True, check=False).stdout.splitlines()
+        return [line for line in lines if line.endswith(f"|{self.path}")]
 
     def _job_logs(self) -> set[Path]:
         """Return what Slurm's jobs have said; those of other engines say it to their engine."""
