@@ -290,7 +290,7 @@ class Record:
 class Run:
     """A study in ``path``, and what strikes it.
 
-    ``max_pause`` is the longest time, in seconds, from the begin of a stage to a fault.
+    ``max_pause`` is the longest time, in seconds, from the start of a stage to a fault.
     """
 
     path: Path

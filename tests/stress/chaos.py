@@ -42,7 +42,7 @@ from tests.workflow.on_slurm import QUICK, on
 ON_SLURM = {"snakemake": ["snakemake", *QUICK, "--slurm-keep-successful-logs", "all"]}
 LEDGER = ROOT / "docs/lab/kills.tsv"
 COLUMNS = ("date", "machine", "seed", "study", "faults", "restarts", *MISSES, "repaired", "good")
-MAX_PAUSE = 0.04  # from the begin of a stage to a fault, in times that the undisturbed study took
+MAX_PAUSE = 0.04  # from the start of a stage to a fault, in times that the undisturbed study took
 MAX_FAULTS = 60  # of one run
 NUM_RUNS = 4  # of one study
 DISK = "1G"  # for a study of 300 MB

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 LATE = ("pretrain_phase2", "finetune", "evaluate", "report")
 MAX_FAULTS = 5
-MIN_FAULTS = 2  # that strike six stages even if none does harm: see `Run._ended_before_fault`
+MIN_FAULTS = 2  # certain even if no fault does harm: see `Run._ended_before_fault`
 
 
 def test_disturbed_project_ends_as_if_undisturbed(finished_study: Project, tmp_path: Path) -> None:
