@@ -2,7 +2,8 @@
 
 A made-up dump (``_made_wikipedia``) of some 2.5 GB of prose is fetched over HTTPS from this machine and goes through
 the stages of the preset ``bert-base`` by DVC, as users start them, so that DVC's hashing counts too. Memory is that of
-all processes of a stage, pages that they share once (PSS), at the largest of two looks a second. It takes 30 GB of disk
+all processes of a stage, pages that they share once (PSS), at the largest of two looks a second; pages of mapped files,
+which the system takes back when it needs them, are counted apart. It takes 30 GB of disk
 and, on two idle cores, an hour and a half. Stopped, it goes on after the last stage that it has measured.
 """
 
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import ssl
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +33,7 @@ from benchmarks._made_wikipedia import write_dump
 from benchmarks.material import CACHE
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.parallel import usable_cores
+from pipeline_src.corpus.corpus_statistics import OVERLAP_TASKS
 
 ARTICLES = 730_000  # English Wikipedia has 7.0 million
 STAGES = (  # train_word_vectors would take hours
@@ -40,6 +44,11 @@ MAX_BYTES, MAX_RATIO = 2e9, 1.5  # peak memory of a stage; time over forecast, o
 MINUTES = 120  # seconds from which on a stage takes minutes
 LOOK_SECONDS = 0.5
 DUMP = "made-wikipedia.xml.bz2"
+MB = 1_000_000
+UNITS = {  # of the columns that are printed
+    **{"seconds": 1, "planned_seconds": 1, "cpu_s": 1},
+    **{"peak": MB, "mapped": MB, "written": MB, "planned_written": MB},
+}
 LOADING = "from benchmarks.tenth_of_wikipedia import load; load()"
 BATCHES, BATCH_SIZE = 2_000, 256
 
@@ -64,7 +73,7 @@ def main() -> None:
         forecast = {row["stage"]: row for row in json.loads(planned.output)["stages"]}
         kept = folder / "measured.json"
         measured: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-        commands = {stage: ["dvc", "repro", "--single-item", stage] for stage in arguments.stages}
+        commands = {stage: ["dvc", "repro", "--force", "--single-item", stage] for stage in arguments.stages}
         for stage, command in {
             "code": ["dvc", "repro", "code"],
             **commands,
@@ -89,13 +98,9 @@ def row_of(planned: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any]:
 
 def print_rows(rows: list[dict[str, Any]], loading: dict[str, Any], cores: int) -> None:
     """Print the table, whether the bars are met, and all of it as JSON."""
-    print(f"{'stage':<20}{'seconds':>9}{'planned':>9}{'CPU-s':>8}{'peak MB':>9}{'wrote MB':>10}{'planned':>9}")
-    for row in rows:
-        print(
-            f"{row['stage']:<20}{row['seconds']:>9.0f}{row['planned_seconds']:>9.0f}{row['cpu_s']:>8.0f}"
-            f"{row['peak'] / 1e6:>9.0f}{row['written'] / 1e6:>10.0f}{row['planned_written'] / 1e6:>9.0f}"
-        )
-    print(f"{'loading':<20}{loading['seconds']:>9.0f}{'':>9}{loading['cpu_s']:>8.0f}{loading['peak'] / 1e6:>9.0f}")
+    print(f"{'stage':<20}" + "".join(f"{key:>16}" for key in UNITS))
+    for row in [*rows, {"stage": "loading", **loading}]:
+        print(f"{row['stage']:<20}" + "".join(f"{row.get(key, 0) / unit:>16,.0f}" for key, unit in UNITS.items()))
     print(loading["output"].strip())
     timed = [row for row in rows if max(row["seconds"], row["planned_seconds"]) >= MINUTES]
     ratios = {row["stage"]: row["seconds"] / row["planned_seconds"] for row in timed}
@@ -116,8 +121,8 @@ def make_study(path: Path, dump: Path, url: str) -> Checkout:
     params = yaml.safe_load((path / "params.yaml").read_text(encoding="utf-8"))
     wikipedia = {**params["corpus"]["sources"]["wikipedia"], "from": "made-wikipedia", "date": None, "parts": []}
     params["corpus"]["sources"] = {"wikipedia": wikipedia}
-    params |= {"tasks": ["cola"], "task_source": "synthetic"}
-    params["finetune"]["per_task"] = {"cola": {}}
+    params |= {"tasks": list(OVERLAP_TASKS), "task_source": "synthetic"}
+    params["finetune"]["per_task"] = {task: {} for task in OVERLAP_TASKS}
     params["interpretation"]["minimal_pairs"] = ["templates"]
     (path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
     return study
@@ -142,23 +147,24 @@ def serve_dump(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def watch(command: list[str], path: Path, environment: dict[str, str]) -> dict[str, Any]:
     """Run a command; return its seconds, its processes' CPU time and peak memory in bytes, and what it printed."""
-    start, peak, used = time.monotonic(), 0, {}
+    start, peak, mapped, used = time.monotonic(), 0, 0, {}
     process = psutil.Popen(command, cwd=path, env=environment, stdout=subprocess.PIPE, text=True)
     while process.poll() is None:
-        memory = 0
+        memory: Counter[str] = Counter()
         for one in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):
                 times = one.cpu_times()
                 used[one.pid] = times.user + times.system
-                memory += one.memory_full_info().pss
-        peak = max(peak, memory)
+                rollup = Path(f"/proc/{one.pid}/smaps_rollup").read_text()
+                memory.update({name: int(size) << 10 for name, size in re.findall(r"(Pss_\w+): +(\d+)", rollup)})
+        peak, mapped = max(peak, memory["Pss_Anon"] + memory["Pss_Shmem"]), max(mapped, memory["Pss_File"])
         time.sleep(LOOK_SECONDS)
     output = process.stdout.read()
     if process.returncode:
         sys.exit(f"error: {' '.join(command)} in {path} failed:\n{output}")
     seconds = time.monotonic() - start
     print(f"  {' '.join(command)[:60]}: {seconds:.0f} s, peak {peak / 1e6:.0f} MB", flush=True)
-    return {"seconds": seconds, "cpu_s": sum(used.values()), "peak": peak, "output": output[-300:]}
+    return {"seconds": seconds, "cpu_s": sum(used.values()), "peak": peak, "mapped": mapped, "output": output[-300:]}
 
 
 def load() -> None:

@@ -34,15 +34,17 @@ NUM_PARTS, PART_BYTES, BOOKCORPUS_BYTES, DEFAULT_FILE_BYTES = 70, 350e6, 4.4e9, 
 TEXT_PER_DUMP_BYTE = 0.95  # of .bz2: 20.2 GB (Hugging Face's wikimedia/wikipedia, 20231101.en) from 21 GB
 BYTES_PER_WORD, BYTES_PER_TOKEN = 6, 4.5
 BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
-# Bytes per second and core, but tokens for build_examples and train_word_vectors (docs/measurements.md)
+FILL = 0.6  # of an example's length, by the tokens of articles and of pairs
+# Bytes per second and core, but tokens for build_examples and train_word_vectors (docs/lab/tenth-of-wikipedia.md)
 TEXT_RATES = {
     "clean": 2.7e6,
-    "train_tokenizer": 11.6e6,
-    "tokenize": 8.9e6,
-    "build_examples": 8.5e6,
-    "train_word_vectors": 1e6,
-    "corpus_statistics": 2e6,
+    "train_tokenizer": 7e6,
+    "tokenize": 5.5e6,
+    "build_examples": 30e6,
+    "train_word_vectors": 1.7e6,
+    "corpus_statistics": 20e6,
 }
+TOKEN_WIDTH = 134  # of word vectors whose arithmetic takes the time of reading a token
 DOWNLOAD_RATE = 5e6  # bytes per second, assumed
 BOOKS_SPEED = 2.5  # bytes of books cleaned in the time of a byte of .bz2
 START_SECONDS = 4  # of a job: imports, reading the data
@@ -183,11 +185,12 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
     yield Stage("clean", len(sources), written=text, work=cleaned)
     yield Stage("train_tokenizer", written=30 * vocab_size, work=text)
     yield Stage("tokenize", written=BYTES_PER_STORED_TOKEN * tokens, work=text, tokens=tokens)
-    index = BYTES_PER_STORED_EXAMPLE * read * sum(1 / length for _, length in lengths)
+    index = BYTES_PER_STORED_EXAMPLE * read * sum(1 / length for _, length in lengths) / FILL
     yield Stage("build_examples", written=index, work=read, tokens=read)
     yield Stage("corpus_statistics", work=text)
     vectors = study.word_vectors
-    yield Stage("train_word_vectors", written=4 * vocab_size * vectors.width, work=tokens * vectors.epochs, max_cores=1)
+    effort = tokens * vectors.epochs * (1 + vectors.width / TOKEN_WIDTH)
+    yield Stage("train_word_vectors", written=4 * vocab_size * vectors.width, work=effort, max_cores=1)
     parameters = count_parameters(objective)
     for phase, steps in study.pretrain.steps:
         yield Stage(

@@ -130,8 +130,8 @@ def compare(stage: Stage, recorded: Entry | None) -> list[Any]:
             changes.append({"changed params": {file: dict.fromkeys(edited, "modified")}})
     for kind in ("deps", "outs"):
         hashes = {item["path"]: item["md5"] for item in recorded.get(kind, [])}
-        listed = {path: describe(path).get("md5") for path in stage[kind]}
-        why = {path: "modified" if now else "deleted" for path, now in listed.items() if now != hashes.get(path, "")}
+        now = {path: describe(path).get("md5") for path in stage[kind]}
+        why = {path: "modified" if new else "deleted" for path, new in now.items() if new != hashes.get(path, "")}
         if why:
             changes.append({f"changed {kind}": why})
     return changes

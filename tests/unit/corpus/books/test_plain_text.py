@@ -267,7 +267,16 @@ def test_plain_paragraphs_transcriber_marks_are_removed(marked: str, plain: str)
         ),
         ("The Hills of Grey\nThe Long Road Home\n\n12\n\n153 men came.", "153 men came."),
     ],
-    ids=["no mark at its end", "couplet", "poet", "no marks", "speech before its end", "numbers", "a third marked", "heading"],
+    ids=[
+        "no mark at its end",
+        "couplet",
+        "poet",
+        "no marks",
+        "speech before its end",
+        "numbers",
+        "a third marked",
+        "heading",
+    ],
 )
 def test_plain_paragraphs_verse_is_kept(verse: str, kept: str) -> None:
     assert plain_paragraphs("\n\n".join([*BODY, verse, *BODY]), Counter()) == [*BODY, kept, *BODY]
