@@ -205,10 +205,10 @@ def _block(text: str) -> Block:
     capitals: list[int] = []
     depth = end = 0
     for match in KEPT.finditer(text):
-        found = match[0]
-        depth += (found in ("{{", "{|")) - (found in ("}}", "|}"))
-        if found.isalpha() and not depth:
-            if found[0].isupper():
+        token = match[0]
+        depth += (token in ("{{", "{|")) - (token in ("}}", "|}"))
+        if token.isalpha() and not depth:
+            if token[0].isupper():
                 capitals.append(len(between))
             between.append(text[end : match.start()])
             end = match.end()
