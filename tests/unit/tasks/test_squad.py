@@ -274,6 +274,7 @@ def test_squad_features_together_equal_features_alone(tokenizer: Tokenizer, monk
         (where_question(LONG[: LONG.index(" w31")], 0, LONG), 384, {squad.TOO_LONG: 1}),
         (where_question(LONG[: LONG.index(" w21")], 0, LONG), 24, {squad.NO_WINDOW: 1}),
         (where_question("w19 w20", None, LONG), 24, {squad.SPLIT: 1}),
+        (where_question(LONG[LONG.index("w1 ") : LONG.index(" w21")], None, LONG), 24, {squad.SPLIT: 1}),  # 20 tokens
         (Question("q", "where", CONTEXT, ()), 64, {}),
     ],
 )
