@@ -446,6 +446,14 @@ def test_clean_unclosed_markup_drops_one_line() -> None:
         assert clean(f"{PLAIN}\n\n{opener}\n\n{PLAIN}\n\n{PLAIN}").count(PLAIN) >= 2, opener
 
 
+def test_clean_unclosed_template_loses_its_line_and_an_unclosed_link_nothing() -> None:
+    assert clean(f"{PLAIN} {{{{Infobox|name=It is no prose.\n{PLAIN}") == f"{PLAIN} {PLAIN}"
+    assert (
+        clean(f"{PLAIN} They know [[the mill on the hill.\n{PLAIN}")
+        == f"{PLAIN} They know the mill on the hill. {PLAIN}"
+    )
+
+
 MARKUP = ("{{", "}}", "[[", "]]", "{|", "|}", "==", "''", "<!--", "<ref", *map(chr, range(0xE000, 0xE008)))
 MARKS = [
     "{{", "}}", "{{{", "}}}", "[[", "]]", "{|", "|}", "\n{|", "\n|-", "\n|", "|", "==", "\n== ", "==\n", "\n* ", "\n:",
