@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.material import articles_text, sample_dump
+from benchmarks.material import articles_text, sample_pages
 from pipeline_src.common.files import atomic_file
 from pipeline_src.common.parallel import map_in_order
 
@@ -32,37 +32,15 @@ PAGES_A_STREAM = 100  # as Wikimedia packs a dump
 MEAN_BYTES, SPREAD = 7_000, 1.2  # of an article's wikitext: its mean, and the standard deviation of its logarithm
 PARAGRAPH = 20  # words that are drawn, at least
 HEAD_RANKS, TAIL = 10_000, 1.7
-ONSETS = (
-    "b",
-    "bl",
-    "br",
-    "c",
-    "ch",
-    "d",
-    "dr",
-    "f",
-    "g",
-    "gr",
-    "h",
-    "k",
-    "l",
-    "m",
-    "n",
-    "p",
-    "pl",
-    "r",
-    "s",
-    "st",
-    "t",
-)
-SYLLABLES = [onset + rest for onset in ONSETS for rest in ("a", "an", "ar", "e", "en", "er", "i", "in", "o", "on", "u")]
+ONSETS = "b bl br c ch d dr f g gr h k l m n p pl r s st t".split()
+SYLLABLES = [onset + rest for onset in ONSETS for rest in "a an ar e en er i in o on u".split()]
 KEPT = re.compile(
     r"\{\{|\}\}|\{\||\|\}|&lt;.*?&gt;|&\w+;|\[\[[^\[\]|\n]*:[^\[\]|\n]*|https?://\S+|^=.*=$|[A-Za-z]{2,}", re.MULTILINE
 )
 
 
 class Block(NamedTuple):
-    """A block of wikitext as in a dump: what stands between its drawn words, and which of these are capitalised."""
+    """A block of wikitext: the text between its drawn words, the indices of the capitalised ones, and its size."""
 
     between: list[str]
     capitals: list[int]
@@ -71,30 +49,30 @@ class Block(NamedTuple):
 
 def write_dump(path: Path, articles: int) -> None:
     """Write a dump of about so many articles, and as many redirects; the same bytes for the same number."""
-    opening, frames = _sample()[:2]
-    count = math.ceil(articles * len(frames) / sum("<redirect" not in frame for frame in frames) / PAGES_A_STREAM)
+    opening, pages = sample_pages()
+    count = math.ceil(articles * len(pages) / sum(b"<redirect" not in page for page in pages) / PAGES_A_STREAM)
     with atomic_file(path, "wb") as file:
-        file.write(bz2.compress(opening.encode()))
+        file.write(bz2.compress(opening))
         file.writelines(map_in_order(_stream, range(count)))
         file.write(bz2.compress(b"</mediawiki>\n"))
 
 
 def _stream(number: int) -> bytes:
     """Return the bz2 stream of this number."""
-    frames = _sample()[1]
-    draw = np.random.default_rng(number)
-    pages = []
+    sample, draw, pages = sample_pages()[1], np.random.default_rng(number), []
     for page_id in range(number * PAGES_A_STREAM + 1, (number + 1) * PAGES_A_STREAM + 1):
-        frame = frames[page_id % len(frames)]
-        frame = re.sub(
-            "<title>.*?</title>", f"<title>{spelled(page_id).capitalize()} {page_id}</title>", frame, count=1
-        )
-        frame = re.sub(r"<id>\d+</id>", f"<id>{page_id}</id>", frame, count=1)
-        if "<redirect" not in frame:
-            start, end = re.search(r"<text[^>]*>", frame).end(), frame.index("</text>")  # type: ignore[union-attr]
-            frame = frame[:start] + _article(draw) + frame[end:]
-        pages.append(frame + "\n  ")
+        page, title = sample[page_id % len(sample)].decode(), f"{spelled(page_id).capitalize()} {page_id}"
+        page = re.sub("<title>.*?</title>", f"<title>{title}</title>", page, count=1)
+        page = re.sub(r"<id>\d+</id>", f"<id>{page_id}</id>", page, count=1)
+        if "<redirect" not in page:
+            start, end = _text_span(page)
+            page = page[:start] + _article(draw) + page[end:]
+        pages.append(page + "\n  ")
     return bz2.compress("".join(pages).encode())
+
+
+def _text_span(page: str) -> tuple[int, int]:
+    return page.index(">", page.index("<text")) + 1, page.index("</text>")
 
 
 def _article(draw: np.random.Generator) -> str:
@@ -162,18 +140,11 @@ def _head_words() -> list[str]:
 
 
 @lru_cache
-def _sample() -> tuple[str, list[str]]:
-    """Return the opening of the sample's dump, and its pages."""
-    xml = bz2.decompress(sample_dump().read_bytes()).decode()
-    return xml[: xml.index("<page>")], re.findall(r"<page>.*?</page>", xml, re.DOTALL)
-
-
-@lru_cache
 def _articles() -> tuple[list[list[Block]], list[tuple[int, int]]]:
     """Return each article of the sample in blocks, and where a paragraph starts: the numbers of article and block."""
     articles = [
-        [_block(block) for block in split_blocks(page[page.index("<text") : page.index("</text>")].partition(">")[2])]
-        for page in _sample()[1]
+        [_block(block) for block in split_blocks(page[slice(*_text_span(page))])]
+        for page in map(bytes.decode, sample_pages()[1])
         if "<redirect" not in page and "{{disambig" not in page
     ]
     starts = [
@@ -190,9 +161,8 @@ def split_blocks(wikitext: str) -> Iterator[str]:
     block, depth = "", 0
     for line in wikitext.splitlines(keepends=True):
         block += line
-        depth += len(re.findall(r"\{\{|\{\||&lt;ref(?![^/]*/&gt;)", line)) - len(
-            re.findall(r"\}\}|\|\}|&lt;/ref", line)
-        )
+        depth += len(re.findall(r"\{\{|\{\||&lt;ref(?![^/]*/&gt;)", line))
+        depth -= len(re.findall(r"\}\}|\|\}|&lt;/ref", line))
         if depth <= 0:
             yield block
             block, depth = "", 0

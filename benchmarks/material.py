@@ -7,7 +7,9 @@ stands in for a book corpus of some size. Without it the sample's plays do.
 from __future__ import annotations
 
 import argparse
+import bz2
 import os
+import re
 import tarfile
 import zipfile
 from collections import Counter
@@ -54,6 +56,13 @@ def _source(name: str, part: str | None = None) -> Path:
 def sample_dump() -> Path:
     """Return the sample's dump: 206 pages, 106 articles, 6.1 MB of XML in one bz2 stream."""
     return next(path for path in _source("enwiki-sample", "excerpt").iterdir() if path.suffix == ".bz2")
+
+
+@lru_cache
+def sample_pages() -> tuple[bytes, list[bytes]]:
+    """Return the opening of the sample's dump, and the XML of its pages."""
+    xml = bz2.decompress(sample_dump().read_bytes())
+    return xml[: xml.index(b"<page>")], re.findall(rb"<page>.*?</page>", xml, re.DOTALL)
 
 
 @lru_cache

@@ -1,10 +1,10 @@
-"""A tenth of Wikipedia through the stages on text, and the loading of examples, beside the forecast of tool ``plan``.
+"""A tenth of Wikipedia through the stages on text, and the loading of examples, next to the forecast of ``plan``.
 
 A made-up dump (``_made_wikipedia``) of some 2.5 GB of prose is fetched over HTTPS from this machine and goes through
 the stages of the preset ``bert-base`` by DVC, as users start them, so that DVC's hashing counts too. Memory is that of
 all processes of a stage, pages that they share once (PSS), at the largest of two looks a second; pages of mapped files,
-which the system takes back when it needs them, are counted apart. It takes 30 GB of disk
-and, on two idle cores, an hour and a half. Stopped, it goes on after the last stage that it has measured.
+which the system takes back when it needs them, are counted apart. It takes 30 GB of disk and, on two idle cores, an
+hour. If it is stopped, the next call continues after the last stage that was measured.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import argparse
 import contextlib
 import json
 import re
+import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -54,7 +56,7 @@ BATCHES, BATCH_SIZE = 2_000, 256
 
 
 def main() -> None:
-    """Measure every stage and print it beside its forecast."""
+    """Measure every stage and print it next to its forecast."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--articles", type=int, default=ARTICLES)
     parser.add_argument("--stages", nargs="*", default=STAGES, help="of dvc.yaml")
@@ -71,17 +73,17 @@ def main() -> None:
             "python", "-m", "pipeline_src", "plan", "--json", "--cores", str(cores), "--teraflops", "0.1"
         )
         forecast = {row["stage"]: row for row in json.loads(planned.output)["stages"]}
-        kept = folder / "measured.json"
-        measured: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-        commands = {stage: ["dvc", "repro", "--force", "--single-item", stage] for stage in arguments.stages}
-        for stage, command in {
+        results = folder / "measured.json"
+        measured: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
+        commands = {
             "code": ["dvc", "repro", "code"],
-            **commands,
+            **{stage: ["dvc", "repro", "--force", "--single-item", stage] for stage in arguments.stages},
             "loading": ["python", "-c", LOADING],
-        }.items():
+        }
+        for stage, command in commands.items():
             if stage not in measured:
                 measured[stage] = watch(command, study.path, environment)
-                kept.write_text(json.dumps(measured, indent=1))
+                results.write_text(json.dumps(measured, indent=1))
     lock = yaml.safe_load((study.path / "dvc.lock").read_text(encoding="utf-8"))["stages"]
     rows = [
         measured[stage] | row_of(forecast[stage.partition("@")[0]], lock[stage]) | {"stage": stage}
@@ -112,12 +114,13 @@ def print_rows(rows: list[dict[str, Any]], loading: dict[str, Any], cores: int) 
 
 def make_study(path: Path, dump: Path, url: str) -> Checkout:
     """Return the study in ``path``, with a catalogue entry for the dump; made if it is missing."""
-    study = check_out(path, "bert-base") if not path.exists() else Checkout(path)
+    catalogue = path / "catalogue/sources/made-wikipedia.yaml"
+    if catalogue.exists():  # its address of an earlier call too: another would make the download stale
+        return Checkout(path)
+    shutil.rmtree(path, ignore_errors=True)  # of a call that was stopped here
+    study = check_out(path, "bert-base")
     entry = {"description": "Made up", "licence": "none", "citation": "benchmarks/tenth_of_wikipedia.py"}
     file = {"path": dump.name, "url": url, "checksum": f"sha256:{hash_file(dump)}", "bytes": dump.stat().st_size}
-    catalogue = path / "catalogue/sources/made-wikipedia.yaml"
-    if not catalogue.exists():  # a later address of the same dump would make its download stale
-        catalogue.write_text(yaml.safe_dump(entry | {"files": [file]}))
     params = yaml.safe_load((path / "params.yaml").read_text(encoding="utf-8"))
     wikipedia = {**params["corpus"]["sources"]["wikipedia"], "from": "made-wikipedia", "date": None, "parts": []}
     params["corpus"]["sources"] = {"wikipedia": wikipedia}
@@ -125,6 +128,7 @@ def make_study(path: Path, dump: Path, url: str) -> Checkout:
     params["finetune"]["per_task"] = {task: {} for task in OVERLAP_TASKS}
     params["interpretation"]["minimal_pairs"] = ["templates"]
     (path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    catalogue.write_text(yaml.safe_dump(entry | {"files": [file]}))
     return study
 
 
@@ -148,18 +152,20 @@ def serve_dump(folder: Path) -> Iterator[tuple[str, Path]]:
 def watch(command: list[str], path: Path, environment: dict[str, str]) -> dict[str, Any]:
     """Run a command; return its seconds, its processes' CPU time and peak memory in bytes, and what it printed."""
     start, peak, mapped, used = time.monotonic(), 0, 0, {}
-    process = psutil.Popen(command, cwd=path, env=environment, stdout=subprocess.PIPE, text=True)
-    while process.poll() is None:
-        memory: Counter[str] = Counter()
-        for one in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error, OSError):
-                times = one.cpu_times()
-                used[one.pid] = times.user + times.system
-                rollup = Path(f"/proc/{one.pid}/smaps_rollup").read_text()
-                memory.update({name: int(size) << 10 for name, size in re.findall(r"(Pss_\w+): +(\d+)", rollup)})
-        peak, mapped = max(peak, memory["Pss_Anon"] + memory["Pss_Shmem"]), max(mapped, memory["Pss_File"])
-        time.sleep(LOOK_SECONDS)
-    output = process.stdout.read()
+    with tempfile.TemporaryFile("w+") as log:
+        process = psutil.Popen(command, cwd=path, env=environment, stdout=log)
+        while process.poll() is None:
+            memory: Counter[str] = Counter()
+            for one in [process, *process.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error, OSError):
+                    times = one.cpu_times()
+                    used[one.pid] = times.user + times.system
+                    rollup = Path(f"/proc/{one.pid}/smaps_rollup").read_text()
+                    memory.update({name: int(size) << 10 for name, size in re.findall(r"(Pss_\w+): +(\d+)", rollup)})
+            peak, mapped = max(peak, memory["Pss_Anon"] + memory["Pss_Shmem"]), max(mapped, memory["Pss_File"])
+            time.sleep(LOOK_SECONDS)
+        log.seek(0)
+        output = log.read()
     if process.returncode:
         sys.exit(f"error: {' '.join(command)} in {path} failed:\n{output}")
     seconds = time.monotonic() - start

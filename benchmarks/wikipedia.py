@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._wikipedia_sides import TEXT
-from benchmarks.material import CACHE, sample_dump
+from benchmarks.material import CACHE, sample_pages
 from benchmarks.measure import report
 from pipeline_src.common.files import atomic_file
 from pipeline_src.common.parallel import map_in_order
@@ -112,16 +112,9 @@ def shards(side: str) -> list[dict[str, Any]]:
     return results
 
 
-@lru_cache
-def _sample() -> tuple[bytes, list[bytes]]:
-    """Return the opening of the sample's dump and its pages."""
-    xml = bz2.decompress(sample_dump().read_bytes())
-    return xml[: xml.index(b"<page>")], re.findall(rb"<page>.*?</page>", xml, re.DOTALL)
-
-
 def _streams(copies: int) -> Iterator[bytes]:
     """Yield the XML of each stream of a dump that repeats the sample."""
-    opening, pages = _sample()
+    opening, pages = sample_pages()
     yield opening
     held = []
     for number in range(1, copies + 1):

@@ -1,8 +1,8 @@
 """Change one token of the package at random, many times, and count how many of the changes the tests notice.
 
-``python -m tests.stress.mutants`` works on a clone of the last commit. A mutant meets the tests of its own module, then
-those of its folder, then ``tests/parity``; the survivors are printed as
-``file:line: before -> after``. Fewer than 85 of 100 noticed is a failure.
+``python -m tests.stress.mutants`` works on a clone of the last commit. Each mutant is tested with its module's
+tests, then those of its folder, then ``tests/parity``; the survivors are printed as ``file:line: before -> after``.
+Fewer than 85 of 100 noticed is a failure.
 """
 
 from __future__ import annotations

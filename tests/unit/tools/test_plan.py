@@ -189,10 +189,8 @@ def test_plan_gpus_cost_their_training_hours(planned: Callable[..., Any]) -> Non
 
 
 def test_stage_seconds_follow_work_cores_and_gpus() -> None:
-    text, training = (
-        Stage("tokenize", work=TEXT_RATES["tokenize"] * 60),
-        Stage("pretrain_phase1", flops=1e15, max_cores=2),
-    )
+    text = Stage("tokenize", work=TEXT_RATES["tokenize"] * 60)
+    training = Stage("pretrain_phase1", flops=1e15, max_cores=2)
     assert text.seconds(Devices(4, 0, 1)) == pytest.approx(4 + 15)
     assert training.seconds(Devices(4, 0, 1e12)) == pytest.approx(4 + 500)
     assert training.seconds(Devices(4, 8, 1e12)) == pytest.approx(4 + 125)

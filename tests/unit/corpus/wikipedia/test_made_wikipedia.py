@@ -11,8 +11,8 @@ from benchmarks._made_wikipedia import HEAD_RANKS, TAIL, draw_ranks, spelled, sp
 def test_draw_ranks_frequency_falls_as_zipf_and_mandelbrot_say() -> None:
     counts = np.bincount(np.minimum(draw_ranks(np.random.default_rng(1), 1_000_000), HEAD_RANKS))
     assert counts[9] / counts[99] == pytest.approx((100 + 2.7) / (10 + 2.7), rel=0.1)
-    in_ten = [counts[start : 2 * start].sum() for start in (100, 1_000)]  # as many in each octave
-    assert in_ten[0] == pytest.approx(in_ten[1], rel=0.05)
+    low, high = (counts[rank : 2 * rank].sum() for rank in (100, 1_000))
+    assert low == pytest.approx(high, rel=0.05)
 
 
 def test_draw_ranks_distinct_words_grow_as_heaps_says() -> None:
