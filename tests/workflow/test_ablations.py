@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.slow  # two experiments beside a study
 TASKS = "[rte]"
 EARLY, LATE = "figure5-masked-003", "figure5-masked-040"
 ROUNDS = 4  # two are enough (the second experiment shares a pretraining), unless DVC's last worker is just ending
+RUN_TIMEOUT = 900  # seconds; both experiments take one or two minutes
 STEPS = {EARLY: 1, LATE: 12}  # of 30
 SAVED_STEPS = {"phase1": {1, 2, 3, 6, 12, 18}, "phase2": {24}}
 
@@ -40,7 +42,13 @@ def ablated(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -
     for _ in range(ROUNDS):
         queue = ("ablations", "figure5", "--queue", "--only", EARLY, LATE)
         output += project.run("python", "-m", "pipeline_src", *queue).stdout
-        output += project.dvc("exp", "run", "--run-all")
+        runner = project.start("dvc", "exp", "run", "--run-all")
+        try:
+            output += runner.communicate(timeout=RUN_TIMEOUT)[0]
+            assert not runner.returncode, output
+        except subprocess.TimeoutExpired:  # DVC can wait without end for a worker that has ended; users press Ctrl-C
+            runner.kill()
+            output += f"no end within {RUN_TIMEOUT} s\n"
         if {EARLY, LATE} <= set(project.dvc("exp", "list", "--name-only").split()):
             break
     else:
