@@ -124,6 +124,11 @@ def test_shared_text_equals_search_in_tuples_of_words(
     assert shared == next((known[run] for run in runs_of(document) if run in known), None)
 
 
+def test_shared_text_run_beyond_the_last_hash_is_not_found() -> None:
+    runs = EvaluationRuns(np.zeros(1, np.uint64), np.zeros(1, np.int64))
+    assert runs.shared_text(IDS_WORDS, np.full(RUN_WORDS, 2, np.uint16)) is None
+
+
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(st.characters(codec="utf-8"), max_size=30)), max_size=5))
 def test_read_texts_returns_what_write_texts_wrote(texts: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.data import BooksParams
 from pipeline_src.config.filters import FiltersParams
 from pipeline_src.config.reading import check_block
-from pipeline_src.corpus.filters import refusal
+from pipeline_src.corpus.filters import SENTENCE_ENDS, refusal
 
 GROUPS = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 ALL = FiltersParams.model_validate({group: {} for group in GROUPS})
@@ -161,3 +162,8 @@ def test_filters_params_missing_filters_key_is_rejected() -> None:
     checked = check_block(BooksParams, {**written, "filters": {"c4": {}}}, "params.yaml", complete=True)
     assert checked.filters.c4 == ALL.c4
     assert checked.filters.fineweb is None
+
+
+def test_sentence_ends_are_of_unicodes_property_but_for_three_khmer_signs():
+    assert {end for end in SENTENCE_ENDS if not regex.match(r"\p{Sentence_Terminal}", end)} == set("\u17d6\u17d9\u17da")
+    assert len(SENTENCE_ENDS) == 159

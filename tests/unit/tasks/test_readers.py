@@ -326,6 +326,14 @@ def test_read_sentences_iob1_file_is_converted_and_counted(tmp_path: Path):
     assert counts == {IOB1: 3}
 
 
+def test_read_sentences_evaluation_set_has_its_own_columns(tmp_path: Path):
+    own = NER.scores["ner"].model_copy(update={"columns": Columns(texts=("1",), label="2")})
+    spec = NER.model_copy(update={"scores": {**NER.scores, "ner": own}})
+    path = write(tmp_path / "x.txt", "Rolf B-PER x O\n")
+    tags = [read_sentences(spec, path, eval_set)[0].tags for eval_set in ("ner", "ner_test", None)]
+    assert tags == [("B-PER",), ("O",), ("O",)]
+
+
 @pytest.mark.parametrize(
     ("task", "text", "message"),
     [

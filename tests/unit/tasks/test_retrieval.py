@@ -137,6 +137,15 @@ def test_read_queries_beir_repeated_id_is_rejected(tmp_path: Path, name: str):
         read_examples(make_spec(BEIR), path, "mine")
 
 
+@pytest.mark.parametrize("name", ["corpus", "queries"])
+def test_read_queries_beir_row_without_a_text_is_rejected(tmp_path: Path, name: str):
+    path = write_beir(tmp_path, *QRELS)
+    with open(tmp_path / f"{name}.jsonl", "a") as file:
+        file.write(json.dumps({"_id": "new"}) + "\n")
+    with pytest.raises(PipelineError, match=rf"a row has no value for a column: text\n.*{name}\.jsonl:\d"):
+        read_examples(make_spec(BEIR), path, "mine")
+
+
 def test_read_queries_no_row_with_the_label_is_rejected(tmp_path: Path):
     with pytest.raises(PipelineError, match="nothing to rank: 4 passages of 0 queries"):
         read_examples(make_spec(BEIR), write_beir(tmp_path, *QRELS[:1], QRELS[2]), "mine")

@@ -14,6 +14,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import (
+    COMPILE_BREAK_EVEN_SECONDS,
     EAGER_STEPS,
     LAUNCH_SECONDS,
     MAX_UTILISATION,
@@ -143,3 +144,13 @@ def test_choose_compile_without_c_compiler_is_rejected(monkeypatch):
     with pytest.raises(PipelineError, match="torch.compile needs a C compiler"):
         choose_compile(True, 0.0, PEAK)
     assert choose_compile(False, 0.0, PEAK) is False
+
+
+def test_choose_compile_auto_compiles_what_takes_five_minutes_if_there_is_a_compiler(monkeypatch):
+    monkeypatch.setenv("CC", "cc")
+    flops = COMPILE_BREAK_EVEN_SECONDS * MAX_UTILISATION * PEAK
+    assert choose_compile("auto", 0.9 * flops, PEAK) is False
+    assert choose_compile("auto", 1.1 * flops, PEAK) is True
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", "")
+    assert choose_compile("auto", 1.1 * flops, PEAK) is False

@@ -22,6 +22,12 @@ EXTENSIONS = "jpg gif tif webp ogg ogv oga webm wav mp3 pdf djvu xcf stl flac op
 WIKIS = {"nb": "nowiki"}  # of which the address differs from the language
 
 
+def test_make_siteinfo_hides_media_special_file_and_category_by_the_names_of_the_dump() -> None:
+    names = {-2: "Miðill", -1: "Kerfissíða", 0: "", 2: "Notandi", 6: "Mynd", 14: "Flokkur"}
+    hidden = make_siteinfo("iswiki", "en", names).hidden - make_siteinfo("iswiki", "en", {}).hidden
+    assert hidden == {"miðill", "kerfissíða", "mynd", "flokkur"}
+
+
 @pytest.mark.parametrize(("language", "alias"), FILE_ALIASES.items())
 def test_clean_file_by_an_alias_of_the_namespace_is_removed(language: str, alias: str) -> None:
     site = make_siteinfo(WIKIS.get(language, f"{language}wiki"), language, {})

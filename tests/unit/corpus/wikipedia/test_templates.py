@@ -111,6 +111,9 @@ def shown(template: str, language: str = "en") -> str:
         ("{{death date and age|df=y|1999|4|1|1920|4|1}}", "1 April 1999 (aged 79)"),
         ("5 {{km2}}", "5 km²"),
         ("{{flag|法国}}", "法国"),
+        ("{{ordered pair|3|4}} {{ordered pair|3|}}", "(3, 4) (3)"),
+        ("{{nowrap|a [[b}} c", "a b c"),
+        ("{{nowrap|a [[b [[c}} d", "a b c d"),
     ],
 )
 def test_clean_known_template_is_shown(template: str, words: str) -> None:
@@ -138,6 +141,8 @@ def test_clean_known_template_is_shown(template: str, words: str) -> None:
         "{{PAGENAME}}",
         "{{{1|odd}}}",
         "light{{odd}}house",
+        "light{{nowrap}}house",
+        "{{ordered pair|3}}",
         "{{odd\n|a=b\n}}",
         "{{Vorlage:Odd|a}}",
         "{{#odd:lang|a}}",
