@@ -1,0 +1,58 @@
+"""What ``tests.disturb`` makes of a dvc.lock that a kill has cut off anywhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.disturb import Attempt, Record, Run, read_lock
+
+LOCK = {
+    "schema": "2.0",
+    "stages": {
+        name: {
+            "cmd": f"make {name}",
+            "deps": [{"path": "params.yaml", "hash": "md5", "md5": "a" * 32, "size": 7}],
+            "outs": [{"path": f"data/{name}", "hash": "md5", "md5": "b" * 32, "size": 7}],
+        }
+        for name in ("clean", "tokenize")
+    },
+}
+
+
+def make_run(path: Path) -> Run:
+    """A run of a study whose dvc.lock is whole in git."""
+    (path / "dvc.lock").write_text(yaml.safe_dump(LOCK, sort_keys=False))
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=path, check=True)
+    return Run(path, os.environ, Record(read_lock(path), {}), random.Random(1), 0.0)
+
+
+def test_recorded_of_a_lock_cut_off_anywhere_are_its_whole_stages(tmp_path: Path) -> None:
+    run, lock = make_run(tmp_path), tmp_path / "dvc.lock"
+    whole, recorded = lock.read_bytes(), []
+    for length in range(len(whole) + 1):
+        lock.write_bytes(whole[:length])
+        recorded.append(frozenset(run._recorded()))
+    assert recorded[-1] == {"clean", "tokenize"} and set(recorded) == {frozenset(), frozenset({"clean"}), recorded[-1]}
+
+
+@pytest.mark.parametrize("ending", ["", "  t", "  tokenize:\n", "  tokenize:\n    cmd: make\n    deps:\n    - pa"])
+def test_remedy_brings_back_a_lock_that_dvc_cannot_read(tmp_path: Path, ending: str) -> None:
+    run, lock = make_run(tmp_path), tmp_path / "dvc.lock"
+    whole = lock.read_text()
+    lock.write_text(whole[: whole.index("  tokenize")] + ending if ending else "")
+    run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
+    assert (lock.read_text(), run.outcome.repaired, run.outcome.failed) == (whole, ["dvc.lock"], [])
+
+
+def test_remedy_of_an_unknown_failure_is_a_miss(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
+    run._remedy(Attempt("snakemake", set(), text="MissingInputException"))
+    assert [problem.split(":")[0] for problem in run.outcome.failed] == ["dvc", "snakemake"]
