@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.tasks.metrics import METRICS, majority_score
+from pipeline_src.tasks.metrics import METRICS, majority_score, ratio_statistics
 
 
 def score(metric, gold, predicted):
@@ -23,6 +24,12 @@ def test_metrics_equal_results_by_hand():
 @pytest.mark.parametrize("metric", ["matthews", "pearson", "spearman"])
 def test_metrics_correlation_of_a_constant_prediction_is_0(metric: str):
     assert score(metric, [0, 1, 1, 0], [1, 1, 1, 1]) == 0.0
+
+
+def test_metrics_only_right_or_wrong_examples_are_yes_no():
+    assert METRICS["accuracy"]([0], [[1]]).yes_no
+    assert not any(METRICS[metric]([0, 1], [[1, 1]]).yes_no for metric in METRICS.keys() - {"accuracy"})
+    assert not ratio_statistics([np.array([0.5])]).yes_no  # F1 of answers, reciprocal ranks
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
