@@ -384,13 +384,16 @@ class Run:
     def _remedy(self, attempt: Attempt) -> None:
         """Do what the manual says about an engine that failed although nothing struck it."""
         waited = self._wait_for_orphans()
+        # A job that was cancelled may have ended after squeue named it; but not twice.
+        before = self.outcome.attempts[-2:-1]
+        ended = "are at work" in attempt.text and not any("are at work" in start.text for start in before)
         if "Unable to read RWLock-file" in attempt.text or ("is busy" in attempt.text and not waited):
             (self.path / ".dvc/tmp/rwlock").unlink(missing_ok=True)
             self.outcome.repaired.append("rwlock")
         elif re.search(r"'./dvc.lock' validation failed|unexpected error", attempt.text) and not self._lock_is_whole():
             subprocess.run(["git", "checkout", "-q", "dvc.lock"], cwd=self.path, env=self.environment, check=True)
             self.outcome.repaired.append("dvc.lock")
-        elif waited and re.search("is busy|runs already|are at work", attempt.text):
+        elif ended or (waited and re.search("is busy|runs already|are at work", attempt.text)):
             self.outcome.repaired.append("waited")
         else:
             self.outcome.failed.append(f"{attempt.engine}: {attempt.text[-3000:]}")

@@ -51,6 +51,14 @@ def test_remedy_brings_back_a_lock_that_dvc_cannot_read(tmp_path: Path, ending: 
     assert (lock.read_text(), run.outcome.repaired, run.outcome.failed) == (whole, ["dvc.lock"], [])
 
 
+def test_remedy_waits_for_a_slurm_job_that_may_have_ended_but_not_twice(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for _ in range(2):
+        run.outcome.attempts.append(Attempt("snakemake", set(), text="error: Slurm jobs of another run are at work"))
+        run._remedy(run.outcome.attempts[-1])
+    assert (run.outcome.repaired, len(run.outcome.failed)) == (["waited"], 1)
+
+
 def test_remedy_of_an_unknown_failure_is_a_miss(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
