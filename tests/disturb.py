@@ -316,10 +316,13 @@ class Run:
                     break
                 if not attempt.faults:
                     self._remedy(attempt)
+                self._fill_cache(attempt)
             self._wait_for_orphans()
         finally:
             kill_all(self.run_id)
-        expected, actual = self.undisturbed, Record.read(self.path, self.undisturbed.lock)
+        expected, actual = self.undisturbed, Record({}, {})
+        if self._lock_is_whole():
+            actual = Record.read(self.path, expected.lock)
         for before, after in ((hashes(expected.lock), hashes(actual.lock)), (expected.files, actual.files)):
             outcome.different |= {name for name in before if before[name] != after.get(name)}
         command = subprocess.run(["dvc", "status"], cwd=self.path, env=self.environment, text=True, capture_output=True)
@@ -397,6 +400,16 @@ class Run:
             self.outcome.repaired.append("waited")
         else:
             self.outcome.failed.append(f"{attempt.engine}: {attempt.text[-3000:]}")
+
+    def _fill_cache(self, attempt: Attempt) -> None:
+        """Put recorded outputs into DVC's cache, as the manual says, that a full disk has kept out of it."""
+        begun = re.split(r"^Running stage '([^']+)'", attempt.text, flags=re.MULTILINE)
+        uncached = {stage for stage, text in zip(begun[1::2], begun[2::2], strict=True) if "failed to transfer" in text}
+        if uncached := sorted(uncached & self._recorded()):
+            self._wait_for_orphans()
+            command = ["dvc", "commit", "-q", "-f", *uncached]
+            subprocess.run(command, cwd=self.path, env=self.environment, check=False)
+            self.outcome.repaired.append("cache")
 
     def _wait_for_orphans(self) -> bool:
         """Wait for processes and Slurm jobs that go on without their engine; return whether there were any."""

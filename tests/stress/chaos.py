@@ -102,8 +102,9 @@ def summary(ledger: Path) -> str:
         for row in rows:
             for name, number in re.findall(r"([a-z. ]+) (\d+)", row[column]):
                 sums[f"{column}: {name.strip()}"] += int(number)
+    seeds = [row["seed"].rpartition("-") for row in rows]
     lines = {
-        "studies": len({row["study"] for row in rows}),
+        "studies": len({(seed, int(number) // NUM_RUNS) for seed, _, number in seeds}),
         "runs": len(rows),
         "of them good": sum(row["good"] == "yes" for row in rows),
         "faults": sum(number for name, number in sums.items() if name.startswith("faults")),

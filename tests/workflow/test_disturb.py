@@ -59,6 +59,19 @@ def test_remedy_waits_for_a_slurm_job_that_may_have_ended_but_not_twice(tmp_path
     assert (run.outcome.repaired, len(run.outcome.failed)) == (["waited"], 1)
 
 
+def test_fill_cache_commits_recorded_stages_that_a_full_disk_kept_out_of_the_cache(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/dvc").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+    (tmp_path / "bin/dvc").chmod(0o755)
+    run.environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    transfer = "ERROR: failed to transfer 'x' - [Errno 28] No space left on device"
+    text = f"Running stage 'clean':\n{transfer}\nRunning stage 'tokenize':\nRunning stage 'other':\n{transfer}\n"
+    run._fill_cache(Attempt("dvc", set(), text=text))
+    assert (tmp_path / "called").read_text() == "commit -q -f clean\n"
+    assert run.outcome.repaired == ["cache"]
+
+
 def test_remedy_of_an_unknown_failure_is_a_miss(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
