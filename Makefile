@@ -1,4 +1,5 @@
 # make study   the whole study in params.yaml, from raw text to results table
+# make install only what that needs, into .venv: on a cluster's login node
 # make test    the tests, except those that take minutes: make test-slow
 # make lint    style, types, and Snakemake's own checks; make format fixes the style
 # make ablations   the paper's ablations on that study, as queued experiments; one table: make ablations TABLE=table5
@@ -33,9 +34,11 @@ ifneq ($(shell mkdir -p "$${XDG_CACHE_HOME:-$$HOME/.cache}" 2> /dev/null && test
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
 endif
 
-.PHONY: study test test-slow lint format ablations bench docs lock identity
+.PHONY: install study test test-slow lint format ablations bench docs lock identity
 
-study: identity $(VENV)/study-installed
+install: identity $(VENV)/study-installed
+
+study: install
 	snakemake all --cores $(CORES) --quiet rules
 	@python -m pipeline_src results
 

@@ -107,6 +107,8 @@ def main(argv: list[str] | None = None) -> int:
     except Interrupted as stop:
         return _stopped(str(stop), Interrupted.STATUS)
     except BrokenPipeError:  # `| head` has ended
+        if argv and argv[0] in STAGES:  # a worker's pipe
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -405,9 +405,9 @@ class Run:
         """Put recorded outputs into DVC's cache, as the manual says, that a full disk has kept out of it."""
         begun = re.split(r"^Running stage '([^']+)'", attempt.text, flags=re.MULTILINE)
         uncached = {stage for stage, text in zip(begun[1::2], begun[2::2], strict=True) if "failed to transfer" in text}
-        if uncached := sorted(uncached & self._recorded()):
+        if names := sorted(uncached & self._recorded()):
             self._wait_for_orphans()
-            command = ["dvc", "commit", "-q", "-f", *uncached]
+            command = ["dvc", "commit", "-q", "-f", *names]
             subprocess.run(command, cwd=self.path, env=self.environment, check=False)
             self.outcome.repaired.append("cache")
 

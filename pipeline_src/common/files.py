@@ -102,8 +102,9 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial, replaced = (path.with_name(f".{path.name}.{name}") for name in ("partial", "replaced.partial"))
+    for left in (partial, replaced):
+        shutil.rmtree(left, ignore_errors=True)
     partial.mkdir()
     try:
         yield partial
@@ -114,13 +115,14 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
                 with open(file, "rb") as written:
                     os.fsync(written.fileno())
         if path.exists():
-            shutil.rmtree(path)
+            os.replace(path, replaced)
         os.replace(partial, path)
     except OSError as error:
         _name(error, path)
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -63,7 +64,8 @@ class _LogFile(logging.FileHandler):
 
 class _TqdmHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)  # above a running bar
+        with contextlib.suppress(OSError):  # the terminal was closed; the log file has it
+            tqdm.write(self.format(record), file=sys.stderr)  # above a running bar
 
 
 class Progress:

@@ -29,7 +29,7 @@ from pipeline_src.corpus.documents import (
     read_slice,
     slice_shards,
 )
-from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index
+from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, SPLITS, TokenStore, read_sample_index
 from pipeline_src.tasks.readers import read_columns, read_questions
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tokenizer.encode import Encoder
@@ -40,7 +40,6 @@ NUM_PASSAGES = 5
 MAX_UNKNOWN_TEMPLATES = 10  # by language: those whose words would bring most sentences back
 MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
 NUM_BINS = 16  # of the histogram of lengths
-BLOCK_EXAMPLES = 1 << 20  # of a sample index, read together
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
 
 
@@ -97,7 +96,7 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     phases = [name for name in read_json(EXAMPLES / "manifest.json", dict) if name.startswith("phase")]
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folder in folders.values():
-        manifest = read_manifest(folder, {})
+        manifest = read_manifest(folder)
         if "unknown_templates" in manifest:
             unknown[manifest["language"]].update(dict(manifest["unknown_templates"]))
     return {
@@ -144,8 +143,8 @@ def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[st
     edges = np.linspace(0, length, NUM_BINS + 1)
     tokens = random = 0
     histogram = np.zeros(NUM_BINS, np.int64)
-    for start in range(0, len(sample_index), BLOCK_EXAMPLES):
-        block = sample_index[start : start + BLOCK_EXAMPLES]
+    for start in range(0, len(sample_index), EXAMPLES_PER_BLOCK):
+        block = sample_index[start : start + EXAMPLES_PER_BLOCK]
         lengths = block["a_length"].astype(np.int64) + block["b_length"] + num_special
         tokens += int(lengths.sum())
         random += int(block["is_random"].sum())

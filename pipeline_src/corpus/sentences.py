@@ -209,7 +209,8 @@ def _in_brackets(text: str, start: int, mark: re.Match[str]) -> bool:
 
 def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: Rules) -> bool:
     """Return whether a sentence ends at a point before a word without a small first letter, and the mark after that."""
-    if text[point - _MAX_ABBREVIATION : point].isalpha() or not text[point - 1].isalnum():
+    is_long = point >= _MAX_ABBREVIATION and text[point - _MAX_ABBREVIATION : point].isalpha()
+    if is_long or not text[point - 1].isalnum():
         return True
     words = text[max(start, point - _LOOK_BACK) : point].split()
     written = words.pop()

@@ -149,6 +149,7 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
     task = make_task(spec)
     best: int | None = None
     results = {}
+    training = task.read(TASKS / spec.name / spec.train) if bag_of_words and applies(spec) else None
     for name, eval_set in spec.scores.items():
         counts: Counter[str] = Counter()
         examples = task.read(TASKS / spec.name / eval_set.file, name, counts=counts)
@@ -158,8 +159,7 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
         if best is None:  # the first set decides; if seeds are equal, the first seed is the best
             best = max(range(len(scores)), key=lambda index: scores[index][eval_set.metrics[0]])
         baselines = {"random_weights": from_random} if from_random else {}
-        if bag_of_words and applies(spec):
-            training = task.read(TASKS / spec.name / spec.train)
+        if training is not None:
             baselines["bag_of_words"] = [predict(spec, training, examples)]
         results[name] = EvalResult(
             examples=examples,

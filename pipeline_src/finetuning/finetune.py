@@ -459,7 +459,7 @@ class TaskTrainer:
     def _initial_model(self, weights: str) -> BertForTask:
         return (self.model() if weights == "random" else self.pretrained()).to(self.distributed.device)
 
-    def imitate(self, weights: str, checkpointer: Checkpointer | None = None) -> BertForTask:
+    def imitate(self, weights: str, checkpointer: Checkpointer) -> BertForTask:
         """Train the layers to imitate the teacher's, at a constant learning rate; arguments as in ``train``."""
         assert self.teacher is not None
         model, hyperparameters = self._initial_model(weights), self.hyperparameters

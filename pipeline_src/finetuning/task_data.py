@@ -203,7 +203,7 @@ def training_batches(
     per_epoch = -(-features.items // batch)
     for epoch in range(done // per_epoch, epochs):
         order = epoch_order(features, batch, seed, epoch)
-        for items in order[done - epoch * per_epoch if epoch == done // per_epoch else 0 :]:
+        for items in order[max(0, done - epoch * per_epoch) :]:
             yield [
                 make_batch(features, items[part]) for part in split_balanced(features.lengths[items], microbatch_tokens)
             ]

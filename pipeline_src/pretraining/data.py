@@ -45,7 +45,7 @@ class PretrainingBatch:
         pair_label: 1 if segment B is random or both are swapped (google-research/bert and albert), int64 [sequences].
         examples: for each sequence, the index of its example in the sample index, int64 [sequences].
         sampling_noise: uniform random numbers in [0, 1) with which objectives sample tokens, float32 [predictions];
-            they depend on seed, epoch, example and position. None if the objective does not sample.
+            they depend on seed, epoch, example and position. None in batches that were not read from examples.
     """
 
     ids: np.ndarray

@@ -138,12 +138,9 @@ def shared_batches(
 
 
 def source_documents(split: str) -> dict[str, int]:
-    """Return source -> number of documents, in the order of the token store; the parts of Wikipedia are one source."""
-    documents: dict[str, int] = {}
-    for label, counts in read_json(TOKENS / "manifest.json", {"parts": {split: dict}})["parts"][split].items():
-        source = label.partition("-")[0]
-        documents[source] = documents.get(source, 0) + counts["documents"]
-    return documents
+    """Return source -> number of documents, in the order of the token store."""
+    parts = read_json(TOKENS / "manifest.json", {"parts": {split: dict}})["parts"][split]
+    return {source: counts["documents"] for source, counts in parts.items()}
 
 
 class ValidationSet:

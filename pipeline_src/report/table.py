@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the table and the path of the report."""
-    scores = read_json(RESULTS / "scores.json")
-    last = max(read_json(RESULTS / "corpus.json", {"examples": dict})["examples"])
-    validation = read_json(RESULTS / f"pretrain/{last}.json")["validation"]
     with reading_results("table"):
+        scores = read_json(RESULTS / "scores.json")
+        last = max(read_json(RESULTS / "corpus.json", {"examples": dict})["examples"])
+        validation = read_json(RESULTS / f"pretrain/{last}.json")["validation"]
         rows = score_rows(scores)
         parts = [validation_line(validation), heading(rows), text_table(TERMINAL, rows), average_line(rows)]
     print("\n" + "\n\n".join(parts))

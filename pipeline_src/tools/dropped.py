@@ -15,6 +15,7 @@ from pipeline_src.corpus.dropped import Record, read_dropped
 EXCERPT_CHARACTERS = 300  # of a text, unless --reason is given
 WIDTH = 100
 INDENT = "    "
+CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), " ")  # which a terminal would obey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +54,15 @@ def main(arguments: argparse.Namespace) -> None:
     for label, (by_reason, documents) in drops.items():
         for reason in [arguments.reason] if arguments.reason else sorted(by_reason):
             for document in [document for document in documents if document["reason"] == reason][:limit]:
-                print(f"\n{label}: {reason}{_measured(document)}: {document['id']} ({document['title']})")
+                heading = f"{label}: {reason}{_measured(document)}: {document['id']} ({document['title']})"
+                print(f"\n{heading.translate(CONTROLS)}")
                 print_text(document["text"][: None if arguments.reason else EXCERPT_CHARACTERS])
 
 
 def print_text(text: str) -> None:
     """Print the paragraphs of a text, wrapped and indented."""
     for paragraph in text.split("\n"):
-        print(textwrap.fill(paragraph, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT))
+        print(textwrap.fill(paragraph.translate(CONTROLS), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT))
 
 
 def _measured(document: Record) -> str:

@@ -82,8 +82,8 @@ def read_lock() -> dict[str, Entry]:
     if not LOCK.exists():
         return {}
     try:
-        return dict(parse_yaml(LOCK.read_text(encoding="utf-8"))["stages"])
-    except (ValueError, TypeError, KeyError) as error:
+        return dict(parse_yaml(LOCK.read_text(encoding="utf-8")).get("stages", {}))
+    except (ValueError, TypeError, AttributeError) as error:
         raise PipelineError("not what DVC writes", error, where=LOCK, hint="git checkout dvc.lock") from None
 
 

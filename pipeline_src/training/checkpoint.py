@@ -173,7 +173,7 @@ def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> in
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise PipelineError("no training state to read", error, where=folder, hint=hint) from None
     if actual != sums:
-        damaged = sorted(name for name in actual if actual[name] != sums.get(name))
+        damaged = sorted(name for name in actual.keys() | sums.keys() if actual.get(name) != sums.get(name))
         raise PipelineError("not as it was written", ", ".join(damaged), where=folder, hint=hint)
     restore_tensors(folder / OPTIMIZER_TENSORS, parameters, optimizer, MOMENTS, step, hint)
     return step
@@ -344,6 +344,9 @@ class Checkpointer(Callback):
         if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
             shutil.rmtree(self.phase / "best", ignore_errors=True)
             os.replace(self._path(self._best[0]), self.phase / "best")
+        if self._in_use is not None:  # on NFS, an open file would keep the folder
+            self._in_use.close()
+            self._in_use = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _newest(self) -> tuple[int, dict[str, Any]] | None:

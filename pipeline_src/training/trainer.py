@@ -357,9 +357,10 @@ class CurveLogger(Callback):
     Each row also goes to ``writer``, with rates such as tokens per second.
     """
 
-    def __init__(self, every: Sequence[int | None], last: int, writer: RowWriter | None = None) -> None:
+    writer: RowWriter | None = None
+
+    def __init__(self, every: Sequence[int | None], last: int) -> None:
         super().__init__(every, at=(last,))
-        self.writer = writer
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         state, distributed = trainer.state, trainer.distributed

@@ -26,10 +26,13 @@ AT_ONCE = (
     "python -m pipeline_src preset multilingual",
     "python -m pipeline_src plan",
     "python -m pipeline_src plan --preset bert-base --gpus 8 --teraflops 300 --price 3",
+    "python -m pipeline_src plan --gpus 8 --teraflops 300 --price 3",
     "python -m pipeline_src ablations table5",
 )
 # Run by test_documented_commands.py, in this order, in a copy of the finished study of the `test` preset.
 AFTER_A_STUDY = (
+    "mkdir -p data/own/text",
+    "snakemake --cores 2 corpus_statistics",
     "dvc plots show -x step logs/dvclive/phase1/plots/metrics",
     "dvc exp show --only-changed",
     "dvc exp save -n more-masks",

@@ -46,6 +46,7 @@ class Cleaned:
         document: id, title and prose; of a dropped one, the start of the text that explains why.
         headings: number of paragraphs before each heading of a book, ascending; None for other text.
         reason, value, limit: why it is dropped, or ''; the value that broke the rule; the rule's threshold.
+        digest, shingles: of the words, to find copies; neither if nothing of it is kept.
         refused: index in ``documents()`` of each document that the filter refuses -> the rule that it breaks.
     """
 
@@ -145,7 +146,8 @@ class _BookFilter:
                     self.dropped[reason] += 1
                     self.sample.add(reason, book.document, value, book.limit)
                 else:
-                    ids_by_digest[book.digest] = name
+                    if book.digest:
+                        ids_by_digest[book.digest] = name
                     yield from self._documents(book)
 
     def _check_ids(self, cleaned: Iterator[Cleaned]) -> Iterator[Cleaned]:
@@ -217,8 +219,9 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
     book = replace(book, headings=headings, digest=digest(words), shingles=shingles)
     if not params.filters.model_fields_set:
         return book
-    refusals = ((n, refusal(part.text, params.filters, language)) for n, part in enumerate(book.documents()))
-    return replace(book, refused={n: broken for n, broken in refusals if broken})
+    refusals = [refusal(part.text, params.filters, language) for part in book.documents()]
+    book = replace(book, refused={number: broken for number, broken in enumerate(refusals) if broken})
+    return replace(book, digest=b"", shingles=None) if all(refusals) else book
 
 
 def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:

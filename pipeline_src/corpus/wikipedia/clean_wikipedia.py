@@ -223,6 +223,7 @@ def _progress(source: str, ranges: list[Range], folder: Location) -> Iterator[No
                 for shard in remaining.keys() & {*(os.listdir(folder) if isinstance(folder, Path) else ())}:
                     progress.advance(remaining.pop(shard))
                 progress.advance(0)
+            progress.advance(sum(remaining.values()))  # seen and moved within a second
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -55,7 +55,7 @@ _ELISION = re.compile(
     r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
 )  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
-ABBREVIATED = ("r. ", "c. ", "fl. ")  # which a page and its template may both bring
+_TWICE = re.compile(r"(?<!\w)(r|c|fl)\. \1\. (?=\d)")  # (r. {{reign|1066|1087}}): from the page and its template
 _PAGE_NAME = re.compile(r"\{\{(?:FULL|BASE)?PAGENAME\}\}")
 _SWITCH = re.compile(r"(?:__|＿＿)(?=[^\W\d_])([^\s<>\[\]{}|=＿]{2,60}?)(?:__|＿＿)")
 # those that MediaWiki understands in small letters too, unlike Python's __init__
@@ -101,9 +101,7 @@ def clean(
     text = cut_sections(text, siteinfo.sections, dropped)
     text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
-    for mark in ABBREVIATED:
-        if mark + mark in text:  # (r. {{reign|1066|1087}})
-            text = text.replace(mark + mark, mark)
+    text = _TWICE.sub(r"\1. ", text)
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:

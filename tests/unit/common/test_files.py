@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -75,7 +76,22 @@ def test_atomic_directory_replaces_old_folder(tmp_path):
     for name in ("a", "b"):
         with atomic_directory(tmp_path / "made") as partial:
             (partial / name).write_text(name)
-    assert os.listdir(tmp_path / "made") == ["b"]
+    assert os.listdir(tmp_path / "made") == ["b"] and os.listdir(tmp_path) == ["made"]
+
+
+def test_atomic_directory_killed_while_it_replaces_leaves_the_old_or_no_folder(tmp_path, monkeypatch):
+    made, replace = tmp_path / "made", os.replace
+
+    def killed(*paths):
+        replace(*paths)
+        raise KeyboardInterrupt
+
+    for name in ("a", "b", "c"):
+        monkeypatch.setattr(os, "replace", killed if name == "b" else replace)
+        with contextlib.suppress(KeyboardInterrupt), atomic_directory(made) as partial:
+            (partial / name).write_text(name)
+        assert not made.exists() if name == "b" else os.listdir(made) == [name]
+    assert os.listdir(tmp_path) == ["made"]
 
 
 def test_write_json_equal_values_have_equal_bytes(tmp_path):

@@ -4,6 +4,7 @@ import errno
 import importlib
 import io
 import json
+import logging
 import shutil
 import signal
 import sys
@@ -145,10 +146,21 @@ def test_stage_closed_terminal_keeps_exit_status(study, monkeypatch):
         def write(self, _):
             raise OSError(errno.EIO, "Input/output error")
 
-    set_stage(monkeypatch, fail_with(Interrupted("stopped by SIGHUP")))
+    def stop(**_):
+        logging.getLogger("pipeline_src").info("the loss so far")
+        raise Interrupted("stopped by SIGHUP")
+
+    set_stage(monkeypatch, stop)
     monkeypatch.setattr(sys, "stderr", Closed())
     with kept_handlers():
         assert command.main(["tokenize"]) == Interrupted.STATUS
+    assert "the loss so far" in (study / "logs/tokenize/all.log").read_text()
+
+
+def test_stage_broken_pipe_is_no_success(study, monkeypatch):
+    set_stage(monkeypatch, fail_with(BrokenPipeError(errno.EPIPE, "Broken pipe")))
+    with kept_handlers(), pytest.raises(BrokenPipeError):
+        command.main(["tokenize"])
 
 
 def test_stage_panic_of_rust_library_is_explained(study, monkeypatch, capsys):

@@ -177,3 +177,8 @@ def test_split_sentences_english_web_treebank_precision_and_recall(root: Path) -
     gold = [sentences for paragraph in paragraphs if (sentences := re.findall(r"^# text = (.*)", paragraph, re.M))]
     precision, recall = precision_and_recall(gold, "en")
     assert precision > 0.97 and recall > 0.75  # many of its sentences end without any stop
+
+
+@pytest.mark.parametrize("text", ["Dr. X", "Ein Dr. X"])
+def test_split_sentences_abbreviation_near_the_start_of_a_text_is_no_end(text: str) -> None:
+    assert split_sentences(text, "de") == [text]

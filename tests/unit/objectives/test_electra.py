@@ -260,5 +260,5 @@ def test_pretrain_electra_damaged_generator_is_rejected(study):
     content = bytearray(path.read_bytes())
     content[-2] ^= 16
     path.write_bytes(content)
-    with pytest.raises(PipelineError, match="not as it was written"):
+    with pytest.raises(PipelineError, match="not as it was written: generator/model.safetensors"):
         train_phase("phase2", **sizes)

@@ -14,7 +14,13 @@ from pipeline_src.examples.token_store import TokenStore, TokenWriter
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.data import PretrainingExamples
 from pipeline_src.pretraining.masking import CLMCollator, MLMCollator
-from pipeline_src.pretraining.validation import measure_examples, position_ranges, shared_batches, unigram_cross_entropy
+from pipeline_src.pretraining.validation import (
+    measure_examples,
+    position_ranges,
+    shared_batches,
+    source_documents,
+    unigram_cross_entropy,
+)
 from pipeline_src.training.distributed import Distributed, single_process
 from pipeline_src.training.objective import load_objective
 from tests.frames import bert_templates
@@ -127,3 +133,11 @@ def test_measure_examples_diverged_model_and_visible_words_give_json(open_exampl
         objective.model.cls["predictions"].decoder.bias.copy_(1000.0 * torch.arange(ENTRIES))
     figures = measure_examples(objective, examples, unigram_cross_entropy(store.counts(ENTRIES)), single_process())
     assert figures["mlm_loss"] > 1000 and "gap" not in figures and json.dumps(figures, allow_nan=False)
+
+
+def test_source_documents_source_with_a_hyphen_is_one_of_its_own(tmp_path, monkeypatch):
+    parts = {name: {"documents": number} for number, name in enumerate(("news-de", "news-fr"), start=1)}
+    (tmp_path / "data/tokens").mkdir(parents=True)
+    write_json(tmp_path / "data/tokens/manifest.json", {"parts": {"validation": parts}})
+    monkeypatch.chdir(tmp_path)
+    assert source_documents("validation") == {"news-de": 1, "news-fr": 2}

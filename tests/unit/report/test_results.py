@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline_src.__main__ import main
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.report import report
@@ -49,6 +50,12 @@ def test_reading_results_error_names_the_code_that_failed():
     with pytest.raises(PipelineError, match=r"(?s)no table can be made.*ZeroDivisionError.*read by results.py, line"):
         with reading_results("table"):
             1 / 0  # noqa: B018
+
+
+def test_results_damaged_file_is_one_error(results, capsys):
+    (results / "corpus.json").write_text('{"examples": {}}')
+    assert main(["results"]) == 2
+    assert "no table can be made" in capsys.readouterr().err
 
 
 def test_reading_results_error_names_the_value_that_a_template_lacks(results):

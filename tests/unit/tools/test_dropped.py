@@ -40,6 +40,17 @@ def test_dropped_before_cleaning_is_rejected(study: Path, capsys: pytest.Capture
     assert "nothing is cleaned yet" in capsys.readouterr().err
 
 
+def test_dropped_prints_no_control_codes(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = study / "data/text/books/clean-text"
+    make(folder, {})
+    sample = DroppedSample()
+    sample.add("duplicate", Document("a:\x1b[2J", "\x1b]0;t\x07", "The \x9b2Jtext."), "a:1", None)
+    sample.write(folder)
+    write_json(folder / "manifest.json", {"dropped": {"duplicate": 1}})
+    assert main(["dropped"]) == 0
+    assert all(letter.isprintable() for letter in capsys.readouterr().out.replace("\n", ""))
+
+
 def test_dropped_prints_counts_and_texts(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(study / "data/text/books/clean-text", {"too_short": (3, 12, 200), "duplicate": (1, "books:x", None)})
     assert main(["dropped"]) == 0

@@ -77,6 +77,14 @@ def test_missing_parameter_is_named(study):
         repro()
 
 
+def test_read_lock_without_stages_is_empty(study, tmp_path):
+    (tmp_path / "dvc.lock").write_text("schema: '2.0'\n")
+    assert read_lock() == {}
+    (tmp_path / "dvc.lock").write_text("[]\n")
+    with pytest.raises(PipelineError, match="not what DVC writes"):
+        read_lock()
+
+
 def test_failed_line_of_a_command_ends_the_stage(study, tmp_path):
     study('cmd: "false\\ntouch out", outs: [out]')
     assert repro() == 1

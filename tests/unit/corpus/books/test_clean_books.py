@@ -142,7 +142,7 @@ def test_clean_books_filters_drop_documents_same_bytes_for_any_workers(
     assert written[0] == written[1]
     assert [document.id for document in read_documents(TEXT)] == ["books:book/001", "books:book/003"]
     assert manifest["books"] == 1
-    assert manifest["dropped"] == {"duplicate": 1, "gopher_quality.max_hashes_per_word": 2}
+    assert manifest["dropped"] == {"gopher_quality.max_hashes_per_word": 3}
     rows = {row["id"]: row for row in read_dropped(TEXT)}
     assert rows.keys() == {"books:book/002", "books:copy", "books:noise"}
     assert rows["books:book/002"]["title"] == "book, part 2"
@@ -151,6 +151,16 @@ def test_clean_books_filters_drop_documents_same_bytes_for_any_workers(
     assert len(rows["books:book/002"]["text"]) == 2_000
     assert not read_manifest(TEXT)["dropped"].get("too_short")
     assert run()["dropped"] == {"duplicate": 1}
+
+
+@pytest.mark.parametrize("near_duplicates", [None, 0.8])
+def test_clean_books_copy_of_a_text_that_a_filter_drops_is_kept(books: Path, near_duplicates: float | None) -> None:
+    lines = [f"The road number {number} went on past the mill and so did they." for number in range(60)]
+    (books / "a.txt").write_text("\n\n".join(line.rstrip(".") for line in lines))
+    (books / "b.txt").write_text("\n\n".join(lines))
+    manifest = run(TextParams, filters={"fineweb": {}}, near_duplicates=near_duplicates)
+    assert [document.id for document in read_documents(TEXT)] == ["books:b"]
+    assert (manifest["dropped"], manifest["copies"]) == ({"fineweb.min_punctuated_lines": 1}, {})
 
 
 @pytest.mark.parametrize(
