@@ -403,11 +403,13 @@ class Run:
 
     def _fill_cache(self, attempt: Attempt) -> None:
         """Put recorded outputs into DVC's cache, as the manual says, that a full disk has kept out of it."""
-        begun = re.split(r"^Running stage '([^']+)'", attempt.text, flags=re.MULTILINE)
-        uncached = {stage for stage, text in zip(begun[1::2], begun[2::2], strict=True) if "failed to transfer" in text}
-        if names := sorted(uncached & self._recorded()):
-            self._wait_for_orphans()
-            command = ["dvc", "commit", "-q", "-f", *names]
+        if "failed to transfer" not in attempt.text:
+            return
+        self._wait_for_orphans()
+        recorded = {name: hashes({name: self.undisturbed.lock[name]}) for name in sorted(self._recorded())}
+        there = [name for name, outs in recorded.items() if all((self.path / out).exists() for out in outs)]
+        if there:  # without names, DVC would commit all stages
+            command = ["dvc", "commit", "-q", "-f", *there]
             subprocess.run(command, cwd=self.path, env=self.environment, check=False)
             self.outcome.repaired.append("cache")
 

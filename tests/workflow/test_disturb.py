@@ -65,9 +65,11 @@ def test_fill_cache_commits_recorded_stages_that_a_full_disk_kept_out_of_the_cac
     (tmp_path / "bin/dvc").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
     (tmp_path / "bin/dvc").chmod(0o755)
     run.environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    transfer = "ERROR: failed to transfer 'x' - [Errno 28] No space left on device"
-    text = f"Running stage 'clean':\n{transfer}\nRunning stage 'tokenize':\nRunning stage 'other':\n{transfer}\n"
-    run._fill_cache(Attempt("dvc", set(), text=text))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/clean").touch()
+    run._fill_cache(Attempt("dvc", set(), text="No space left on device"))
+    assert run.outcome.repaired == []
+    run._fill_cache(Attempt("dvc", set(), text="ERROR: failed to transfer 'x' - [Errno 28] No space left on device"))
     assert (tmp_path / "called").read_text() == "commit -q -f clean\n"
     assert run.outcome.repaired == ["cache"]
 
