@@ -138,7 +138,8 @@ def study_folder(session: Session) -> Path:
                 shutil.copy(session.study / name, unfinished / name)
     else:
         with tarfile.open(session.study) as archive:
-            archive.extractall(unfinished, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 or newer
+            archive.extractall(unfinished)
     unfinished.rename(folder)
     return folder
 

@@ -81,15 +81,15 @@ def test_extract_full_disk_is_rejected(shelf: Path, tmp_path: Path, monkeypatch:
     assert all(path.name.startswith(".") and path.is_file() for path in (tmp_path / "downloads").iterdir())
 
 
-def test_find_pip_outside_an_environment_without_pip(tmp_path: Path) -> None:
+def test_find_pip_outside_an_environment_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = tmp_path / "bare/bin/python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
-    done = subprocess.run(
-        [tmp_path / "bare/bin/python", "-c", "from pipeline_src.download.pypi import find_pip; print(find_pip())"],
-        capture_output=True, text=True, check=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )  # fmt: skip
-    pip = subprocess.run([done.stdout.strip(), "-m", "pip", "--version"], capture_output=True, check=False)
-    assert pip.returncode == 0
+    monkeypatch.setattr(sys, "executable", str(bare))
+    pypi.find_pip.cache_clear()
+    found = pypi.find_pip()
+    pypi.find_pip.cache_clear()
+    assert found != str(bare)
+    assert subprocess.run([found, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def test_find_pip_nowhere_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,7 @@ def test_pack_model_splits_and_restores_weights(tmp_path: Path) -> None:
     assert all(part.stat().st_size <= PIECE_BYTES for part in parts)
     (tmp_path / "model.tar").write_bytes(b"".join(part.read_bytes() for part in parts))
     with tarfile.open(tmp_path / "model.tar") as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+        archive.extractall(tmp_path / "unpacked")
     weights = load_file(tmp_path / "unpacked/model/model.safetensors")
     assert weights["weight"].dtype == torch.bfloat16 and (tmp_path / "unpacked/model/config.json").exists()
 
