@@ -1,4 +1,4 @@
-"""What ``tests.disturb`` makes of a dvc.lock that a kill has cut off anywhere."""
+"""The remedies of ``tests.disturb``, and which stages it takes for recorded if a kill has cut off dvc.lock."""
 
 from __future__ import annotations
 

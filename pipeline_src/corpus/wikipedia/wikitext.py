@@ -55,7 +55,8 @@ _ELISION = re.compile(
     r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
 )  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
-_TWICE = re.compile(r"(?<!\w)(r|c|fl)\. \1\. (?=\d)")  # (r. {{reign|1066|1087}}): from the page and its template
+TWICE = ("r. r. ", "c. c. ", "fl. fl. ")  # (r. {{reign|1066|1087}}): one is the page's, one the template's
+_TWICE = re.compile(r"(?<!\w)(r|c|fl)\. \1\. (?=\d)")
 _PAGE_NAME = re.compile(r"\{\{(?:FULL|BASE)?PAGENAME\}\}")
 _SWITCH = re.compile(r"(?:__|＿＿)(?=[^\W\d_])([^\s<>\[\]{}|=＿]{2,60}?)(?:__|＿＿)")
 # those that MediaWiki understands in small letters too, unlike Python's __init__
@@ -101,7 +102,8 @@ def clean(
     text = cut_sections(text, siteinfo.sections, dropped)
     text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
-    text = _TWICE.sub(r"\1. ", text)
+    if any(twice in text for twice in TWICE):
+        text = _TWICE.sub(r"\1. ", text)
     if "//" in text or "mailto:" in text:
         text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:

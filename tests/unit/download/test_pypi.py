@@ -86,10 +86,10 @@ def test_find_pip_outside_an_environment_without_pip(tmp_path: Path, monkeypatch
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     monkeypatch.setattr(sys, "executable", str(bare))
     pypi.find_pip.cache_clear()
-    found = pypi.find_pip()
+    python = pypi.find_pip()
     pypi.find_pip.cache_clear()
-    assert found != str(bare)
-    assert subprocess.run([found, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
+    assert python != str(bare)
+    assert subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def test_find_pip_nowhere_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
