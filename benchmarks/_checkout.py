@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SNAKEFILE = """
 import sys
-sys.path.insert(0, "{bridge}")
+sys.path[:0] = ["{bridge}", "{bridge}/.."]
 from bridge import RUN, STAMPS, Stages
 stages = Stages(workflow.is_main_process, {names})
 onstart:
-    stages.drop_removed_entries()
+    stages.prepare_records()
 rule all:
     default_target: True
     input: stages.stamps()

@@ -19,7 +19,6 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -134,19 +133,14 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     machine.choose_code_paths()
 
     from pipeline_src.code import StageCode
-    from pipeline_src.common.dependencies import CHECKS, check_unchanged_files, declared_dependencies, sign
+    from pipeline_src.common.dependencies import CHECKS, check_nothing, declared_stage, declared_stages, remove_folder
     from pipeline_src.common.parallel import peak_memory, process_rank, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
+    from pipeline_src.common.records import StageRecord, settle_records
+    from pipeline_src.common.workspace import check_outputs, put_aside_undeclared
     from pipeline_src.config.study import check_unchanged, load_study
 
     stage, dvc_stage = STAGES[name], os.environ.get("DVC_STAGE")
-    try:
-        dependencies = declared_dependencies(dvc_stage) if dvc_stage else []
-    except PipelineError:
-        load_study()  # names the mistake in params.yaml
-        raise
-    files = [path for path in dependencies if not path.startswith("code/")]
-    signature = sign(files)  # before anything is read
     study = load_study()
     items = {key: value.partition(f"{name}@")[2] or value for key, value in items.items()}  # may be DVC's stage name
     for key, value in items.items():  # become names of files
@@ -160,28 +154,45 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         item += f".process-{rank}"
         os.environ[PLAIN] = "1"
 
-    def check_unedited() -> None:
-        check_unchanged(study, stage.blocks)
-        check_unchanged_files(signature, files)
-        code.check_unchanged(imported=stage.training)
-
     log_file = open_log(name, item, to_stderr=not rank)
     started, clock = datetime.now(UTC), time.monotonic()
+    record = None
     try:
-        code = StageCode(path.removeprefix("code/") for path in dependencies if path.startswith("code/"))
+        if dvc_stage:
+            stages = declared_stages()
+            declared = declared_stage(dvc_stage, stages)
+            if not rank:
+                check_outputs(declared["outs"])
+                put_aside_undeclared(stages)
+                if false_records := settle_records():
+                    hint = "start again (`snakemake all` or `dvc repro`): the stage named first runs again"
+                    raise PipelineError("a record of DVC was false and is removed", false_records[0], hint=hint)
+            record = StageRecord(dvc_stage.rpartition(":")[2], declared["deps"], declared["outs"])
+        code = StageCode(record.fingerprints if record else ())
         run = importlib.import_module(stage.module).run
         if stage.training:  # it may take days, in which people edit code
             code.import_all()
-        if dvc_stage:
-            CHECKS.before_saving = partial(check_unchanged_files, signature, files)
-            CHECKS.before_finishing = check_unedited
+
+        def check_unedited() -> None:
+            check_unchanged(study, stage.blocks)
+            if record:
+                record.check()
+            code.check_unchanged(imported=stage.training)
+
+        if record:
+            CHECKS.before_saving, CHECKS.before_finishing = record.before_saving, check_unedited
+            CHECKS.remove_when_recorded = record.folders.append
         settings: dict[str, object] = {"machine": machine} if stage.training else {}
         settings |= {"beam_args": machine.beam_args} if stage.on_beam else {}
         blocks = {block: getattr(study, block) for block in stage.blocks}
         named = {f"{name}_{key}" if key in blocks else key: value for key, value in items.items()}  # finetune's seed
         run(**blocks, **named, **options, **settings)
-        if dvc_stage:
+        if record:
+            if not rank:
+                record.wait_for_dvc()
             check_unedited()
+            if not rank:
+                record.leave_note()
     except Interrupted as stop:
         log.error("%s", stop)
         raise
@@ -193,7 +204,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         log.error("failed: %s", mistake or error, exc_info=mistake is None)
         raise
     finally:
-        CHECKS.before_saving = CHECKS.before_finishing = lambda: None  # the stage has ended
+        CHECKS.before_saving = CHECKS.before_finishing = check_nothing
+        CHECKS.remove_when_recorded = remove_folder
     seconds = time.monotonic() - clock
     usage = resource.getrusage(resource.RUSAGE_SELF)
     log.info("%s %.1f s", DONE, seconds)

@@ -4,9 +4,9 @@ It runs first, since all other stages depend on its files: ``code/STAGE`` for ea
 ``code/objectives/NAME`` for each member of the family, and ``code/cleaners/KIND`` for each kind of source; dvc.yaml
 fills in NAME and KIND from params.yaml. An edit of comments or docstrings changes none of the files.
 
-It also puts aside outputs that no stage makes any more, and fetches the models of Hugging Face's hub that params.yaml
-names: ``hub:OWNER/NAME@REVISION`` becomes a folder of that path, which other stages read like any model's. In dvc.yaml
-its output is marked ``persist``, so that DVC always runs the stage, and never restores the output from the run-cache.
+It also fetches the models of Hugging Face's hub that params.yaml names: ``hub:OWNER/NAME@REVISION`` becomes a folder of
+that path, which other stages read like any model's. In dvc.yaml its output is marked ``persist``, so that DVC always
+runs the stage, and never restores the output from the run-cache.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline_src.common.dependencies import sign
+from pipeline_src.common.dependencies import changed_files, declared_stages, sign
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.fingerprint import MEMBER_FOLDERS, ROOT, covered_files, fingerprint, statements_of
-from pipeline_src.common.paths import CODE, clean_text, task_predictions
+from pipeline_src.common.paths import CODE
 from pipeline_src.common.progress import log
 from pipeline_src.common.registry import member_names
+from pipeline_src.common.workspace import check_outputs
 from pipeline_src.common.yaml_files import CATALOGUE
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.finetune import FinetuneParams
@@ -58,24 +58,6 @@ def modules() -> dict[str, str]:
     )
 
 
-def put_aside_undeclared_outputs(sources: Iterable[str], tasks: Iterable[str], seeds: Iterable[int]) -> list[str]:
-    """Rename folders of text and predictions that belong to none of the arguments; return the new paths.
-
-    Some stages hash all of ``data/text`` or ``results/predictions``. If dvc.lock recorded hashes with leftover folders,
-    these stages would be stale in a clone, which lacks the folders. DVC ignores the new names.
-    """
-    declared = {*map(clean_text, sources), *(task_predictions(task, seed) for task in tasks for seed in seeds)}
-    leaves = [path for pattern in (clean_text("*"), task_predictions("*", "*")) for path in Path().glob(str(pattern))]
-    moved = []
-    for path in sorted(set(leaves) - declared):
-        if path.is_dir() and path.resolve() == Path.cwd() / path:  # not through a link
-            aside = path.with_name(f".{path.name}.removed.partial")  # a pattern of .dvcignore and .gitignore
-            if aside.exists():
-                shutil.rmtree(aside)
-            moved.append(str(path.rename(aside)))
-    return moved
-
-
 def fetch_models(paths: Iterable[str]) -> None:
     """Import each model of the hub among ``paths`` into the folder of that path, unless it is there."""
     for path in sorted(set(paths)):
@@ -86,14 +68,13 @@ def fetch_models(paths: Iterable[str]) -> None:
                 fetch_and_import(Path(path), folder)
 
 
-def run(corpus: CorpusParams, tasks: tuple[str, ...], pretrain: PretrainParams, finetune: FinetuneParams) -> None:
-    """Write ``code``, put aside outputs that no stage makes, and fetch models; params.yaml was checked before."""
+def run(corpus: CorpusParams, pretrain: PretrainParams, finetune: FinetuneParams) -> None:
+    """Write ``code`` and fetch models; params.yaml was checked before."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
     if warning := untracked_entries():
         log.warning("%s", warning)
-    if moved := put_aside_undeclared_outputs(corpus.sources, tasks, finetune.seeds):
-        log.info("outputs of what params.yaml no longer names are now %s; delete them if you like", ", ".join(moved))
+    check_outputs(output for stage in declared_stages().values() for output in stage["outs"])
     fetch_models([pretrain.init_from, finetune.model])
     with atomic_directory(CODE) as folder:
         for name, module in modules().items():
@@ -139,11 +120,10 @@ class StageCode:
         """
         if self._read_recorded() != self._recorded:  # the stage `code` ran after an edit
             raise _edited(f"{CODE}/")
-        before, after = self._signature, sign(self._files())
-        for path in sorted(before.keys() | after.keys()):
+        for path in changed_files(self._signature, self._files()):
             if imported and path.endswith(".py"):
                 continue
-            if before.get(path) != after.get(path) and not self._same_statements(Path(path)):
+            if not self._same_statements(Path(path)):
                 raise _edited(path)
 
     def _read_recorded(self) -> dict[str, str]:

@@ -45,7 +45,7 @@ STAGES = {
     "code": Stage(
         "pipeline_src.code",
         "check params.yaml; fingerprints of the stages' code",
-        ("corpus", "tasks", "pretrain", "finetune"),
+        ("corpus", "pretrain", "finetune"),
     ),
     "download": Stage("pipeline_src.download.download", "fetch the files of one source", ("corpus",), ("source",)),
     "download_tasks": Stage(

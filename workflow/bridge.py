@@ -10,12 +10,14 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ import psutil
 import yaml
 from snakemake.logging import logger
 
+from pipeline_src.common.dvc_lock import LOCK, add_entries, committed_lock, complete_lock, split_entries
+from pipeline_src.common.records import cache_folder, run_of_same_inputs, settle_records
+
 STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
-LOCK, IN_USE = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
+IN_USE = Path(".dvc/tmp/rwlock")
 LOCK_BACKUP = STAMPS / "dvc.lock"
 NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the workspace alone
 DVC = os.environ.get("DVC", "")  # a program that has DVC's commands: docs/two-engines.md#without-dvc
@@ -70,6 +75,8 @@ class Stages:
         try:
             if not decides:
                 self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
+                if IN_USE.is_symlink():
+                    make_table_folder(IN_USE)
                 return
             if living := living_jobs(ruled | set(groups)):
                 # DVC identifies a process by its number on one machine, and would take a training on another node for
@@ -91,9 +98,12 @@ class Stages:
 
     def _update_stamps(self) -> None:
         """Read the graph; create the stamps of fresh stages, and delete those of stale ones."""
-        if shutil.which("squeue"):  # jobs run on other hosts
-            _keep_by_host(IN_USE)
+        # With Slurm, jobs run on other hosts.
+        if shutil.which("squeue") or IN_USE.is_symlink():
+            keep_by_host(IN_USE)
         _clear_stale_rwlock(IN_USE)
+        for sentence in settle_records():
+            logger.warning(f"This record of DVC was false and is removed; the stage runs again: {sentence}.")
         STAMPS.mkdir(parents=True, exist_ok=True)
         before = {name: _changed(STAMPS / name) for name in os.listdir(STAMPS)}
         stale = self._compare()
@@ -120,23 +130,45 @@ class Stages:
         graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
         try:
             self.upstream = _read_graph(_answer(graph))
-            stale: dict[str, list[Any]] = json.loads(_answer(status))
+            self.stale: dict[str, list[Any]] = json.loads(_answer(status))
         except LockFileError:
-            if not _restore_lock(lock):
+            if not _restore_lock(lock, None, ()):
                 raise
             return self._compare()
         if lock and _is_settled(lock):
-            _write(LOCK_BACKUP, lock)
-        return stale
+            if _restore_lock(lock, self.upstream, self.upstream.keys() - self.stale.keys()):
+                return self._compare()
+            # Never less than before: what a kill cuts off is put back from here.
+            _write(LOCK_BACKUP, add_entries(lock, _text(LOCK_BACKUP)))
+        return self.stale
 
-    def drop_removed_entries(self) -> None:
+    def prepare_records(self) -> None:
+        """Mend dvc.lock before jobs start, so that DVC runs no stage of which this machine has a run."""
+        self._drop_removed_entries()
+        self._use_runs_of_this_machine()
+
+    def _drop_removed_entries(self) -> None:
         """Delete from dvc.lock the entries of stages that dvc.yaml no longer has; the run-cache keeps their results."""
         lock = _text(LOCK)
-        entries = re.split(r"^(?=(?:  )?\S)", lock, flags=re.MULTILINE)
-        names = [re.match(r"  ([\w@.-]+):\n", entry) for entry in entries]
-        current = "".join(
-            entry for entry, name in zip(entries, names, strict=True) if not name or name[1] in self.upstream
-        )
+        entries = split_entries(lock)
+        current = lock
+        for name in entries.keys() - self.upstream.keys():
+            current = current.replace(entries[name], "")
+        if current != lock and _is_settled(lock):
+            _write(LOCK, current)
+
+    def _use_runs_of_this_machine(self) -> None:
+        """Let dvc.lock name outputs that DVC's cache has, where it names outputs that the cache lacks.
+
+        Another machine may make other bytes from the same inputs. After `git checkout dvc.lock` DVC would run such a
+        stage: it asks its run-cache only for stages whose inputs are not those in dvc.lock.
+        """
+        lock = current = _text(LOCK)
+        for name, entry in split_entries(lock).items():
+            changes = self.stale.get(name, [])
+            # Each change is {"changed outs": {...}}, {"changed deps": {...}} or a sentence.
+            if changes and all("changed outs" in change for change in changes):
+                current = current.replace(entry, run_of_same_inputs(entry, cache_folder()) or entry)
         if current != lock and _is_settled(lock):
             _write(LOCK, current)
 
@@ -201,21 +233,51 @@ def living_jobs(names: set[str]) -> dict[str, str]:
     return living
 
 
-def _keep_by_host(table: Path) -> None:
-    """Make ``table``, in which DVC lists files in use, a link into ``/tmp``, so that each host has its own table.
+def keep_by_host(table: Path) -> None:
+    """Make ``table``, in which DVC lists files in use, a link to a file on this host, so that each host has its own.
 
     The table identifies a process by its number on one host. If hosts share the table, even ``dvc status`` on another
     host takes a running stage for dead and deletes its line; the DVC that runs the stage then fails to record it.
+
+    The file is in a folder of /tmp, the only place that each host has for itself. Nobody can guess the folder's name.
     """
-    target = Path("/tmp", f"dvc-rwlock-{os.getuid()}-{hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]}")
-    if table.is_symlink() and table.readlink() == target:
+    # A copied checkout has the link of the one it was copied from.
+    checkout = hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]
+    if table.is_symlink() and str(table.readlink()).startswith(f"/tmp/dvc-{checkout}-"):
+        make_table_folder(table)
         return
-    if table.is_symlink():  # the folder was copied
-        table.unlink()
-    elif table.exists():  # a DVC of this host may be at work
-        shutil.move(table, target)
     table.parent.mkdir(parents=True, exist_ok=True)
+    target = Path(f"/tmp/dvc-{checkout}-{secrets.token_hex(8)}/rwlock")
+    target.parent.mkdir(mode=0o700)
+    if table.is_symlink():
+        table.unlink()
+    elif table.exists():
+        # A DVC of this host may be at work.
+        shutil.move(table, target)
     table.symlink_to(target)
+    make_table_folder(table)
+
+
+def make_table_folder(table: Path) -> None:
+    """Make the folder on this host to which ``table`` is a link, for the checkout's owner, and its group if it has one.
+
+    Raises:
+        FatalError: somebody else has made the folder, or may write there.
+    """
+    folder, checkout = table.readlink().parent, table.parent.stat()
+    has_group = bool(checkout.st_mode & stat.S_IWGRP)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if is_mine and has_group:
+        os.chown(folder, -1, checkout.st_gid)
+        folder.chmod(0o2770)
+    elif is_mine:
+        folder.chmod(0o700)
+    elif not (stat.S_ISDIR(found.st_mode) and has_group and found.st_uid == checkout.st_uid):
+        raise FatalError(
+            f"{folder} is not a folder of yours, so DVC must not write there. Once no stage runs: rm {table}"
+        )
 
 
 def _clear_stale_rwlock(table: Path) -> bool:
@@ -239,19 +301,37 @@ def _clear_stale_rwlock(table: Path) -> bool:
             time.sleep(0.2)
     else:
         logger.warning(f"{table} was damaged by a kill; it is removed, which loses nothing.")
-    table.resolve().unlink(missing_ok=True)
+    # Only a link of `keep_by_host` is followed: it leads into a folder where nobody else puts links.
+    (table.readlink() if table.is_symlink() else table).unlink(missing_ok=True)
     return False
 
 
-def _restore_lock(damaged: str) -> bool:
-    """Replace dvc.lock, if a kill left it as ``damaged``, by the copy of Snakemake's last start; return success."""
-    backup = _text(LOCK_BACKUP)
-    if not LOCK.exists() or backup in ("", damaged) or not _is_settled(damaged):
+def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection[str]) -> bool:
+    """Put entries that a kill cut off dvc.lock back, from the copy of Snakemake's last start or git; return success.
+
+    The arguments are those of ``complete_lock``.
+    """
+    copies = [_text(LOCK_BACKUP), committed_lock()]
+    if not LOCK.exists() or (lock in copies and _is_mapping(lock)) or _has_merge_markers(lock):
         return False
-    _write(LOCK_BACKUP.with_suffix(".damaged"), damaged)
-    _write(LOCK, backup)
-    logger.warning("dvc.lock was cut off by a kill; an earlier copy is back, and the run-cache has what it lacks.")
+    completed = lock
+    returned: dict[str, None] = {}
+    for earlier in copies:
+        completed, names = complete_lock(completed, earlier, declared, fresh)
+        returned |= dict.fromkeys(names)
+    if not _is_mapping(completed):
+        completed = next(filter(_is_mapping, copies), lock)
+    if completed == lock or not _is_settled(lock):
+        return False
+    _write(LOCK_BACKUP.with_suffix(".damaged"), lock)
+    _write(LOCK, completed)
+    names_of_returned = ", ".join(returned) or "all"
+    logger.warning(f"dvc.lock lacked entries that it had before, as after a kill; they are back: {names_of_returned}.")
     return True
+
+
+def _has_merge_markers(lock: str) -> bool:
+    return bool(re.search("^<{7} ", lock, re.MULTILINE))
 
 
 def _is_settled(lock: str) -> bool:
@@ -326,7 +406,7 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
         if show_log and errors.strip():
             logger.info(errors.strip())
         return output
-    if re.search("^<{7} ", _text(LOCK), re.MULTILINE):
+    if _has_merge_markers(_text(LOCK)):
         raise FatalError(
             "dvc.lock holds both sides of a merge: keep one by `git checkout --ours dvc.lock` or `--theirs`; what the "
             "other had comes back from DVC's run-cache."

@@ -1,21 +1,23 @@
-"""Detect edits of a stage's dependencies while it runs.
+"""Read a stage's dependencies from dvc.yaml, and detect edits of them while the stage runs.
 
 DVC hashes a stage's dependencies once its command has ended. If a file was edited after the stage had read it,
-dvc.lock would pair the new file with outputs of the old file. So a stage notes sizes and times of its dependencies
-when it starts. If any has changed when the stage ends, it fails, and DVC records nothing.
+dvc.lock would pair the new file with outputs of the old file. So a stage notes sizes, times and hashes of its
+dependencies when it starts. If any has changed when the stage ends, it fails, and DVC records nothing.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import functools
+import hashlib
 import itertools
 import operator
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,32 @@ from pipeline_src.common.yaml_files import parse_yaml
 DVC_YAML, PARAMS = Path("dvc.yaml"), Path("params.yaml")
 IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")  # as in .dvcignore
 EXPRESSION = r"\$\{\s*([^}\s]+)\s*\}"
-# path -> bytes, time of change (ns); no inode, which differs from one look to the next on some network file systems
-Signature = dict[str, tuple[int, int]]
+# The smallest files of a stage are hashed at its start, up to this size in all: 50 ms.
+MAX_HASHED_BYTES = 32 << 20
+# `dvc exp run --queue` and `--temp` write the experiment's values into this file for a second and put it back.
+REWRITTEN = (str(PARAMS),)
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What tells whether a file is as it was.
+
+    No inode, which differs from one look to the next on some network file systems.
+
+    Attributes:
+        modified: time of the last change of the content (ns), which any program may set.
+        changed: time of the last change of the file's entry in the file system (ns), which no program can set. It also
+            changes if a file gets other permissions or another hard link.
+        md5: hash of the content when the stage started; None for large files.
+    """
+
+    size: int
+    modified: int
+    changed: int
+    md5: str | None = None
+
+
+Signature = dict[str, FileState]  # by path
 
 
 def declared_dependencies(address: str) -> list[str]:
@@ -35,11 +61,16 @@ def declared_dependencies(address: str) -> list[str]:
     Args:
         address: DVC's name of the stage, such as ``tokenize``, ``clean@wikipedia`` or ``finetune@rte-1``.
     """
-    stages, name = declared_stages(), address.rpartition(":")[2]  # `dvc.yaml:` may come first
+    deps: list[str] = declared_stage(address, declared_stages())["deps"]
+    return deps
+
+
+def declared_stage(address: str, stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the keys of one of ``declared_stages`` by DVC's name of it, which may begin with ``dvc.yaml:``."""
+    name = address.rpartition(":")[2]
     if name not in stages:
         raise PipelineError("no such stage", address, where=DVC_YAML, hint="`dvc stage list` names them")
-    deps: list[str] = stages[name]["deps"]
-    return deps
+    return stages[name]
 
 
 def declared_stages() -> dict[str, dict[str, Any]]:
@@ -122,8 +153,33 @@ def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def sign(paths: Iterable[str | Path]) -> Signature:
-    """Return the signature of all files at and below ``paths``; missing paths are left out."""
-    return {file: (state.st_size, state.st_mtime_ns) for path in paths for file, state in _files(path)}
+    """Return the state of all files at and below ``paths``, small ones with their hash; missing paths are left out."""
+    signature = look(paths)
+    room = MAX_HASHED_BYTES
+    for path, state in sorted(signature.items(), key=lambda item: item[1].size):
+        room -= state.size
+        if room < 0:
+            break
+        signature[path] = replace(state, md5=file_md5(path))
+    return signature
+
+
+def look(paths: Iterable[str | Path]) -> Signature:
+    """Return the state of all files at and below ``paths``, without hashes; missing paths are left out."""
+    signature = {}
+    for path in paths:
+        for file, state in _files(path):
+            signature[file] = FileState(state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return signature
+
+
+def file_md5(path: str | Path) -> str | None:
+    """Return a file's MD5 in hex, as DVC hashes it; None if it is missing."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "md5").hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -142,10 +198,40 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
             yield from _files(inner)
 
 
-def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> None:
-    """Raise an error if a file differs from ``before``, the signature of ``paths`` when the stage started."""
-    after = sign(paths)
-    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+def changed_files(
+    before: Signature, paths: Iterable[str | Path], recorded_md5: Callable[[str], str | None] = lambda path: None
+) -> list[str]:
+    """Return the files at and below ``paths`` that are not as they were, sorted.
+
+    Args:
+        before: what ``sign`` returned for ``paths``. If only the entry of a file was changed, it is updated.
+        recorded_md5: the hash that dvc.lock had for a file when the stage started, if any.
+    """
+    after = look(paths)
+    changed = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old is None or new is None:
+            changed.append(path)
+        elif replace(old, md5=None) != new:
+            same_times = (old.size, old.modified) == (new.size, new.modified)
+            # The content of a file that only has another entry, or that is rewritten on purpose, decides.
+            original = old.md5 or recorded_md5(path)
+            if not (same_times or path in REWRITTEN) or original is None or file_md5(path) != original:
+                changed.append(path)
+            else:
+                before[path] = replace(new, md5=old.md5)
+    return changed
+
+
+def check_unchanged_files(
+    before: Signature, paths: Iterable[str | Path], recorded_md5: Callable[[str], str | None] = lambda path: None
+) -> None:
+    """Raise an error if a file differs from ``before``, the signature of ``paths`` when the stage started.
+
+    The arguments are those of ``changed_files``.
+    """
+    changed = changed_files(before, paths, recorded_md5)
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise PipelineError(
@@ -154,14 +240,29 @@ def check_unchanged_files(before: Signature, paths: Iterable[str | Path]) -> Non
         )  # fmt: skip
 
 
+def remove_folder(folder: Path) -> None:
+    """Delete a folder, as far as that is possible."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_nothing() -> None:
+    """Do nothing: no DVC records the running stage."""
+
+
 @dataclass
 class Checks:
-    """Functions that raise an error if inputs of the running stage were edited; outside of DVC they do nothing."""
+    """What the running stage owes to DVC; outside of DVC nothing is checked, and folders are removed at once.
 
-    before_saving: Callable[[], None] = lambda: None  # no checkpoint or cache is computed from edited inputs
-    before_finishing: Callable[[], None] = lambda: (
-        None
-    )  # before checkpoints are deleted: training can continue from them
+    Attributes:
+        before_saving: raises an error if inputs were edited: no checkpoint or cache is computed from edited inputs.
+        before_finishing: the same at the end, while training can still continue from its checkpoints.
+        remove_when_recorded: deletes a folder once dvc.lock has the stage. Until then, the folder lets the next start
+            end at once, if another DVC command keeps DVC from recording the stage.
+    """
+
+    before_saving: Callable[[], None] = check_nothing
+    before_finishing: Callable[[], None] = check_nothing
+    remove_when_recorded: Callable[[Path], None] = remove_folder
 
 
 CHECKS = Checks()

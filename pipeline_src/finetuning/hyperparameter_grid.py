@@ -122,8 +122,8 @@ class Grid:
         return {"runs": hashlib.sha256(runs).hexdigest()[:12], **sums}
 
     def finish(self) -> None:
-        """Remove the folder once the stage's outputs are complete."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder once the stage is recorded."""
+        CHECKS.remove_when_recorded(self.folder)
 
 
 class BaselineGrid(Grid):

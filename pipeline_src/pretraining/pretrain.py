@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file
 from pipeline_src.common.fingerprint import fingerprint
@@ -138,7 +139,7 @@ class PhaseTraining:
         write_outputs(phase, trainer, validator, *outputs)
         if distributed.is_main:
             tracker.finish()
-            self.checkpointer.finish()
+            self.checkpointer.finish(CHECKS.remove_when_recorded)
         distributed.wait_for_all()
 
 

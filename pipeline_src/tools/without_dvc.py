@@ -25,7 +25,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline_src.common.dependencies import DVC_YAML, declared_stages, sign
+from pipeline_src.common.dependencies import DVC_YAML, declared_stages, look
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, digests
 from pipeline_src.common.yaml_files import parse_yaml
@@ -91,8 +91,8 @@ def describe(path: str) -> Entry:
     """Return path, hash and size of a file or folder as dvc.lock holds them; without a hash if it is missing."""
     if not os.path.exists(path):
         return {"path": path}
-    files = sign([path])
-    size = sum(length for length, _ in files.values())
+    files = look([path])
+    size = sum(state.size for state in files.values())
     if os.path.isfile(path):
         return {"path": path, "hash": "md5", "md5": _md5(path), "size": size}
     listed = [{"md5": _md5(file), "relpath": Path(file).relative_to(path).as_posix()} for file in files]

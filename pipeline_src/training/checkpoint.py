@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.common.dependencies import CHECKS
+from pipeline_src.common.dependencies import CHECKS, remove_folder
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, checksum, hash_file, read_json, write_json
 from pipeline_src.common.names import number_of
@@ -338,16 +338,17 @@ class Checkpointer(Callback):
                 parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
         return step
 
-    def finish(self) -> None:
-        """Remove this training's checkpoints, after moving away the best if ``keep_best``."""
+    def finish(self, remove: Callable[[Path], None] = remove_folder) -> None:
+        """Let ``remove`` delete this training's checkpoints; before, copy the best if ``keep_best``."""
         CHECKS.before_finishing()
         if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
-            shutil.rmtree(self.phase / "best", ignore_errors=True)
-            os.replace(self._path(self._best[0]), self.phase / "best")
-        if self._in_use is not None:  # on NFS, an open file would keep the folder
+            remove_folder(self.phase / "best")
+            shutil.copytree(self._path(self._best[0]), self.phase / "best", copy_function=_link)
+        # On NFS, an open file would keep the folder.
+        if self._in_use is not None:
             self._in_use.close()
             self._in_use = None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     def _newest(self) -> tuple[int, dict[str, Any]] | None:
         steps = _steps(self.folder)
@@ -406,6 +407,14 @@ class Checkpointer(Callback):
                 except CorruptCheckpointError:
                     differs = "damaged, or of an older version"
                 yield f"{folder}, step {steps[-1]:,}: {differs} (delete it if that training is not to go on)"
+
+
+def _link(source: str, target: str) -> None:
+    """Make a second name for a file, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 class CorruptCheckpointError(Exception):

@@ -1,0 +1,313 @@
+"""Compare what DVC recorded of a stage with what the stage read, and keep checkpoints until the record is there.
+
+DVC hashes a stage's inputs after the stage has ended, perhaps minutes later if another DVC command holds DVC's lock. So
+a stage's last act is to take that lock, to look at its inputs once more, and to leave a note of their hashes in NOTES.
+Whatever starts next (a stage, or Snakemake) compares the notes with dvc.lock. A record of other inputs is removed, from
+the run-cache too, so that the stage runs again. A finished training's checkpoints are deleted once its record is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline_src.common.dependencies import (
+    PARAMS,
+    Signature,
+    check_unchanged_files,
+    file_md5,
+    look,
+    remove_folder,
+    sign,
+)
+from pipeline_src.common.dvc_lock import (
+    COMMAND_LOCK,
+    LOCK,
+    hashes,
+    join_entries,
+    parse_entry,
+    read_entry_text,
+    split_entries,
+    take_dvc_lock,
+)
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import atomic_file, read_json, write_json
+from pipeline_src.common.progress import log
+from pipeline_src.common.yaml_files import parse_yaml
+
+NOTES = Path(".dvc/tmp/stage-inputs")
+FILES_IN_USE = Path(".dvc/tmp/rwlock")
+NOTE = {"entry": str, "inputs": dict, "large": dict, "params": str, "outputs": dict, "folders": [str]}
+MAX_WITNESS_BYTES = 4 << 20
+
+
+class StageRecord:
+    """The inputs of the running stage: from its start until DVC has recorded them.
+
+    Args:
+        stage: DVC's name of the stage.
+        dependencies: the stage's ``deps`` in dvc.yaml.
+        outputs: its ``outs``.
+
+    Attributes:
+        fingerprints: the names of the fingerprints among the dependencies, below ``code``.
+        folders: checkpoints to delete once DVC has recorded the stage.
+    """
+
+    def __init__(self, stage: str, dependencies: Sequence[str], outputs: Iterable[str]) -> None:
+        self.stage, self.dependencies, self.outputs = stage, dependencies, list(outputs)
+        self.fingerprints = [path.removeprefix("code/") for path in dependencies if path.startswith("code/")]
+        self._files = [path for path in dependencies if not path.startswith("code/")]
+        self.signature = sign(dependencies)
+        self._data = {path: state for path, state in self.signature.items() if not path.startswith("code/")}
+        self._params = _json(parse_yaml(_text(PARAMS)))
+        self._lock = _text(LOCK)
+        self.folders: list[Path] = []
+        self._held: IO[str] | None = None
+
+    def before_saving(self) -> None:
+        """Raise an error if a dependency was edited."""
+        self.check()
+        # DVC's table of files in use may be in /tmp, where what has not been used for days is deleted.
+        with suppress(OSError):
+            os.utime(FILES_IN_USE)
+
+    def check(self) -> None:
+        """Raise an error if a dependency was edited; the stage's code is not looked at."""
+        check_unchanged_files(self._data, self._files, self._recorded_md5)
+
+    def wait_for_dvc(self) -> None:
+        """Take the lock of DVC's commands, which this process keeps until it ends."""
+        self._held = take_dvc_lock(COMMAND_LOCK, patience=1)
+        if self._held is None and COMMAND_LOCK.exists():
+            log.info("waiting until another DVC command (such as dvc push) has ended, so that this stage is recorded")
+            self._held = take_dvc_lock(COMMAND_LOCK)
+
+    def leave_note(self) -> None:
+        """Write what this stage has read, to be compared with what DVC records after this process has ended."""
+        inputs = {path: self._hash_at_start(path) for path in self.dependencies}
+        # Inputs too large to be hashed: as recorded before, if they are still what they were at the start.
+        large = [path for path, digest in inputs.items() if digest is None]
+        recorded = {path: recorded_output(self._lock, path) for path in large}
+        write_json(
+            NOTES / f"{self.stage}.json",
+            {
+                "entry": split_entries(self._lock).get(self.stage, ""),
+                "inputs": inputs | recorded,
+                "large": {path: _digest(look([path])) for path in large},
+                "params": self._params,
+                "outputs": small_hashes(self.outputs) if self.folders else {},
+                "folders": [str(folder) for folder in self.folders],
+            },
+        )
+
+    def _hash_at_start(self, path: str) -> str | None:
+        """Return a dependency's hash as DVC would have it; None if not all of its files were hashed."""
+        below = {file: state for file, state in self.signature.items() if f"{file}/".startswith(f"{path}/")}
+        if not all(state.md5 for state in below.values()):
+            return None
+        if list(below) == [path]:
+            return below[path].md5
+        return folder_hash({os.path.relpath(file, path): state.md5 or "" for file, state in below.items()})
+
+    def _recorded_md5(self, path: str) -> str | None:
+        """Return the hash of a file below an output of another stage, as dvc.lock had it when this stage started."""
+        digest = recorded_output(self._lock, path)
+        if digest:
+            return digest
+        for folder in map(str, Path(path).parents):
+            digest = recorded_output(self._lock, folder)
+            if digest:
+                return read_listing(digest).get(os.path.relpath(path, folder))
+        return None
+
+
+def folder_hash(md5_of: Mapping[str, str]) -> str:
+    """Return DVC's hash of a folder with these files: relative path -> MD5."""
+    listing = [{"md5": md5_of[path], "relpath": path} for path in sorted(md5_of)]
+    return f"{hashlib.md5(json.dumps(listing).encode()).hexdigest()}.dir"
+
+
+def small_hashes(outputs: Iterable[str]) -> dict[str, str]:
+    """Return output -> DVC's hash for the small ones, or for the smallest if none is small."""
+    found = {output: look([output]) for output in outputs}
+    sizes = {output: sum(state.size for state in files.values()) for output, files in found.items() if files}
+    if not sizes:
+        return {}
+    limit = max(MAX_WITNESS_BYTES, min(sizes.values()))
+    return {output: hash_of(output, found[output]) for output, size in sizes.items() if size <= limit}
+
+
+def hash_of(path: str, files: Signature) -> str:
+    """Return DVC's hash of an output, whose files are ``files``."""
+    if list(files) == [path]:
+        return file_md5(path) or ""
+    return folder_hash({os.path.relpath(file, path): file_md5(file) or "" for file in files})
+
+
+def recorded_output(lock: str, path: str) -> str | None:
+    """Return the hash of an output in the text of a dvc.lock; None if no stage has this output."""
+    for entry in split_entries(lock).values():
+        # Parsing takes milliseconds an entry, and there may be hundreds.
+        if f"    - path: {path}\n" in entry.partition("    outs:\n")[2]:
+            return hashes(parse_entry(entry), "outs").get(path)
+    return None
+
+
+@cache
+def cache_folder() -> Path:
+    """Return DVC's cache."""
+    command = [sys.executable, "-m", "dvc", "cache", "dir"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return Path(answer or ".dvc/cache")
+
+
+def read_listing(digest: str) -> dict[str, str]:
+    """Return relative path -> MD5 for a folder whose hash is ``digest``; {} if the cache lacks it."""
+    try:
+        listing = read_json(cache_folder() / "files/md5" / digest[:2] / digest[2:], [{"md5": str, "relpath": str}])
+    except (PipelineError, OSError):
+        return {}
+    return {item["relpath"]: item["md5"] for item in listing}
+
+
+def settle_records() -> list[str]:
+    """Compare all notes with dvc.lock; delete the checkpoints of recorded trainings, and remove false records.
+
+    Returns:
+        A sentence for each record that was removed.
+    """
+    paths = sorted(NOTES.glob("*.json"))
+    # While another DVC command holds its lock, dvc.lock may be half written; then the notes wait for the next start.
+    held = take_dvc_lock(COMMAND_LOCK, patience=5) if paths else None
+    if held is None:
+        return []
+    with held:
+        sentences = [_settle(path) for path in paths]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _settle(path: Path) -> str:
+    """Compare one note with dvc.lock; return a sentence if the record was false."""
+    try:
+        note = read_json(path, NOTE)
+    except PipelineError:
+        path.unlink(missing_ok=True)
+        return ""
+    stage = path.stem
+    text = read_entry_text(stage)
+    entry = parse_entry(text)
+    outputs = hashes(entry, "outs")
+    edited = _differences(note, entry) if outputs else []
+    if not outputs or (edited and text == note["entry"]):
+        # DVC has not recorded the run, or is about to.
+        return ""
+    if edited:
+        _remove_record(stage, entry)
+    elif any(outputs.get(output) != digest for output, digest in note["outputs"].items()):
+        # It is the record of another run.
+        return ""
+    else:
+        for folder in note["folders"]:
+            remove_folder(Path(folder))
+    path.unlink(missing_ok=True)
+    return f"{stage}: {edited[0]} was edited after the stage had read it, before DVC recorded it" if edited else ""
+
+
+def _differences(note: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
+    """Return the inputs whose record is another than what the stage read."""
+    recorded = hashes(entry, "deps")
+    edited = []
+    for path, digest in note["inputs"].items():
+        is_same = digest is None or recorded.get(path, digest) == digest
+        if not is_same and note["large"].get(path) != _digest(look([path])):
+            edited.append(path)
+    params = json.loads(note["params"])
+    for key, value in entry.get("params", {}).get(str(PARAMS), {}).items():
+        if _json(_look_up(params, key)) != _json(value):
+            edited.append(f"{key} in {PARAMS}")
+    return edited
+
+
+def _look_up(values: Any, key: str) -> Any:
+    for name in key.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+def _json(values: Any) -> str:
+    return json.dumps(values, sort_keys=True, default=str)
+
+
+def _digest(signature: Signature) -> str:
+    """Return a checksum of the times and sizes of files."""
+    states = {path: (state.size, state.modified, state.changed) for path, state in signature.items()}
+    return hashlib.sha256(_json(states).encode()).hexdigest()
+
+
+def _text(path: Path) -> str:
+    """Return a file's text; empty if it is missing."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _remove_record(stage: str, entry: Mapping[str, Any]) -> None:
+    """Delete a stage's entry from dvc.lock, and the same run from the run-cache."""
+    for file, run in cached_runs(cache_folder()):
+        if all(run.get(key) == entry.get(key) for key in ("cmd", "deps", "params", "outs")):
+            with suppress(OSError):
+                file.unlink()
+    entries = split_entries(LOCK.read_text(encoding="utf-8"))
+    del entries[stage]
+    with atomic_file(LOCK) as lock:
+        lock.write(join_entries(entries))
+
+
+def run_of_same_inputs(entry: str, folder: Path) -> str | None:
+    """Return a run-cache's record of a stage with the same command and inputs as its entry in dvc.lock.
+
+    Args:
+        entry: text of the entry.
+        folder: DVC's cache.
+
+    Returns:
+        The text of the entry that DVC would write for the newest run whose outputs the cache has; None if there is no
+        run, or if the cache has the outputs of ``entry`` itself.
+    """
+    wanted = parse_entry(entry)
+    if is_cached(wanted, folder):
+        return None
+    for file, run in cached_runs(folder):
+        same_inputs = run.get("cmd") == wanted.get("cmd") and run.get("params") == wanted.get("params")
+        if same_inputs and hashes(run, "deps") == hashes(wanted, "deps") and is_cached(run, folder):
+            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+            return entry.partition("\n")[0] + "\n" + "".join(f"    {line}" for line in lines)
+    return None
+
+
+def is_cached(entry: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether a cache holds all outputs of an entry."""
+    digests = hashes(entry, "outs").values()
+    return all((folder / "files/md5" / digest[:2] / digest[2:]).exists() for digest in digests)
+
+
+def cached_runs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield file and content of all runs in the run-cache of DVC's cache ``folder``, the newest first."""
+    files = [file for file in folder.glob("runs/*/*/*") if file.is_file()]
+    for file in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            run = parse_yaml(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(run, dict):
+            yield file, run
