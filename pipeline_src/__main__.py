@@ -138,6 +138,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
     from pipeline_src.common.records import StageRecord, settle_records
     from pipeline_src.common.workspace import check_outputs, put_aside_undeclared
+    from pipeline_src.config.settled import when_settled
     from pipeline_src.config.study import check_unchanged, load_study
 
     stage, dvc_stage = STAGES[name], os.environ.get("DVC_STAGE")
@@ -159,7 +160,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     record = None
     try:
         if dvc_stage:
-            stages = declared_stages()
+            stages = when_settled(declared_stages)
             declared = declared_stage(dvc_stage, stages)
             if not rank:
                 check_outputs(declared["outs"])
@@ -167,8 +168,10 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
                 if false_records := settle_records():
                     hint = "start again (`snakemake all` or `dvc repro`): the stage named first runs again"
                     raise PipelineError("a record of DVC was false and is removed", false_records[0], hint=hint)
-            record = StageRecord(dvc_stage.rpartition(":")[2], declared["deps"], declared["outs"])
-        code = StageCode(record.fingerprints if record else ())
+            stage_name = dvc_stage.rpartition(":")[2]
+            record = when_settled(lambda: StageRecord(stage_name, declared["deps"], declared["outs"]))
+        fingerprints = record.fingerprints if record else ()
+        code = when_settled(lambda: StageCode(fingerprints))
         run = importlib.import_module(stage.module).run
         if stage.training:  # it may take days, in which people edit code
             code.import_all()
@@ -180,7 +183,9 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             code.check_unchanged(imported=stage.training)
 
         if record:
-            CHECKS.before_saving, CHECKS.before_finishing = record.before_saving, check_unedited
+            before_saving = record.before_saving
+            CHECKS.before_saving = lambda: when_settled(before_saving)
+            CHECKS.before_finishing = lambda: when_settled(check_unedited)
             CHECKS.remove_when_recorded = record.folders.append
         settings: dict[str, object] = {"machine": machine} if stage.training else {}
         settings |= {"beam_args": machine.beam_args} if stage.on_beam else {}
@@ -190,7 +195,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
         if record:
             if not rank:
                 record.wait_for_dvc()
-            check_unedited()
+            when_settled(check_unedited)
             if not rank:
                 record.leave_note()
     except Interrupted as stop:

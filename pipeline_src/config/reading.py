@@ -15,6 +15,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import shown
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.schema import Section
+from pipeline_src.config.settled import read_settled
 
 SectionType = TypeVar("SectionType", bound=Section)
 MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
@@ -23,7 +24,7 @@ MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping in a file of parameters."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_settled(path)
         if marker := MERGE_MARKER.search(text):
             line = text.count("\n", 0, marker.start()) + 1
             hint = f"keep one side: by `git checkout --ours {path}`, by `--theirs`, or in an editor"

@@ -15,6 +15,7 @@ from typing import Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.config.settled import read_settled
 from pipeline_src.report.columns import Difference, ScoreRow, score_rows
 from pipeline_src.report.results import reading_results
 
@@ -74,7 +75,7 @@ def read_experiment(name: str) -> Experiment:
     files = dvc.api.DVCFileSystem(rev=commit) if commit else None
     try:
         summary, scores, params = (
-            files.read_text(file) if files else Path(file).read_text(encoding="utf-8")
+            files.read_text(file) if files else read_settled(file)
             for file in ("results/summary.json", "results/scores.json", "params.yaml")
         )
     except (DvcException, OSError) as error:

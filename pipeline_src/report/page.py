@@ -10,6 +10,7 @@ import yaml
 from markupsafe import Markup, escape
 
 from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.config.settled import read_settled
 from pipeline_src.report import figures
 from pipeline_src.report.columns import FROM_CORPUS, GLUE_AVERAGE, ScoreRow, cells_of_page
 from pipeline_src.report.interpretation import interpretation
@@ -196,6 +197,9 @@ def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
 
 def parameters() -> dict[str, str]:
     """Return name -> text of the sections of params.yaml; empty if there is no such file."""
-    blocks = parse_yaml(PARAMS.read_text(encoding="utf-8")) if PARAMS.exists() else {}
+    try:
+        blocks = parse_yaml(read_settled(PARAMS))
+    except FileNotFoundError:
+        blocks = {}
     options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10_000, "allow_unicode": True}
     return {name: yaml.safe_dump(value, **options).removesuffix("...\n").strip() for name, value in blocks.items()}

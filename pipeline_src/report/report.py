@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline_src.common.files import atomic_file, write_json
 from pipeline_src.common.progress import log
+from pipeline_src.config.settled import when_settled
 from pipeline_src.report.columns import COLUMNS, TSV
 from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.experiments import read_experiment
@@ -52,8 +53,14 @@ def _write_report(results: Results, price: float) -> None:
     scores = ([column.text(row) for column in columns] for row in results.rows)
     _write_table(RESULTS / "scores.tsv", [column.header for column in columns], scores)
     _write_table(RESULTS / "confusion.tsv", CONFUSION_COLUMNS, _confusions(results))
-    write_json(RESULTS / "summary.json", summary)
-    write_json(RESULTS / "filled_masks.json", results.filled_masks)  # tracked by git; a test compares README with it
+
+    def write_tracked() -> None:
+        write_json(RESULTS / "summary.json", summary)
+        # a test compares README with it
+        write_json(RESULTS / "filled_masks.json", results.filled_masks)
+
+    # git tracks both, and so DVC puts the last commit's in their place while it makes an experiment
+    when_settled(write_tracked)
 
 
 def _confusions(results: Results) -> Iterator[Sequence[Any]]:

@@ -6,10 +6,13 @@ A stage's process is stopped (SIGSTOP) when it has started, something is edited,
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
+import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +49,61 @@ def touch(file: str) -> Callable[[Project], None]:
     return lambda project: os.utime(project.path / file)
 
 
+def keep_times(path: Path, like: Path) -> None:
+    """Give a file the times of another, as `touch -r`, rsync, tar and cp -p do."""
+    state = like.stat()
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def other_bytes(content: bytes) -> bytes:
+    """Return content of the same length that can be read as well: two letters of a word are swapped, or a last bit."""
+    for word in re.finditer(rb" ([a-z])([a-z])", content[len(content) // 2 :]):
+        if word[1] != word[2]:
+            place = len(content) // 2 + word.start()
+            return content[:place] + b" " + word[2] + word[1] + content[place + 3 :]
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def exchange(file: str) -> Callable[[Project], None]:
+    """Return an edit that puts other bytes of the same number and time in a file's place."""
+
+    def edit(project: Project) -> None:
+        path, other = project.path / file, project.path / "other"
+        other.write_bytes(other_bytes(path.read_bytes()))
+        keep_times(other, path)
+        other.replace(path)
+
+    return edit
+
+
+def exchange_by_link(file: str) -> Callable[[Project], None]:
+    """Return an edit that puts a link to other bytes of the same number and time in a file's place."""
+
+    def edit(project: Project) -> None:
+        path, other = project.path / file, project.path.parent / "other"
+        other.write_bytes(other_bytes(path.read_bytes()))
+        keep_times(other, path)
+        path.unlink()
+        path.symlink_to(other)
+
+    return edit
+
+
+def exchange_folder(file: str) -> Callable[[Project], None]:
+    """Return an edit that puts another folder in place of a file's folder, where that file has other bytes."""
+
+    def edit(project: Project) -> None:
+        folder, other = (project.path / file).parent, project.path / "other-folder"
+        shutil.copytree(folder, other, copy_function=shutil.copy2)
+        changed = other / Path(file).name
+        changed.write_bytes(other_bytes(changed.read_bytes()))
+        keep_times(changed, project.path / file)
+        shutil.rmtree(folder)
+        other.replace(folder)
+
+    return edit
+
+
 def check_out_other_data(project: Project) -> None:
     """Put another branch's version of the data in place, as `git checkout other; dvc checkout` does."""
     project.run("git", "checkout", "-q", "other", "--", "dvc.lock")
@@ -66,6 +124,15 @@ EDITS: dict[str, tuple[str, Callable[[Project], None], str | None]] = {
     "a comment": (FINETUNE, append(HEADS, "# more\n"), None),
     "a table of a language": (CLEAN, append(TABLE, "# more\n"), REFUSED_CODE),
     "another branch's data": (FINETUNE, check_out_other_data, REFUSED_FILE),
+    "the data, of equal size and time": (FINETUNE, exchange("data/tasks/rte/train.tsv"), REFUSED_FILE),
+    "the data, by a link": (FINETUNE, exchange_by_link("data/tasks/rte/train.tsv"), REFUSED_FILE),
+    "the folder of the data": (FINETUNE, exchange_folder("data/tasks/rte/train.tsv"), REFUSED_FILE),
+    "the model's weights, of equal size and time": (
+        FINETUNE,
+        exchange("models/pretrained/phase2/model.safetensors"),
+        REFUSED_FILE,
+    ),
+    "a table of a language, of equal size and time": (CLEAN, exchange(TABLE), REFUSED_CODE),
     "data in mid-training": (PRETRAIN, append("data/examples/manifest.json"), REFUSED_FILE),
     "code in mid-training": (PRETRAIN, append(BERT, "MORE = 1\n"), None),
 }
@@ -143,7 +210,9 @@ def test_dvc_repro_file_edited_while_stage_runs_is_not_recorded_with_old_outputs
     assert project.run("git", "diff", "dvc.lock").stdout == ""
 
 
-@pytest.mark.parametrize("edit", ["the data", "code, put back"])
+@pytest.mark.parametrize(
+    "edit", ["the data", "code, put back", "the data, of equal size and time", "the data, by a link"]
+)
 def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(
     done: Project, tmp_path: Path, edit: str
 ) -> None:
@@ -156,3 +225,92 @@ def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(
     assert recorded(project)[stage] == before
     project.snakemake()
     assert recorded(project)[stage] != before and project.nothing_to_do()
+
+
+# ---------------------------------------------------------------- while another DVC command holds DVC's lock
+
+WAITING = "waiting until another DVC command"
+
+
+@contextlib.contextmanager
+def other_dvc_command(project: Project, stage: str, log: str) -> Iterator[Any]:
+    """Run a stage by DVC, and hold DVC's lock from the stage's start, as a slow `dvc push` does."""
+    path = project.path / log
+    path.unlink(missing_ok=True)
+    engine = project.start("dvc", "repro", "--force", "--single-item", stage)
+    _wait_for(path, "")
+    with open(project.path / ".dvc/tmp/lock", "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(path, WAITING)
+        yield engine
+
+
+def _wait_for(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 240
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < deadline, f"{path} has no {text!r}"
+        time.sleep(0.02)
+
+
+def test_dvc_repro_training_waits_for_other_dvc_command_and_is_recorded(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    project.run("git", "checkout", "-q", "dvc.lock")
+    with other_dvc_command(project, PRETRAIN, "logs/pretrain/phase1.log") as engine:
+        time.sleep(5)  # DVC itself gives up after three
+        assert any((project.path / "checkpoints/phase1").glob("*/step-*"))
+    output, _ = engine.communicate()
+    assert engine.returncode == 0, output
+    assert "up to date" in project.dvc("status", PRETRAIN)
+    project.dvc("repro", "--force", "--single-item", "report")
+    assert not any((project.path / "checkpoints/phase1").glob("*/step-*")), "the next stage deletes them"
+
+
+def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    before = recorded(project)[PRETRAIN]
+    project.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    with other_dvc_command(project, PRETRAIN, "logs/pretrain/phase1.log") as engine:
+        for child in [*psutil.Process(engine.pid).children(recursive=True), psutil.Process(engine.pid)]:
+            child.kill()
+    engine.communicate()
+    assert recorded(project)[PRETRAIN] == before
+    output = project.dvc("repro", PRETRAIN)
+    last = max(int(step) for step in re.findall(r"going on from the checkpoint of step ([0-9,]+)", output))
+    assert last == 20 and recorded(project)[PRETRAIN] != before, output
+
+
+def test_dvc_repro_input_edited_while_stage_waits_for_dvc_is_refused(done: Project, tmp_path: Path) -> None:
+    project = done.copy(tmp_path / "study")
+    with other_dvc_command(project, FINETUNE, "logs/finetune/rte-1.log") as engine:
+        exchange("data/tasks/rte/train.tsv")(project)
+    output, _ = engine.communicate()
+    assert engine.returncode and REFUSED_FILE in output, output
+    assert project.run("git", "diff", "dvc.lock").stdout == ""
+
+
+@pytest.mark.parametrize("command", [["dvc", "repro", "evaluate"], ["snakemake", "--cores", "1", "all"]])
+def test_false_record_is_removed_by_the_next_start(done: Project, tmp_path: Path, command: list[str]) -> None:
+    """DVC was stopped between the end of a stage and its look at the stage's inputs, and these were edited."""
+    project = done.copy(tmp_path / "study")
+    train = project.path / "data/tasks/rte/train.tsv"
+    original = train.read_bytes()
+    project.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")
+    engine = project.start("dvc", "repro", "--single-item", FINETUNE)
+    note = project.path / f".dvc/tmp/stage-inputs/{FINETUNE}.json"
+    note.unlink(missing_ok=True)
+    _wait_for(note, "{")
+    os.kill(engine.pid, signal.SIGSTOP)
+    append("data/tasks/rte/train.tsv", original.decode().splitlines()[-1] + "\n")(project)
+    os.kill(engine.pid, signal.SIGCONT)
+    engine.communicate()
+    false = recorded(project)[FINETUNE]
+    done_second = project.run(*command, check=False)
+    sentence = "edited after the stage had read it"
+    if command[0] == "dvc":
+        assert done_second.returncode and sentence in done_second.stdout
+        assert FINETUNE not in recorded(project)
+        done_second = project.run(*command)
+        assert f"Running stage '{FINETUNE}'" in done_second.stdout
+    else:
+        assert sentence in done_second.stdout and done_second.returncode == 0, done_second.stdout
+    assert recorded(project)[FINETUNE]["outs"] != false["outs"]

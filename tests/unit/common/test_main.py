@@ -8,6 +8,8 @@ import logging
 import shutil
 import signal
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -18,6 +20,7 @@ from pipeline_src import stages
 from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.fingerprint import fingerprint
+from pipeline_src.config.settled import TABLE
 from pipeline_src.tools.preset import preset_text
 from tests.handlers import kept_handlers
 
@@ -87,6 +90,34 @@ def test_stage_params_edited_while_it_runs_fail_it_under_dvc(study, monkeypatch,
     CHECKS.before_finishing()  # checks nothing after the stage
     assert ("params.yaml changed" in (study / "logs/tokenize/all.log").read_text()) is under_dvc
     assert (study / "logs/tokenize/all.run.json").exists() is not under_dvc
+
+
+@pytest.mark.parametrize("moment", ["start", "end"])
+def test_stage_waits_for_params_while_dvc_makes_an_experiment(study, monkeypatch, capsys, moment):
+    params, seen = (study / "params.yaml").read_text(), []
+    monkeypatch.setenv("DVC_STAGE", "report")  # which depends on params.yaml
+
+    def put_back():
+        time.sleep(1)
+        (study / "params.yaml").write_text(params)
+        (study / TABLE).write_text("{}")
+
+    def make_experiment():
+        TABLE.parent.mkdir(parents=True, exist_ok=True)
+        TABLE.write_text(json.dumps({"write": {"workspace": {}}}))
+        (study / "params.yaml").write_text(params.replace("mask_prob: 0.15", "mask_prob: 0.4"))
+        threading.Thread(target=put_back).start()
+
+    def run(mask_prob):
+        seen.append(mask_prob)
+        if moment == "end":
+            make_experiment()
+
+    set_stage(monkeypatch, run, "report", ("mask_prob",))
+    if moment == "start":
+        make_experiment()
+    assert command.main(["report"]) == 0, capsys.readouterr().err
+    assert seen == [0.15]
 
 
 @pytest.mark.parametrize("is_edited", [False, True])

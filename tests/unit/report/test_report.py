@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
+from pipeline_src.config.settled import TABLE
 from pipeline_src.report import report
 from tests.unit.report.conftest import RUN, write_costs
 
@@ -66,3 +69,26 @@ def test_run_of_equal_results_has_equal_bytes(results):
         files = {path.name: path.read_bytes() for path in results.iterdir() if path.is_file()}
         runs.append((files.pop("run.html"), files))
     assert runs[0][1] == runs[1][1] and runs[0][0] != runs[1][0]
+
+
+def test_run_files_in_git_are_written_after_dvc_has_put_its_own_back(results, monkeypatch):
+    write_table, old = report._write_table, b"of the last commit"
+
+    def put_back():
+        time.sleep(0.3)
+        (results / "summary.json").write_bytes(old)
+        (results.parent / TABLE).write_text("{}")
+
+    thread = threading.Thread(target=put_back)
+
+    def list_workspace(path, *content):
+        write_table(path, *content)
+        if path.name == "confusion.tsv":
+            TABLE.parent.mkdir(parents=True)
+            TABLE.write_text(json.dumps({"write": {"workspace": {}}}))
+            thread.start()
+
+    monkeypatch.setattr(report, "_write_table", list_workspace)
+    report.run()
+    thread.join()
+    assert (results / "summary.json").read_bytes() != old
