@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import mmap
 import os
@@ -89,6 +90,7 @@ class Target:
     run_id: str
     engine: subprocess.Popen[bytes]
     draw: random.Random
+    environment: Mapping[str, str]
 
     def ended_within(self, seconds: float | None) -> bool:
         """Wait for the engine's end, at most so long; return whether it has ended."""
@@ -220,10 +222,56 @@ def crash_daemon(cluster: Cluster) -> Fault:
     return crash
 
 
+def hold_dvc_lock(target: Target) -> None:
+    """Keep DVC's commands from starting and from recording, as a slow `dvc push` does."""
+    with contextlib.suppress(FileNotFoundError), open(target.path / ".dvc/tmp/lock", "r+") as lock:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        target.ended_within(target.draw.uniform(1, 15))
+
+
+def exchange_file(target: Target) -> None:
+    """Put other bytes of the same number and time in place of a recorded output that stages read, then it itself."""
+    recorded = [target.path / output for output in hashes(read_lock(target.path, damaged={})) if output != "code"]
+    files = [file for output in recorded for file in ([output] if output.is_file() else output.rglob("*"))]
+    files = sorted(file for file in files if file.is_file() and file.stat().st_size)
+    if not files:
+        return
+    path, aside = target.draw.choice(files), target.path.parent / "aside"
+    with contextlib.suppress(FileNotFoundError):  # DVC or a stage removed it
+        content, state = path.read_bytes(), path.stat()
+        path.rename(aside)
+        path.write_bytes(content[::-1])
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+        target.ended_within(target.draw.uniform(0, 3))
+        if path.exists():
+            aside.rename(path)
+
+
+def forget_runs(target: Target) -> None:
+    """Delete DVC's run-cache, which a clone lacks that was pulled without it."""
+    shutil.rmtree(target.path / ".dvc/cache/runs", ignore_errors=True)
+
+
+def cut_lock(target: Target) -> None:
+    """Kill everything, cut dvc.lock off anywhere, and start Snakemake, as the manual says; without the run-cache."""
+    kill_engine(target)
+    forget_runs(target)
+    lock = target.path / "dvc.lock"
+    if lock.exists():
+        lock.write_bytes(lock.read_bytes()[: target.draw.randrange(lock.stat().st_size + 1)])
+    environment = target.environment | {RUN_ID: target.run_id}
+    subprocess.run(["snakemake", "-n", "all"], cwd=target.path, env=environment, capture_output=True, check=False)
+
+
 KINDS: dict[str, Fault] = {
     "engine": kill_engine,
     "process": kill_process,
     "signal": interrupt,
+    "held lock": hold_dvc_lock,
+    "exchange": exchange_file,
+    "run-cache": forget_runs,
+    "cut lock": cut_lock,
 }
 
 
@@ -344,7 +392,7 @@ class Run:
                 self.engines[engine], cwd=self.path, env={**self.environment, RUN_ID: self.run_id},
                 stdout=output, stderr=output, process_group=0,
             )  # fmt: skip
-            target = Target(self.path, self.run_id, process, self.draw)
+            target = Target(self.path, self.run_id, process, self.draw, self.environment)
             while len(attempt.faults) < max_faults and not self._ended_before_fault(target, read_logs):
                 kind = self.draw.choice(sorted(self.kinds))
                 attempt.faults.append(kind)
@@ -457,10 +505,17 @@ class Run:
         }
 
 
-def read_lock(path: Path) -> Lock:
-    """Return the stages of dvc.lock."""
+def read_lock(path: Path, damaged: Lock | None = None) -> Lock:
+    """Return the stages of dvc.lock; ``damaged`` if it is no YAML."""
     lock = path / "dvc.lock"
-    return (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {}) if lock.exists() else {}
+    if not lock.exists():
+        return {}
+    try:
+        return (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
+    except (yaml.YAMLError, AttributeError):
+        if damaged is None:
+            raise
+        return damaged
 
 
 def hashes(lock: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

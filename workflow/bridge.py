@@ -25,13 +25,12 @@ import psutil
 import yaml
 from snakemake.logging import logger
 
-from pipeline_src.common.dvc_lock import LOCK, add_entries, committed_lock, complete_lock, split_entries
+from pipeline_src.common.dvc_lock import LOCK, LOCK_COPY, committed_lock, complete_lock, split_entries
 from pipeline_src.common.records import cache_folder, run_of_same_inputs, settle_records
 
 STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
 IN_USE = Path(".dvc/tmp/rwlock")
-LOCK_BACKUP = STAMPS / "dvc.lock"
 NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the workspace alone
 DVC = os.environ.get("DVC", "")  # a program that has DVC's commands: docs/two-engines.md#without-dvc
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
@@ -139,7 +138,7 @@ class Stages:
             if _restore_lock(lock, self.upstream, self.upstream.keys() - self.stale.keys()):
                 return self._compare()
             # Never less than before: what a kill cuts off is put back from here.
-            _write(LOCK_BACKUP, add_entries(lock, _text(LOCK_BACKUP)))
+            _write(LOCK_COPY, complete_lock(lock, _text(LOCK_COPY))[0])
         return self.stale
 
     def prepare_records(self) -> None:
@@ -311,7 +310,7 @@ def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection
 
     The arguments are those of ``complete_lock``.
     """
-    copies = [_text(LOCK_BACKUP), committed_lock()]
+    copies = [_text(LOCK_COPY), committed_lock()]
     if not LOCK.exists() or (lock in copies and _is_mapping(lock)) or _has_merge_markers(lock):
         return False
     completed = lock
@@ -323,7 +322,7 @@ def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection
         completed = next(filter(_is_mapping, copies), lock)
     if completed == lock or not _is_settled(lock):
         return False
-    _write(LOCK_BACKUP.with_suffix(".damaged"), lock)
+    _write(LOCK_COPY.with_suffix(".damaged"), lock)
     _write(LOCK, completed)
     names_of_returned = ", ".join(returned) or "all"
     logger.warning(f"dvc.lock lacked entries that it had before, as after a kill; they are back: {names_of_returned}.")

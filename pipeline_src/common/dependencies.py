@@ -41,14 +41,15 @@ class FileState:
 
     Attributes:
         modified: time of the last change of the content (ns), which any program may set.
-        changed: time of the last change of the file's entry in the file system (ns), which no program can set. It also
-            changes if a file gets other permissions or another hard link.
+        changed: time of the last change of the content, name, times, permissions or links (ns). No program can set it.
+        access: permissions, number of links, user and group.
         md5: hash of the content when the stage started; None for large files.
     """
 
     size: int
     modified: int
     changed: int
+    access: tuple[int, int, int, int]
     md5: str | None = None
 
 
@@ -169,7 +170,8 @@ def look(paths: Iterable[str | Path]) -> Signature:
     signature = {}
     for path in paths:
         for file, state in _files(path):
-            signature[file] = FileState(state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            access = (state.st_mode, state.st_nlink, state.st_uid, state.st_gid)
+            signature[file] = FileState(state.st_size, state.st_mtime_ns, state.st_ctime_ns, access)
     return signature
 
 
@@ -204,7 +206,7 @@ def changed_files(
     """Return the files at and below ``paths`` that are not as they were, sorted.
 
     Args:
-        before: what ``sign`` returned for ``paths``. If only the entry of a file was changed, it is updated.
+        before: what ``sign`` returned for ``paths``; it is updated for a file of which only the access was changed.
         recorded_md5: the hash that dvc.lock had for a file when the stage started, if any.
     """
     after = look(paths)
@@ -215,12 +217,13 @@ def changed_files(
             changed.append(path)
         elif replace(old, md5=None) != new:
             same_times = (old.size, old.modified) == (new.size, new.modified)
-            # The content of a file that only has another entry, or that is rewritten on purpose, decides.
+            # Another checkout may link a file of the shared cache, and an administrator may give a file to a group.
+            is_allowed = path in REWRITTEN or (same_times and old.access != new.access)
             original = old.md5 or recorded_md5(path)
-            if not (same_times or path in REWRITTEN) or original is None or file_md5(path) != original:
-                changed.append(path)
-            else:
+            if is_allowed and original and file_md5(path) == original:
                 before[path] = replace(new, md5=old.md5)
+            else:
+                changed.append(path)
     return changed
 
 

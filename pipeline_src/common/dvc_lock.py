@@ -18,6 +18,8 @@ from typing import IO, Any
 from pipeline_src.common.yaml_files import parse_yaml
 
 LOCK = Path("dvc.lock")
+# A copy of dvc.lock with all entries that it ever had, in case a kill cuts dvc.lock off.
+LOCK_COPY = Path(".snakemake/dvc/dvc.lock")
 COMMAND_LOCK = Path(".dvc/tmp/lock")
 # "  tokenize:\n" or "  finetune@rte-1:\n": the first line of an entry
 ENTRY = re.compile(r"^  ([^\s:#][^:\n]*):\n", re.MULTILINE)
@@ -103,13 +105,6 @@ def _output_keys(entry: str) -> set[tuple[str, str]]:
     for output in parse_entry(entry).get("outs", []):
         keys |= {(output.get("path", ""), key) for key in output}
     return keys
-
-
-def add_entries(lock: str, earlier: str) -> str:
-    """Return ``lock`` with the entries that only an earlier copy has, such as those of stages that are not declared."""
-    entries = split_entries(lock)
-    removed = {name: entry for name, entry in split_entries(earlier).items() if name not in entries}
-    return join_entries(entries | removed) if removed else lock
 
 
 def committed_lock() -> str:

@@ -212,7 +212,7 @@ def data_order(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             "last_step": phase["steps_before"] + phase["steps"],
             "train_batch_size": phase["batch"],
             "num_examples": examples[name]["train"]["examples"],
-            **{key: phase["ledger"]["identity"][key] for key in ("seed", "data", "code")},
+            **{key: phase["ledger"]["identity"][key] for key in ("seed", "data")},
         }
         for name, phase in results.items()
     }

@@ -19,8 +19,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pipeline_src.code import modules
+from pipeline_src.common.dvc_lock import hashes, parse_entry, read_entry_text
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
+from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import DEFAULT_MODEL, EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.common.progress import log
 from pipeline_src.config.machine import Machine, load_machine
@@ -189,7 +192,9 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
-    if changes := difference({**ledger.identity, **ledger.machine}, here):
+    del here["code"]
+    changes = difference({**ledger.identity, **ledger.machine}, here) or ", ".join(_edited_code(phase.name))
+    if changes:
         raise PipelineError(
             "the steps cannot be taken again under the same conditions", changes, where=PRETRAIN_RESULTS,
             hint="verify in the checkout, and on the kind of machine, where it was trained",
@@ -199,6 +204,18 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     samples = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
     if hash_file(TOKENS / "train.ids") != tokens or hashlib.sha256(samples).hexdigest() != index:
         raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
+
+
+def _edited_code(phase: str) -> list[str]:
+    """Return the fingerprints of a phase's code that are not as dvc.lock has them; none if it has no such stage."""
+    stage = f"pretrain_{phase}" if phase in ("phase1", "phase2") else f"pretrain@{phase}"
+    recorded = hashes(parse_entry(read_entry_text(stage)), "deps")
+    edited = []
+    for name, module in modules().items():
+        content = f"{fingerprint(module)}\n".encode()
+        if recorded.get(f"code/{name}", hashlib.md5(content).hexdigest()) != hashlib.md5(content).hexdigest():
+            edited.append(f"code of {name}")
+    return edited
 
 
 def _nearest_start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:

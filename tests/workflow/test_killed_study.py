@@ -26,7 +26,11 @@ def test_disturbed_project_ends_as_if_undisturbed(finished_study: Project, tmp_p
     disturb(study, Record.read(study.path, stages_of(study)), LATE, list(KINDS), max_pause=5)
 
 
-@pytest.mark.parametrize("kinds", [["engine"], list(KINDS)], ids=["kills", "all kinds"])
+# The toy's stages do not look at their inputs again when they end.
+OF_TOY = [kind for kind in KINDS if kind != "exchange"]
+
+
+@pytest.mark.parametrize("kinds", [["engine"], OF_TOY], ids=["kills", "all kinds"])
 def test_disturbed_toy_ends_as_if_undisturbed(finished: Project, tmp_path: Path, kinds: list[str]) -> None:
     study = finished.copy(tmp_path / "study")
     undisturbed = Record.read(study.path, stages_of(study))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common.dvc_lock import (
-    add_entries,
     complete_lock,
     hashes,
     parse_entry,
@@ -97,12 +96,6 @@ def test_lock_without_entries_becomes_the_copy(text: str) -> None:
     earlier = lock_of(entry("a"), entry("b"))
     assert complete_lock(text, earlier) == (earlier, ["a", "b"])
     assert complete_lock(earlier, "") == (earlier, [])
-
-
-def test_add_entries_keeps_what_a_newer_lock_lacks() -> None:
-    earlier, lock = lock_of(entry("a"), entry("gone")), lock_of(entry("a", "2"), entry("c"))
-    assert add_entries(lock, earlier) == lock_of(entry("a", "2"), entry("c"), entry("gone"))
-    assert add_entries(lock, "") == lock
 
 
 def test_read_entry_text_of_missing_file_or_stage_is_empty(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common import records
-from pipeline_src.common.dvc_lock import HEADER, split_entries
+from pipeline_src.common.dvc_lock import HEADER, LOCK_COPY, split_entries
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.records import (
     NOTES,
@@ -163,6 +163,19 @@ def test_notes_wait_while_another_dvc_command_holds_its_lock(monkeypatch: pytest
     assert settle_records() == [] and FOLDER.exists() and any(NOTES.iterdir())
 
 
+def test_copy_of_lock_gains_entries_and_loses_none() -> None:
+    write_record()
+    settle_records()
+    whole = Path("dvc.lock").read_text()
+    assert LOCK_COPY.read_text() == whole
+    Path("dvc.lock").write_text(whole[:-30])
+    settle_records()
+    assert LOCK_COPY.read_text() == whole
+    Path("dvc.lock").write_text(f"{HEADER}  other:\n    cmd: other\n")
+    settle_records()
+    assert split_entries(LOCK_COPY.read_text()).keys() == {"code", "train", "other"}
+
+
 def test_damaged_note_is_dropped() -> None:
     NOTES.mkdir(parents=True)
     (NOTES / "train.json").write_text('{"entry": 1')
@@ -198,11 +211,26 @@ def replace_folder(path: str) -> None:
     Path("copy").replace(folder)
 
 
+def put_back(path: str) -> None:
+    Path(path).rename("aside")
+    Path(path).write_text("other\n")
+    Path("aside").rename(path)
+
+
+def overwrite_and_put_back(path: str) -> None:
+    content, state = Path(path).read_text(), Path(path).stat()
+    for text in (content[::-1], content):
+        Path(path).write_text(text)
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
 EXCHANGES: dict[str, tuple[Callable[[str], object], bool]] = {
     "content, then its time set back": (lambda path: replace_keeping_times(path, Path(path).read_text()[::-1]), True),
     "a link to another file of equal size and time": (replace_by_link, True),
     "its folder, by one of equal sizes and times": (replace_folder, True),
-    "the same content and time": (replace_keeping_times, False),
+    "a copy of the same content and time": (replace_keeping_times, True),
+    "another file, and put back": (put_back, True),
+    "other content with the old time, and put back": (overwrite_and_put_back, True),
     "permissions": (lambda path: Path(path).chmod(0o640), False),
     "another hard link": (lambda path: os.link(path, "link"), False),
 }

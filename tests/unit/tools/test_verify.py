@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_src.common.dvc_lock import HEADER
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
@@ -63,6 +64,7 @@ def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained,
         (lambda: edit("results/pretrain/phase1.json", ledger=3), [PHASE1], "ledger is 3, not an object"),
         (lambda: edit("data/tokens/manifest.json", more=1), [PHASE1], "the same conditions: data.tokens \\w+ there"),
         (lambda: mix(), [PHASE1], "the same conditions: mixed True there, False here"),
+        (lambda: record_code(), [PHASE1], "the same conditions: code of pretrain\n"),
         (lambda: flip("data/tokens/train.ids"), [PHASE1], "training data is not as it was written"),
     ],
 )  # fmt: skip
@@ -76,6 +78,12 @@ def mix() -> None:
     ledger = read_json("results/pretrain/phase1.json")["ledger"]
     ledger["machine"]["mixed"] = True
     edit("results/pretrain/phase1.json", ledger=ledger)
+
+
+def record_code() -> None:
+    outputs = "    outs:\n    - path: models/pretrained/phase1\n      md5: '0'\n"
+    entry = f"  pretrain_phase1:\n    deps:\n    - path: code/pretrain\n      md5: '1'\n{outputs}"
+    Path("dvc.lock").write_text(f"{HEADER}{entry}")
 
 
 def edit(path: str, **values) -> None:

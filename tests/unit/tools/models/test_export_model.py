@@ -63,7 +63,7 @@ def pretrained(folder, tmp_path, monkeypatch):
 
 def write_results(words_per_step=0, pairs="nsp"):
     """Write results of the two phases, in a corpus of two tokens a word."""
-    identity, num_special = {"seed": 7, "data": {"tokens": "a1"}, "code": "c0de"}, 3 if pairs == "nsp" else 2
+    identity, num_special = {"seed": 7, "data": {"tokens": "a1"}}, 3 if pairs == "nsp" else 2
     for phase, before, steps in (("phase1", 0, 30), ("phase2", 30, 10)):
         cost = {"sequences": 16 * steps, "tokens": (2 * words_per_step + num_special * 16) * steps}
         results = {"steps_before": before, "steps": steps, "batch": 16, "pairs": pairs, "cost": cost}
@@ -82,7 +82,7 @@ def test_export_hub_writes_a_folder_for_each_kept_model(pretrained, call, tmp_pa
         assert f'"step": {step}' in (tmp_path / "hub" / name / "README.md").read_text()
         assert f"hf upload USER/NAME {tmp_path}/hub/{name} . --revision {name} --delete '*'\n" in output
         phases = read(tmp_path / "hub" / name / "data_order.json")["phases"]
-        shared = {"train_batch_size": 16, "num_examples": 100, "seed": 7, "data": {"tokens": "a1"}, "code": "c0de"}
+        shared = {"train_batch_size": 16, "num_examples": 100, "seed": 7, "data": {"tokens": "a1"}}
         assert phases["phase1"] == {"first_step": 0, "last_step": 30, **shared}
         assert phases["phase2"] == {"first_step": 30, "last_step": 40, **shared}
     call(export, tmp_path / "first", "--format", "hub", "--model", pretrained.resolve() / "phase1")
