@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -39,6 +40,30 @@ def test_dockerfile_copies_existing_files() -> None:
     copied = [name for line in re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
               for name in line.split()]  # fmt: skip
     assert sorted(allowed) == sorted(copied) and all((ROOT / name).exists() for name in copied)
+
+
+def test_clone_where_git_writes_crlf_has_the_committed_bytes(tmp_path: Path) -> None:
+    if subprocess.run(["git", "rev-parse", "--git-dir"], cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("no git repository, which lists the project's files")
+    # the files as they are here, of which some may not be committed yet
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    for name in listed.stdout.rstrip("\0").split("\0"):
+        (origin / name).parent.mkdir(parents=True, exist_ok=True)
+        # a file that was deleted, but is still in the index, is left out
+        if os.path.lexists(ROOT / name):
+            shutil.copyfile(ROOT / name, origin / name, follow_symlinks=False)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "--quiet"], cwd=origin, check=True)
+    subprocess.run(["git", "-c", "core.autocrlf=false", "add", "--all", "--force"], cwd=origin, check=True)
+    subprocess.run(["git", *identity, "commit", "--quiet", "--message=all"], cwd=origin, check=True)
+    subprocess.run(["git", "clone", "--quiet", "-c", "core.autocrlf=true", origin, clone], check=True)
+    files = [path for path in sorted(origin.rglob("*")) if path.is_file() and ".git" not in path.parts]
+    assert files
+    changed = [path for path in files if path.read_bytes() != (clone / path.relative_to(origin)).read_bytes()]
+    assert changed == []
 
 
 def test_contributing_and_changelog_links_exist() -> None:
