@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import operator
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.packages import distributions_of
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.filters import FiltersParams
 from pipeline_src.config.schema import ByPhase, ListedOnce, Name, Section
@@ -36,8 +36,8 @@ class SourceParams(Section):
         parts: parts of the entry, by the names in its addresses, or ``all``; empty if the entry has no parts.
         language: ISO 639 code of the language whose rules split sentences; ``und`` for the general rules. Null: the
             language of the dump or of the catalogue's entry, or else ``en``.
-        segmenter: function that cuts text without spaces into words, for masks of whole words, as ``MODULE:FUNCTION``
-            (``jieba:lcut``); null if spaces and the vocabulary's subwords tell words apart.
+        segmenter: function of an installed package that cuts text without spaces into words, for masks of whole words,
+            as ``MODULE:FUNCTION`` (``jieba:lcut``); null if spaces and the vocabulary's subwords tell words apart.
         min_words: documents with fewer words are dropped (counted as ``too_short``).
         max_words: maximum number of words of the source; documents are chosen by their ids, and the others are counted
             as ``beyond_max_words``. Null keeps all documents.
@@ -71,9 +71,11 @@ class SourceParams(Section):
     @field_validator("segmenter")
     @classmethod
     def _installed_segmenter(cls, segmenter: str | None) -> str | None:
-        module = (segmenter or "").partition(":")[0].partition(".")[0]
-        if module and importlib.util.find_spec(module) is None:
-            raise ValueError(f"{module} is not installed; pip install {module}")
+        # The stage imports it; here, text in params.yaml must not make anything run.
+        module = (segmenter or "").partition(":")[0]
+        if module and not distributions_of(module):
+            package = module.partition(".")[0]
+            raise ValueError(f"{package} is no installed package; pip install it, or name another (jieba:lcut)")
         return segmenter
 
 

@@ -1,7 +1,7 @@
 """Split text that has no spaces into words with a library, for masks of whole words (``pretrain.masking.unit``).
 
-A segmenter is a function that returns the list of a text's words. It is named ``MODULE:FUNCTION``, such as
-``jieba:lcut`` for Chinese or ``pythainlp:word_tokenize`` for Thai.
+A segmenter is a function of an installed package that returns the list of a text's words. It is named
+``MODULE:FUNCTION``, such as ``jieba:lcut`` for Chinese or ``pythainlp:word_tokenize`` for Thai.
 """
 
 from __future__ import annotations
@@ -9,35 +9,78 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from importlib.metadata import packages_distributions, version
+from functools import cache
+from importlib.metadata import version
 
 import numpy as np
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import shown
+from pipeline_src.common.names import shown, shown_text
+from pipeline_src.common.packages import distributions_of
 
 WHERE = "segmenter of a source in params.yaml"
 Segmenter = Callable[[str], Sequence[str]]
+# The first text that a segmenter gets, so that a function that does something else never sees the corpus.
+TEST_TEXT = "水车。"
 
 
+@cache
 def load_segmenter(name: str) -> Segmenter:
-    """Import the segmenter ``MODULE:FUNCTION``."""
+    """Import the segmenter ``MODULE:FUNCTION``, and try it on a test text."""
     module_name, _, function_name = name.partition(":")
+    distributions = distributions_of(module_name)
+    if not distributions:
+        raise PipelineError(
+            "a segmenter is a function of an installed package", name, where=WHERE,
+            hint=f"pip install {module_name.partition('.')[0]}, or name another, such as jieba:lcut",
+        )  # fmt: skip
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
+        hint = f"{shown_text(error)}; the documentation of {', '.join(sorted(distributions))} names its functions"
+        raise PipelineError("no such segmenter", name, where=WHERE, hint=hint) from None
+    # A package's module also has what it imports: `some_package.util:system` may be os.system.
+    origin = getattr(function, "__module__", None) or ""
+    if isinstance(function, type) or not callable(function) or not distributions & distributions_of(origin):
         raise PipelineError(
-            "no such segmenter", name, where=WHERE,
-            hint=f"{error}; pip install {module_name.partition('.')[0]}, which `make study` does not install",
-        ) from None  # fmt: skip
-    logging.getLogger(module_name).setLevel(logging.WARNING)  # jieba logs its loading time in each process
+            "a segmenter is a function that its own package defines", name, where=WHERE,
+            hint=f"this one is {shown(function)}; name a function of {', '.join(sorted(distributions))} itself",
+        )  # fmt: skip
+    # jieba logs its loading time in each process
+    logging.getLogger(module_name).setLevel(logging.WARNING)
+    try:
+        _words(TEST_TEXT, function)
+    except PipelineError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {shown_text(error)}"
+        hint = f"it failed on {TEST_TEXT!r}: {what}; take a function from a text to the list of its words"
+        raise PipelineError("not a segmenter", name, where=WHERE, hint=hint) from None
     return function
 
 
 def segmenter_version(name: str) -> str:
-    """Return ``MODULE:FUNCTION`` and its package's version, if known: another version may cut other words."""
-    module = name.partition(":")[0].partition(".")[0]
-    return " ".join([name, *(f"{package} {version(package)}" for package in packages_distributions().get(module, []))])
+    """Return ``MODULE:FUNCTION`` and its package's version: another version may cut other words."""
+    packages = sorted(distributions_of(name.partition(":")[0]))
+    return " ".join([name, *(f"{package} {version(package)}" for package in packages)])
+
+
+def _words(text: str, segment: Segmenter) -> list[str]:
+    """Return the words of a text, without spaces; they are checked to be the text."""
+    result = segment(text)
+    if not isinstance(result, list) or not all(isinstance(word, str) for word in result):
+        raise PipelineError(
+            "a segmenter must return a list of words", shown(result), where=WHERE,
+            hint="take a function that returns a list of str, such as jieba:lcut where jieba:cut returns a generator",
+        )  # fmt: skip
+    # some segmenters leave spaces out, others return them as words
+    words = ["".join(word.split()) for word in result]
+    if "".join(words) != "".join(text.split()):
+        raise PipelineError(
+            "the segmenter changes the text", f"{shown(text)} to {shown(' '.join(words))}", where=WHERE,
+            hint="take one whose words, end to end, are the text",
+        )  # fmt: skip
+    return words
 
 
 def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.ndarray:
@@ -48,13 +91,7 @@ def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.nda
     Args:
         ends: for each token, the index of the character after its last, ascending.
     """
-    # some segmenters leave spaces out, others return them as words
-    words = ["".join(word.split()) for word in segment(text)]
-    if "".join(words) != "".join(text.split()):
-        raise PipelineError(
-            "the segmenter changes the text", f"{shown(text)} to {shown(' '.join(words))}", where=WHERE,
-            hint="take one whose words, end to end, are the text",
-        )  # fmt: skip
+    words = _words(text, segment)
     is_space = np.asarray([char.isspace() for char in text], np.int64)
     last = np.asarray(ends, np.int64) - 1
     # number of the letter with which a token ends; a space belongs to the next word

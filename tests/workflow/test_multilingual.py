@@ -15,6 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline_src.tools.ablations import apply
+from tests.segmenters import install
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -24,7 +25,7 @@ HEAD = '<mediawiki xml:lang="ltg"><siteinfo><dbname>ltgwiki</dbname></siteinfo>\
 LATIN, VAI = "aābcčdeēgģiījkļlmnņoprsštuūvzž", "".join(map(chr, range(0xA500, 0xA5A0)))
 VAI_STOP = "\ua60e"
 SMALL = {
-    "corpus.sources.unspaced.segmenter": "tests.segmenters:in_twos",
+    "corpus.sources.unspaced.segmenter": "in_twos:in_twos",
     "pretrain.masking.unit": "whole_word",
     "vocabulary.vocab_size": 2500,
     "examples.dupe_factor": 1,
@@ -73,14 +74,14 @@ def write_own_texts(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[str], Project]) -> None:
+def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[str], Project], tmp_path: Path) -> None:
     if not ITALIAN.exists():
         pytest.skip("../shared with the Italian dump is not here")
     project = fresh_clone("multilingual")
     write_own_texts(project.path / "data/own")
     editor, params = YAML(), project.path / "params.yaml"
     editor.dump(apply(SMALL, editor.load(params)), params)
-    output = project.dvc("repro")
+    output = project.dvc("repro", PYTHONPATH=install(tmp_path / "packages"))
     assert "Traceback" not in output and "up to date" in project.dvc("status")
 
     def read(name: str) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[
     assert tuple(corpus["parts"]) == SOURCES and not corpus["dropped"]
     languages = [read(f"data/text/{name}/clean-text/manifest.json")["language"] for name in SOURCES]
     assert languages == ["it", "ltg", "und"]
-    assert tokens["segmenters"] == ["tests.segmenters:in_twos"]
+    assert tokens["segmenters"] == ["in_twos:in_twos in_twos 1.0"]
     unspaced = tokens["parts"]["train"]["unspaced"]
     assert 25 < unspaced["sentences"] / unspaced["documents"] <= 30  # the stop of the script ends its sentences
     assert unspaced["tokens"] / unspaced["sentences"] < 21  # of 21 letters on average: pieces were learnt

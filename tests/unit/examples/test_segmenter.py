@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from tokenizers.normalizers import BertNormalizer
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.data import TextParams
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
-from tests.segmenters import in_twos
+from tests.segmenters import in_twos, install
 
 
 def test_continues_word_token_belongs_to_word_of_its_last_character() -> None:
@@ -42,15 +43,90 @@ def test_continues_word_segmenter_that_changes_text_is_rejected() -> None:
         continues_word("ab", lambda text: [text.upper()], [2])
 
 
-def test_load_segmenter_missing_function_is_rejected() -> None:
-    for name in ("no_such_module:cut", "re:no_such_function"):
-        with pytest.raises(PipelineError, match="no such segmenter"):
-            load_segmenter(name)
-    with pytest.raises(ValidationError, match="no_such_module is not installed"):
-        TextParams.model_validate({"from": "x", "segmenter": "no_such_module:cut"})
+OTHERS = """
+import subprocess
+import sys
+from functools import partial
+from os import system
+from subprocess import getoutput
+from jieba import lcut
+
+ran = []
+run, execute, NOTHING = subprocess.getoutput, partial(system), None
+
+def generator(text): return (letter for letter in text)
+def text_itself(text): return text
+def of_bytes(text): return [text.encode()]
+def changes(text): return [text.upper() + "!"]
+def fails(text): raise RuntimeError("no \\x1b[2Jmodel")
+def leaves(text): sys.exit(3)
+class Cutter(list): pass
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(install(tmp_path / "one", "segmenter_for_tests", OTHERS))
+    monkeypatch.syspath_prepend(install(tmp_path / "two"))
+
+
+# Python's own, this project's, what no pip has installed
+NOT_OF_A_PACKAGE = ["os:system", "builtins:eval", "posix:system", "subprocess:getoutput", "importlib:import_module"]
+NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.common.names:shown", "no_such_module:cut", "tests.segmenters:in_twos"]
+
+
+@pytest.mark.parametrize("name", NOT_OF_A_PACKAGE)
+def test_load_segmenter_only_of_an_installed_package(name: str) -> None:
+    with pytest.raises(PipelineError, match="a segmenter is a function of an installed package"):
+        load_segmenter(name)
+    with pytest.raises(ValidationError, match="is no installed package; pip install it"):
+        TextParams.model_validate({"from": "x", "segmenter": name})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("no_such_function", "no such segmenter"),
+        ("system", "a segmenter is a function that its own package defines"),
+        ("getoutput", "a segmenter is a function that its own package defines"),
+        ("run", "a segmenter is a function that its own package defines"),
+        ("execute", "a segmenter is a function that its own package defines"),
+        ("lcut", "a segmenter is a function that its own package defines"),
+        ("NOTHING", "a segmenter is a function that its own package defines"),
+        ("Cutter", "a segmenter is a function that its own package defines"),
+        ("generator", "a segmenter must return a list of words"),
+        ("text_itself", "a segmenter must return a list of words"),
+        ("of_bytes", "a segmenter must return a list of words"),
+        ("changes", "the segmenter changes the text"),
+        ("fails", "not a segmenter"),
+        ("leaves", "not a segmenter"),
+    ],
+)
+@pytest.mark.usefixtures("packages")
+def test_load_segmenter_what_does_not_cut_text_is_rejected_before_it_sees_the_corpus(
+    function: str, message: str
+) -> None:
+    name = f"segmenter_for_tests:{function}"
+    assert TextParams.model_validate({"from": "x", "segmenter": name}).segmenter == name
+    with pytest.raises(PipelineError, match=message) as caught:
+        load_segmenter(name)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("packages")
+def test_load_segmenter_of_an_installed_package() -> None:
+    assert load_segmenter("in_twos:in_twos")("abc") == ["ab", "c"]
+    assert segmenter_version("in_twos:in_twos") == "in_twos:in_twos in_twos 1.0"
+
+
+def test_params_checking_a_segmenter_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(install(tmp_path, "must_not_be_imported", "raise SystemExit"))
+    TextParams.model_validate({"from": "x", "segmenter": "must_not_be_imported:cut"})
+    TextParams.model_validate({"from": "x", "segmenter": "must_not_be_imported.inner:cut"})
     with pytest.raises(ValidationError, match="should match pattern"):
         TextParams.model_validate({"from": "x", "segmenter": "jieba"})
-    assert TextParams.model_validate({"from": "x", "segmenter": "re:findall"}).segmenter == "re:findall"
+    with pytest.raises(PipelineError, match="no such segmenter"):
+        load_segmenter("must_not_be_imported:cut")
 
 
 def test_continues_word_jieba_words() -> None:

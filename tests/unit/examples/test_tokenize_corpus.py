@@ -27,6 +27,7 @@ from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from tests.beam_files import OPTIONS, files
+from tests.segmenters import install
 from tests.sources import corpus_of
 
 CORPUS = corpus_of(validation=0.3)
@@ -299,15 +300,16 @@ def test_tokenize_corpus_near_copies_of_all_sources_are_dropped(study, monkeypat
     assert output_hashes(study / "data/tokens") == before
 
 
-def test_tokenize_corpus_segmenter_words_are_masked_whole(study):
+def test_tokenize_corpus_segmenter_words_are_masked_whole(study, monkeypatch):
+    monkeypatch.syspath_prepend(install(study / "packages"))
     letters = "abcdefghij"
     texts = [Document(f"unspaced:{n}", "T", "".join(letters[(n + k * k) % 10] for k in range(60))) for n in range(30)]
     write_source("unspaced", texts)
     corpus = corpus_of("unspaced", "wikipedia", validation=0.3)
-    source = corpus.source("unspaced").model_copy(update={"segmenter": "tests.segmenters:in_twos"})
+    source = corpus.source("unspaced").model_copy(update={"segmenter": "in_twos:in_twos"})
     corpus = corpus.model_copy(update={"sources": {**corpus.sources, "unspaced": source}})
     train.run(seed=1, corpus=corpus, vocabulary=VocabularyParams(kind="byte_bpe", vocab_size=300))
-    assert tokenize(corpus)["segmenters"] == ["tests.segmenters:in_twos"]
+    assert tokenize(corpus)["segmenters"] == ["in_twos:in_twos in_twos 1.0"]
 
     tokenizer, store = load_tokenizer("data/vocabulary"), TokenStore("data/tokens", "train")
     first = store.ids[store.sentences[0] : store.sentences[1]].tolist()
