@@ -7,14 +7,18 @@ A test checks that a stage whose code imports a folder's name (``SOURCES``) depe
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent, ScalarEvent
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_name, shown_text
+
+REFERENCE_CHARACTERS = re.compile(r"[&*]|<<")
 
 
 def parse_yaml(text: str) -> Any:
@@ -34,6 +38,23 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"{shown_text(problem)}{position}") from None
     except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError) as error:  # tags and odd numbers
         raise ValueError(f"a value that cannot be read: {shown_text(error)}") from None
+
+
+def find_reference(text: str) -> tuple[str, int] | None:
+    """Return the first anchor, alias or merge key (``&name``, ``*name``, ``<<``) of valid YAML, and its line."""
+    # Parsing takes as long as loading, and nearly every file has none of these characters.
+    if not REFERENCE_CHARACTERS.search(text):
+        return None
+    for event in YAML(typ="safe").parse(text):
+        line = event.start_mark.line + 1
+        if isinstance(event, AliasEvent):
+            return f"*{event.anchor}", line
+        if getattr(event, "anchor", None):
+            return f"&{event.anchor}", line
+        # A key in quotes is not merged: event.implicit says whether its tag follows from plain text.
+        if isinstance(event, ScalarEvent) and event.value == "<<" and event.implicit[0]:
+            return "<<", line
+    return None
 
 
 CATALOGUE = "catalogue"

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import shown
-from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.common.yaml_files import find_reference, parse_yaml
 from pipeline_src.config.schema import Section
 from pipeline_src.config.settled import read_settled
 
@@ -30,6 +30,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             hint = f"keep one side: by `git checkout --ours {path}`, by `--theirs`, or in an editor"
             raise PipelineError("unresolved merge conflict", marker[0], where=f"{path}, line {line}", hint=hint)
         raw: Any = parse_yaml(text)
+        if reference := find_reference(text):
+            # `dvc exp run -S` would change the value in one of its two places.
+            sign, line = reference
+            hint = "write the value out in each place"
+            raise PipelineError("a YAML anchor, alias or merge key", sign, where=f"{path}, line {line}", hint=hint)
     except FileNotFoundError:
         hint = "run from the project's root, or `python -m pipeline_src preset sample`"
         raise PipelineError("no study here", path, hint=hint) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config import study as module
+from pipeline_src.config.machine import load_machine
 from pipeline_src.config.reading import read_yaml
 from pipeline_src.config.study import Study, check_study, check_unchanged, load_study
 from pipeline_src.tasks.spec import load_spec
@@ -312,6 +313,34 @@ def test_read_yaml_merge_marker_is_rejected_with_its_line(tmp_path: Path, marker
     with pytest.raises(PipelineError, match=r"unresolved merge conflict: \S{7}\n") as raised:
         read_yaml(path)
     assert raised.value.where == f"{path}, line 2" and "git checkout --ours" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "sign", "line"),
+    [
+        ("a: 1\nb: &m 2\nc: *m\n", "&m", 2),
+        ("a: &m {x: 1}\nb:\n  <<: *m\n", "&m", 1),
+        ("a: 1\nb: {<<: {x: 1}}\n", "<<", 2),
+        ("a:\n- 1\n- &last\n", "&last", 3),
+        ("&top\na: 1\n", "&top", 1),
+        ("&key a: 1\n", "&key", 1),
+    ],
+)
+@pytest.mark.parametrize("load", [load_study, load_machine])
+def test_load_value_in_two_places_is_rejected_with_its_line(
+    tmp_path: Path, text: str, sign: str, line: int, load: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "some.yaml"
+    path.write_text(text)
+    with pytest.raises(PipelineError, match="a YAML anchor, alias or merge key") as raised:
+        load(path)
+    assert raised.value.value == sign and str(raised.value.where) == f"{path}, line {line}"
+
+
+def test_read_yaml_signs_of_references_in_text_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("a: 'R&D *x'  # & * <<\n\"<<\": b << c\nd: 2*3 & 4\n")
+    assert read_yaml(path) == {"a": "R&D *x", "<<": "b << c", "d": "2*3 & 4"}
 
 
 def test_read_yaml_equals_signs_in_a_comment_are_accepted(tmp_path: Path) -> None:
