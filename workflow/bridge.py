@@ -88,7 +88,7 @@ class Stages:
             self._update_stamps()
         except OSError as error:
             hint = "make room, move away what is in its place, or give yourself permission to write there"
-            raise FatalError(f"{error.filename}: {error.strerror}. Nothing was run: {hint}.") from None
+            raise FatalError(f"{error.filename or os.getcwd()}: {error.strerror}. Nothing was run: {hint}.") from None
         declared = {name.partition("@")[0] for name in self.upstream}
         if missing := ", ".join(sorted(declared - ruled)):
             raise FatalError(f"dvc.yaml has stages without a rule: {missing}. Add them to JOBS in the Snakefile.")
@@ -118,8 +118,7 @@ class Stages:
         for name in self.upstream:
             stamp = STAMPS / name
             if name not in to_run:
-                stamp.touch()
-                os.utime(stamp, (1, 1))  # all of one age: no fresh stage is newer than one that depends on it
+                _write(stamp, "", time=1)  # all of one age: no fresh stage is newer than one that depends on it
             elif name in before and _changed(stamp) == before[name]:  # else another Snakemake has just made it
                 stamp.unlink(missing_ok=True)
 
@@ -365,10 +364,15 @@ def _changed(path: Path) -> int:
         return 0
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file so that no kill can cut it off."""
+def _write(path: Path, text: str, time: int | None = None) -> None:
+    """Write a new file in place of ``path``, so that no kill can cut it off; ``time`` is when it says it was written.
+
+    Only a file's owner may set its time, and the file at ``path`` may be another user's.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
+    if time is not None:
+        os.utime(partial, (time, time))
     partial.replace(path)
 
 

@@ -75,6 +75,8 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     partial = path.with_name(f".{path.name}.partial")
     binary = "b" in mode
     try:
+        # one that a killed process left may be another user's, and closed
+        partial.unlink(missing_ok=True)
         with open(partial, mode, encoding=None if binary else "utf-8", newline=None if binary else "\n") as file:
             yield file
             file.flush()
@@ -98,20 +100,24 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     """Yield an empty temporary folder next to ``path``; it replaces ``path`` only if the block ends without error.
 
     Its files get the permissions of the umask, since safetensors writes files that only their owner can read, and are
-    on the disk before the folder is renamed. A full disk is an error that names ``path``.
+    on the disk before the folder is renamed. Files of another user, linked from a download, keep theirs. A full disk is
+    an error that names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, replaced = (path.with_name(f".{path.name}.{name}") for name in ("partial", "replaced.partial"))
     for left in (partial, replaced):
         shutil.rmtree(left, ignore_errors=True)
+        if os.path.lexists(left):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(left))
     partial.mkdir()
     try:
         yield partial
         allowed = partial.stat().st_mode & 0o666
         for file in partial.rglob("*"):
             if file.is_file() and not file.is_symlink():
-                file.chmod(allowed)
+                if file.stat().st_uid == os.getuid():
+                    file.chmod(allowed)
                 with open(file, "rb") as written:
                     os.fsync(written.fileno())
         if path.exists():
@@ -123,6 +129,15 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def accessible_folder(folder: Path) -> Path:
+    """Return a cache's folder, or one with this user's number in its name if another user's permissions close it."""
+    for path in (folder, *folder.rglob("*")):
+        needed = os.R_OK | os.W_OK | os.X_OK if path.is_dir() else os.R_OK
+        if os.path.lexists(path) and not os.access(path, needed):
+            return folder.with_name(f"{folder.name}-{os.getuid()}")
+    return folder
 
 
 def write_json(path: str | Path, value: Any) -> None:

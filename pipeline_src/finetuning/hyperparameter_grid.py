@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, checksum, read_json, write_json
+from pipeline_src.common.files import accessible_folder, atomic_directory, checksum, read_json, write_json
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import TaskHyperparameters
 
@@ -44,10 +44,14 @@ class Grid:
     """Finished runs of one task, seed and kind of initial weights, with the files of the best run.
 
     ``runs.json`` lists the runs, with checksums of the list and of the best run's files. ``run-<N>/`` has predictions
-    of the best run, number N in the list, and its model if requested. A damaged folder is removed with a warning.
+    of the best run, number N in the list, and its model if requested. A damaged folder is removed with a warning. Where
+    another user's folder is closed to this one, the grid has a folder of its own beside it.
     """
 
     def __init__(self, folder: Path, weights: str) -> None:
+        shared, folder = folder, accessible_folder(folder)
+        if folder != shared:
+            log.info("%s is closed to this user; %s is used instead", shared, folder)
         self.folder, self.weights = folder, weights
         self.runs: list[dict[str, Any]] = []
         if not (folder / "runs.json").exists():
@@ -134,7 +138,8 @@ class BaselineGrid(Grid):
 
     def finish(self) -> None:
         """Mark this grid as the newest, and remove the oldest grids of the same task and seed."""
-        os.utime(self.folder)
+        with suppress(PermissionError):  # another user's, who gave no permission to write there
+            os.utime(self.folder)
         oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in oldest_first[:-MAX_BASELINES]:
             shutil.rmtree(old, ignore_errors=True)

@@ -1,21 +1,23 @@
 """Features cached on disk and memory-mapped, so that all seeds and learning rates share one tokenisation.
 
 ``data/features/<task>/<key>/`` is not a stage's output and may be deleted at any time: the key covers everything that
-determines its content.
+determines its content. An entry that another user has closed is neither read nor replaced: the features are then made
+without the cache.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
 from pipeline_src.common.paths import FEATURES
+from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
@@ -46,22 +49,33 @@ def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Featur
     if not _is_complete(folder):
         shutil.rmtree(folder, ignore_errors=True)
         dropped: Counter[str] = Counter()
-        _write(folder, make(dropped), dropped)
-        entries = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
-        newest_first = sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)
-        for old in newest_first[MAX_ENTRIES:]:
-            shutil.rmtree(old, ignore_errors=True)
+        features = make(dropped)
+        features = replace(features, counts=dict(Counter(features.counts) + dropped))
+        try:
+            _write(folder, features)
+            _remove_old(folder)
+        except PermissionError as error:
+            log.info(
+                "%s: %s; features of %s are made without the cache", error.filename or folder, error.strerror, task
+            )
+            return features
     content = read_json(folder / ABOUT)
     layout = LAYOUTS[content.pop("layout")]
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in content.pop("sums")}
     return layout(**arrays, **content)
 
 
-def _write(folder: Path, features: Features, dropped: Counter[str]) -> None:
-    """Write features to a folder atomically; if two processes do so at once, the first to finish wins."""
+def _write(folder: Path, features: Features) -> None:
+    """Write features to a folder atomically; if two processes do so at once, the first to finish wins.
+
+    Raises:
+        PermissionError: another user's entry is in the way, which this one may neither read nor remove.
+    """
     CHECKS.before_saving()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
+    # The folder gets the permissions of the umask; tempfile's would be closed to all other users.
+    partial = folder.with_name(f".{uuid4().hex}")
+    partial.mkdir()
     content: dict[str, Any] = {"layout": type(features).__name__, "sums": {}}
     try:
         for field in fields(features):
@@ -71,14 +85,24 @@ def _write(folder: Path, features: Features, dropped: Counter[str]) -> None:
                 content["sums"][field.name] = checksum(partial / f"{field.name}.npy")
             else:
                 content[field.name] = value
-        content["counts"] = dict(Counter(features.counts) + dropped)
         write_json(partial / ABOUT, content)
         os.rename(partial, folder)
-    except OSError:
-        if not folder.is_dir():  # no other process has made it
+    except OSError as error:
+        # another process may have made it meanwhile
+        if not _is_complete(folder):
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder)) from error
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove all entries of a task but the newest and ``folder``."""
+    entries = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
+    newest_first = sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in newest_first[MAX_ENTRIES:]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _is_complete(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Which of the Slurm jobs that ``squeue`` lists are those of an earlier run of this project."""
+"""Which of the Slurm jobs that ``squeue`` lists are those of an earlier run of this project; stamps; DVC's errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 NAMES = {"pretrain_phase1", "finetune", "train_tokenizer", "tokenize", "build_examples", "evaluate", "corpus", "part"}
 GROUPS = [  # of rules, as the executor names them
@@ -80,3 +82,35 @@ def test_living_jobs_without_answer_of_slurm_are_empty(bridge: ModuleType, liste
     script = Path("bin/squeue")
     script.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
     assert bridge.living_jobs(NAMES) == {}
+
+
+@needs_root
+def test_stages_stamps_of_another_user_are_replaced(
+    bridge: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bridge, "_dvc", lambda *arguments: arguments)
+    answers = {("dag", "--dot"): '"count";\n', ("status", "--json"): "{}"}
+    monkeypatch.setattr(bridge, "_answer", lambda arguments, show_log=False: answers[arguments])
+    share(tmp_path)
+
+    def start() -> None:
+        assert bridge.Stages(True, ["count"]).stamps() == [".snakemake/dvc/count"]
+
+    as_user(FIRST, start)
+    as_user(SECOND, start)
+    stamp = (tmp_path / ".snakemake/dvc/count").stat()
+    assert (stamp.st_uid, stamp.st_mtime) == (SECOND, 1)
+
+
+def test_stages_error_names_a_file_or_the_folder(
+    bridge: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(bridge, "_clear_stale_rwlock", fail)
+    with pytest.raises(bridge.FatalError, match=f"^error: {tmp_path}: Operation not permitted. Nothing was run: "):
+        bridge.Stages(True, ["count"])

@@ -31,6 +31,7 @@ from pipeline_src.common.files import (
 )
 from pipeline_src.tools.preset import preset_text
 from tests.stress.fuzz import mutated
+from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 
 def test_atomic_file_error_keeps_old_file(tmp_path):
@@ -227,3 +228,65 @@ def test_clean_full_disk_keeps_earlier_text(small_disk, root):
     (small_disk / "filler").unlink()  # the hint the message names
     assert books().returncode == 0
     assert "sha256" in (earlier / "manifest.json").read_text()
+
+
+@needs_root
+def test_atomic_writes_of_two_users_replace_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    share(tmp_path)
+
+    def write() -> None:
+        with atomic_file("file") as file:
+            file.write("x")
+        with atomic_directory("folder") as folder:
+            (folder / "inner").write_text("x")
+
+    def leave() -> None:
+        """What a killed process leaves."""
+        Path(".file.partial").write_text("x")
+        Path(".file.partial").chmod(0o600)
+        Path(".folder.partial").mkdir()
+
+    as_user(FIRST, write)
+    as_user(FIRST, leave)
+    as_user(SECOND, write)
+    assert [(tmp_path / name).stat().st_uid for name in ("file", "folder", "folder/inner")] == [SECOND] * 3
+
+
+@needs_root
+def test_atomic_directory_link_to_the_file_of_another_user_keeps_its_mode(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    share(tmp_path)
+
+    def download() -> None:
+        Path("download").write_text("x")
+        Path("download").chmod(0o666)
+
+    def take() -> None:
+        with atomic_directory("folder") as folder:
+            os.link("download", folder / "file")
+            (folder / "own").write_text("x")
+            (folder / "own").chmod(0o600)
+
+    as_user(FIRST, download)
+    as_user(SECOND, take)
+    assert [stat.S_IMODE((tmp_path / "folder" / name).stat().st_mode) for name in ("file", "own")] == [0o666, 0o664]
+
+
+@needs_root
+def test_atomic_directory_closed_leftover_of_another_user_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    share(tmp_path)
+
+    def leave() -> None:
+        Path(".folder.partial").mkdir()
+        Path(".folder.partial/file").touch()
+        Path(".folder.partial").chmod(0o700)
+
+    def write() -> None:
+        with pytest.raises(PermissionError) as caught, atomic_directory("folder"):
+            pass
+        assert caught.value.filename == ".folder.partial" and "no permission" in str(explain(caught.value))
+
+    as_user(FIRST, leave)
+    as_user(SECOND, write)

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline_src.common.files import read_json
 from pipeline_src.finetuning.hyperparameter_grid import MAX_BASELINES, BaselineGrid, Grid, GridPoint
+from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 POINTS = [GridPoint(rate, 1, 32) for rate in (0.1, 0.2, 0.3)]
 
@@ -86,3 +87,42 @@ def test_baseline_grid_finish_removes_oldest(tmp_path):
     keep(grid, POINTS[0], 1.0)
     grid.finish()
     assert not grid.folder.exists() and read_json(folders[1] / "runs.json")["runs"]
+
+
+@needs_root
+@pytest.mark.parametrize("closed", [None, "grid", "grid/run-0", "grid/runs.json"])
+def test_grid_of_another_user_is_read_or_another_folder_is_used(tmp_path, monkeypatch, closed):
+    monkeypatch.chdir(tmp_path)
+    share(tmp_path)
+
+    def first() -> None:
+        keep(BaselineGrid(Path("grid"), "random"), POINTS[0], 1.0)
+        if closed:
+            Path(closed).chmod(0o700)
+
+    def second() -> None:
+        grid = BaselineGrid(Path("grid"), "random")
+        assert grid.has(POINTS[0]) is (closed is None)
+        keep(grid, POINTS[1], 2.0)
+        grid.finish()
+        again = BaselineGrid(Path("grid"), "random")
+        assert again.has(POINTS[1]) and again.has(POINTS[0]) is (closed is None)
+
+    as_user(FIRST, first)
+    as_user(SECOND, second)
+    assert (tmp_path / f"grid-{SECOND}").exists() is (closed is not None)
+
+
+@needs_root
+def test_grid_finished_by_another_user_is_marked_as_far_as_permitted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    share(tmp_path)
+    keep(BaselineGrid(Path("grid"), "random"), POINTS[0], 1.0)
+    Path("grid").chmod(0o755)
+
+    def finish() -> None:
+        grid = Grid.__new__(BaselineGrid)
+        grid.folder = Path("grid")
+        grid.finish()
+
+    as_user(SECOND, finish)

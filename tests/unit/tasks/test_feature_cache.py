@@ -1,5 +1,6 @@
 """Features on disk: made once, mapped, known by all that decides them, and never half of them."""
 
+import logging
 import threading
 from collections import Counter
 
@@ -9,6 +10,7 @@ import pytest
 from pipeline_src.tasks import feature_cache as cache
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.squad import SpanFeatures
+from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +102,54 @@ def test_cached_full_disk_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         cache.cached("rte", {}, lambda dropped: small())
     assert not list(tmp_path.glob("data/features/rte/*")) and not list(tmp_path.glob("data/features/rte/.*"))
+
+
+def read_or_make() -> bool:
+    """Whether the features were made, not read."""
+    made = []
+
+    def make(dropped: Counter[str]) -> Features:
+        made.append(1)
+        dropped["short rows"] += 3
+        return small()
+
+    features = cache.cached("rte", {}, make)
+    np.testing.assert_array_equal(features.ids, small().ids)
+    assert features.counts == {"cut": 2, "short rows": 3}
+    return bool(made)
+
+
+@needs_root
+def test_cached_two_users_share_one_entry(tmp_path):
+    share(tmp_path)
+    as_user(FIRST, read_or_make)
+
+    def second() -> None:
+        assert not read_or_make()
+
+    as_user(SECOND, second)
+
+
+@needs_root
+@pytest.mark.parametrize("closed", ["", "ids.npy", "about.json"])
+def test_cached_entry_closed_by_another_user_is_made_anew_or_left_alone(tmp_path, closed):
+    share(tmp_path)
+
+    def first() -> None:
+        read_or_make()
+        (folder,) = (cache.FEATURES / "rte").iterdir()
+        (folder / closed).chmod(0o600 if closed else 0o700)
+
+    as_user(FIRST, first)
+
+    def second() -> None:
+        cache.log.addHandler(logging.StreamHandler(open("log", "a")))
+        cache.log.setLevel(logging.INFO)
+        assert read_or_make()
+        # files of an open folder can be replaced
+        assert read_or_make() is (not closed)
+
+    as_user(SECOND, second)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == (0 if closed else 2)
+    assert all("Permission denied; features of rte are made without the cache" in line for line in lines)
