@@ -53,6 +53,16 @@ def check_file_name(name: str) -> str:
     return name
 
 
+def checked_path(path: object, where: object, hint: str = "delete it and run its stage again, or `dvc pull` it") -> str:
+    """Return ``path``, which a record ``where`` names, if it stays below its folder.
+
+    Unlike a path of ``check_path``, it may be that of a user's own file, whose name begins with any character.
+    """
+    if not isinstance(path, str) or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise PipelineError("a file outside of its folder", shown(path), where=where, hint=hint)
+    return path
+
+
 def shown(text: object, max_length: int = 100) -> str:
     """Return a value's ``repr`` for an error message, truncated, with control codes escaped."""
     spelled = ascii(text) if not isinstance(text, str) or not text.isprintable() else repr(text)

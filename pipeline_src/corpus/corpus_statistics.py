@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.files import read_json, write_json
+from pipeline_src.common.names import checked_path
 from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.corpus.contamination import Words, end_to_end, measure_overlap
@@ -93,7 +94,8 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
     tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
     tokenizer = load_tokenizer(VOCABULARY)
-    phases = [name for name in read_json(EXAMPLES / "manifest.json", dict) if name.startswith("phase")]
+    examples = EXAMPLES / "manifest.json"
+    phases = [checked_path(name, examples) for name in read_json(examples, dict) if name.startswith("phase")]
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folder in folders.values():
         manifest = read_manifest(folder)

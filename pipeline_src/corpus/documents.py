@@ -18,6 +18,7 @@ from typing import Any
 from pipeline_src.common.addresses import Location, open_file
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, parse_json_line, read_json, write_json
+from pipeline_src.common.names import checked_path
 from pipeline_src.common.paths import clean_text
 from pipeline_src.config.data import ALL_PARTS
 
@@ -106,7 +107,11 @@ def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
 
 def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """Read the manifest of a corpus folder; ``more`` is the schema of additional keys."""
-    return read_json(Path(folder) / "manifest.json", {**MANIFEST, **more})
+    path = Path(folder) / "manifest.json"
+    manifest: dict[str, Any] = read_json(path, {**MANIFEST, **more})
+    for shard in manifest["shards"]:
+        checked_path(shard["name"], path)
+    return manifest
 
 
 def corpus_folders(root: str | Path, sources: Iterable[str]) -> dict[str, Path]:

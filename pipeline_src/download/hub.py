@@ -11,7 +11,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import shown, shown_text
+from pipeline_src.common.names import checked_path, shown_text
 from pipeline_src.download.catalogue import HUB_ADDRESS, SourceFile
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that a model has
@@ -53,9 +53,7 @@ def list_files(file: SourceFile) -> list[SourceFile]:
     is_one = paths == [pattern]  # it gets the catalogue's name
     result = []
     for path in paths:
-        if path.startswith("/") or ".." in PurePosixPath(path).parts:
-            hint = "do not trust this repository; name its other files one by one"
-            raise PipelineError("a file outside of its folder", shown(path), where=f"{repo}@{revision}", hint=hint)
+        checked_path(path, f"{repo}@{revision}", "do not trust this repository; name its other files one by one")
         lfs = listed[path].lfs
         update = {
             "path": file.path if is_one else (Path(file.path) / os.path.relpath(path, folder or ".")).as_posix(),

@@ -21,6 +21,7 @@ import numpy as np
 from pipeline_src.common.counter_rng import derive_seed, permuted, phase_key
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, read_json, write_json
+from pipeline_src.common.names import checked_path
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import EXAMPLES, TOKENS
 from pipeline_src.common.progress import Progress, log
@@ -37,6 +38,8 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
     counted = {"parts": {"train": {str: {"documents": int, "tokens": int}}}} if shares_are_set(examples) else {}
     tokens = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
     sources = tokens["parts"]["train"] if counted else {}
+    for source in sources:
+        checked_path(source, TOKENS / "manifest.json")
     shares = source_shares(examples, {source: counts["tokens"] for source, counts in sources.items()})
     num_special = tokens["marks"]["single" if examples.pair_objective == "none" else "pair"]
     manifest: dict[str, Any] = {"pairs": examples.pair_objective}

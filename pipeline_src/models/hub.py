@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, read_json, system_errors, write_json
-from pipeline_src.common.names import shown
+from pipeline_src.common.names import check_file_name, shown
 from pipeline_src.common.registry import member_names
 from pipeline_src.models.adapter import ACTIVATIONS, BERT, SAVED_ACTIVATIONS, StateDictAdapter
 from pipeline_src.models.bert import (
@@ -103,13 +103,13 @@ def _read_files(folder: Path) -> dict[str, Tensor]:
 
 
 def _shards(index: Path) -> list[str]:
+    hint = "fetch the model again"
     try:
-        names = sorted(set(read_json(index)["weight_map"].values()))
-        if all(Path(name).name == name for name in names):
-            return names
+        return [check_file_name(name) for name in sorted(set(read_json(index)["weight_map"].values()))]
     except (TypeError, KeyError, AttributeError):
-        pass
-    raise PipelineError("not an index of weights", index, hint="fetch the model again")
+        raise PipelineError("not an index of weights", index, hint=hint) from None
+    except ValueError as error:
+        raise PipelineError("not an index of weights", error, where=index, hint=hint) from None
 
 
 def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import checked_path
 from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.settled import read_settled
@@ -41,7 +42,8 @@ class Folders:
 
     def __init__(self, experiment: Experiment, target: Path) -> None:
         self.experiment, self._target = experiment, target
-        self.seeds: list[int] = experiment.params.get("finetune.seeds", [])
+        # They become names of folders, and an experiment may be anybody's.
+        self.seeds = [int(seed) for seed in experiment.params.get("finetune.seeds", [])]
 
     @cached_property
     def _cache(self) -> Any:
@@ -83,6 +85,10 @@ def read_experiment(name: str) -> Experiment:
         raise PipelineError("no results of the experiment", name, where=error, hint=hint) from None
     with reading_results("comparison"):
         rows = score_rows(json.loads(scores))
+        for row in rows:
+            for path in (row.task, row.eval_set, row.file):
+                if path is not None:
+                    checked_path(path, f"results/scores.json of {name}")
         return Experiment(name, json.loads(summary), rows, dotted(parse_yaml(params)), commit)
 
 

@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
-from pipeline_src.common.names import shown
+from pipeline_src.common.names import checked_path, shown
 from pipeline_src.common.paths import RESULTS
 from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, error_of_average, glue_average, score_rows
 from pipeline_src.report.published import model_of, published_scores
@@ -128,9 +128,9 @@ def all_phases(results: Results) -> str:
 def read_results(folder: Path = RESULTS) -> Results:
     """Read a study's results."""
     scores = read_json(folder / "scores.json")
-    tasks = dict.fromkeys(row["task"] for row in scores["rows"])
+    tasks = dict.fromkeys(checked_path(row["task"], folder / "scores.json") for row in scores["rows"])
     corpus = read_json(folder / "corpus.json", {"examples": dict})
-    phases = sorted(corpus["examples"])
+    phases = sorted(checked_path(phase, folder / "corpus.json") for phase in corpus["examples"])
     return Results(
         scores=scores,
         corpus=corpus,

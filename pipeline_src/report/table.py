@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline_src.common.files import read_json
-from pipeline_src.common.names import as_text
+from pipeline_src.common.names import as_text, checked_path
 from pipeline_src.report.columns import (
     FROM_CORPUS,
     GLUE_AVERAGE,
@@ -30,6 +30,7 @@ def main(arguments: argparse.Namespace) -> None:
     with reading_results("table"):
         scores = read_json(RESULTS / "scores.json")
         last = max(read_json(RESULTS / "corpus.json", {"examples": dict})["examples"])
+        checked_path(last, RESULTS / "corpus.json")
         validation = read_json(RESULTS / f"pretrain/{last}.json")["validation"]
         rows = score_rows(scores)
         parts = [validation_line(validation), heading(rows), text_table(TERMINAL, rows), average_line(rows)]

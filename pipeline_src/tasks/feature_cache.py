@@ -25,6 +25,7 @@ from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import checksum, read_json, write_json
 from pipeline_src.common.fingerprint import fingerprint
+from pipeline_src.common.names import check_file_name
 from pipeline_src.common.paths import FEATURES
 from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
@@ -108,6 +109,6 @@ def _remove_old(folder: Path) -> None:
 def _is_complete(folder: Path) -> bool:
     try:
         sums = read_json(folder / ABOUT)["sums"]
-        return all(checksum(folder / f"{name}.npy") == value for name, value in sums.items())
-    except (PipelineError, OSError, AttributeError, KeyError, TypeError):
+        return all(checksum(folder / check_file_name(f"{name}.npy")) == value for name, value in sums.items())
+    except (PipelineError, OSError, AttributeError, KeyError, TypeError, ValueError):
         return False

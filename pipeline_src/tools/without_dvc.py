@@ -28,6 +28,7 @@ from ruamel.yaml import YAML
 from pipeline_src.common.dependencies import DVC_YAML, declared_stages, look
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, digests
+from pipeline_src.common.names import checked_path
 from pipeline_src.common.yaml_files import parse_yaml
 
 LOCK, LOCKS, CACHE = Path("dvc.lock"), Path(".dvc/tmp/without-dvc"), Path(".dvc/cache")
@@ -82,8 +83,11 @@ def read_lock() -> dict[str, Entry]:
     if not LOCK.exists():
         return {}
     try:
-        return dict(parse_yaml(LOCK.read_text(encoding="utf-8")).get("stages", {}))
-    except (ValueError, TypeError, AttributeError) as error:
+        stages = dict(parse_yaml(LOCK.read_text(encoding="utf-8")).get("stages", {}))
+        for item in (item for entry in stages.values() for item in entry.get("outs", [])):
+            checked_path(item["path"], LOCK, "git checkout dvc.lock")
+        return stages
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise PipelineError("not what DVC writes", error, where=LOCK, hint="git checkout dvc.lock") from None
 
 
@@ -221,6 +225,7 @@ def restore(item: Entry, cache: Path) -> bool:
             listed = json.loads(b"".join(_blocks(item["md5"], cache)))
             with atomic_directory(item["path"]) as folder:
                 for entry in listed:
+                    checked_path(entry["relpath"], item["path"], "do not trust this cache; run the stage again")
                     with atomic_file(folder / entry["relpath"], "wb") as file:
                         file.writelines(_blocks(entry["md5"], cache))
         else:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import shlex
 from collections.abc import Callable
+from hashlib import md5
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline_src.common.names import as_text, check_file_name, check_name, check_path, shown
-from pipeline_src.config.data import CorpusParams, WikipediaParams
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import checksum, write_json
+from pipeline_src.common.names import as_text, check_file_name, check_name, check_path, checked_path, shown
+from pipeline_src.common.paths import EXAMPLES, RESULTS, TOKENS, VOCABULARY
+from pipeline_src.config.data import CorpusParams, ExamplesParams, Lengths, WikipediaParams
 from pipeline_src.config.finetune import FinetuneParams
+from pipeline_src.corpus.corpus_statistics import corpus_statistics
+from pipeline_src.corpus.documents import slice_shards
 from pipeline_src.download.catalogue import SourceFile
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.models import hub
+from pipeline_src.report import table
+from pipeline_src.report.experiments import WORKSPACE, Experiment, Folders, read_experiment
+from pipeline_src.report.results import read_results
+from pipeline_src.tasks import feature_cache
 from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.tools.without_dvc import checkout
 
 SCORE = {"title": "Mine", "file": "dev.tsv", "metrics": ["accuracy"]}
 TASK = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
@@ -114,3 +131,115 @@ def test_shown_escapes_control_codes_and_truncates() -> None:
 def test_as_text_any_text_is_one_table_cell(text: str) -> None:
     cell = as_text(f"{text}<script>|\x1b[1m")
     assert "<" not in cell and cell.isprintable() and not re.search(r"(?<!\\)\|", cell)
+
+
+def read_shards() -> None:
+    shard = {"name": OUTSIDE, "documents": 1, "words": 1, "bytes": 1, "sha256": ""}
+    write_json("manifest.json", {"documents": 1, "words": 1, "bytes": 1, "dropped": {}, "shards": [shard]})
+    slice_shards(".")
+
+
+def read_weights() -> None:
+    # a folder, of which pathlib says that it is the name of a file
+    write_json("model.safetensors.index.json", {"weight_map": {"a": ".."}})
+    hub._read_files(Path("."))
+
+
+def read_result_phases() -> None:
+    write_json("scores.json", {"rows": []})
+    write_json("corpus.json", {"examples": {OUTSIDE: {}}})
+    read_results(Path("."))
+
+
+def read_result_tasks() -> None:
+    write_json("scores.json", {"rows": [{"task": OUTSIDE}]})
+    write_json("corpus.json", {"examples": {}})
+    read_results(Path("."))
+
+
+def read_last_phase() -> None:
+    write_json(RESULTS / "scores.json", {"rows": []})
+    write_json(RESULTS / "corpus.json", {"examples": {OUTSIDE: {}}})
+    table.main(argparse.Namespace())
+
+
+def read_example_phases() -> None:
+    write_json(TOKENS / "manifest.json", {"dropped": {}, "parts": {"train": {}, "validation": {}}})
+    save_tokenizer(VOCABULARY, [*SPECIAL_TOKENS, "a"], lowercase=True)
+    write_json(EXAMPLES / "manifest.json", {f"phase/{OUTSIDE}": {}})
+    corpus_statistics([], [])
+
+
+def read_shares() -> None:
+    parts = {"train": {OUTSIDE: {"documents": 1, "tokens": 1}}}
+    write_json(TOKENS / "manifest.json", {"marks": {"single": 2, "pair": 3}, "parts": parts})
+    lengths = Lengths(phase1=32, phase2=32)
+    build_examples(seed=1, examples=ExamplesParams(max_seq_length=lengths, temperature=0.7))
+
+
+def read_experiment_scores() -> None:
+    row = {"task": OUTSIDE, "eval_set": "a", "metric": "accuracy", "majority_baseline": 1, "examples": 1, "main": True}
+    row |= {"title": "A", "file": "a", "values": [1], "mean": 1, "deviation": 0, "best": 1, "random_weights": 1}
+    write_json(RESULTS / "scores.json", {"rows": [row], "rules": []})
+    write_json(RESULTS / "summary.json", {})
+    write_json("params.yaml", {})
+    read_experiment(WORKSPACE)
+
+
+def read_lock_file() -> None:
+    out = {"path": OUTSIDE, "md5": "0" * 32}
+    write_json("dvc.lock", {"stages": {"a": {"cmd": "x", "outs": [out]}}})
+    checkout(Path("cache"))
+
+
+def read_listing() -> None:
+    content = b"x"
+    listing = json.dumps([{"md5": md5(content).hexdigest(), "relpath": OUTSIDE}]).encode()
+    for digest, blob in ((md5(content).hexdigest(), content), (md5(listing).hexdigest() + ".dir", listing)):
+        path = Path("cache/files/md5", digest[:2], digest[2:])
+        path.parent.mkdir(parents=True)
+        path.write_bytes(blob)
+    out = {"path": "out", "md5": md5(listing).hexdigest() + ".dir"}
+    write_json("dvc.lock", {"stages": {"a": {"cmd": "x", "outs": [out]}}})
+    checkout(Path("cache"))
+
+
+OUTSIDE = "../outside"
+READERS = [
+    *(read_shards, read_weights, read_result_phases, read_result_tasks, read_last_phase, read_example_phases),
+    *(read_shares, read_experiment_scores, read_lock_file, read_listing),
+]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_record_that_names_a_file_outside_of_its_folder_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[], None]
+) -> None:
+    (tmp_path / "study").mkdir()
+    monkeypatch.chdir(tmp_path / "study")
+    with pytest.raises(PipelineError, match=r"a file outside of its folder: '\S*\.\./outside'|not an index of weights"):
+        read()
+    assert [path.name for path in tmp_path.iterdir()] == ["study"]
+
+
+def test_experiment_seed_that_is_a_path_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        Folders(Experiment("a", {}, [], {"finetune.seeds": [OUTSIDE]}), tmp_path)
+
+
+def test_feature_cache_array_outside_of_its_folder_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("outside.npy", np.zeros(1))
+    write_json("entry/about.json", {"layout": "Features", "sums": {OUTSIDE: checksum(Path("outside.npy"))}})
+    assert not feature_cache._is_complete(Path("entry"))
+
+
+@pytest.mark.parametrize("path", ["a", "a/b.txt", "(1) Zoë's.txt", "-x", ".hidden", "hub:a", "a..b"])
+def test_checked_path_of_a_users_own_file_is_accepted(path: str) -> None:
+    assert checked_path(path, "here") == path
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/a", "a/../b", "a/..", "a//b", "a/", "./a", "a\0", None, 1, ["a"]])
+def test_checked_path_that_leaves_its_folder_is_rejected(path: object) -> None:
+    with pytest.raises(PipelineError, match="a file outside of its folder"):
+        checked_path(path, "here")
