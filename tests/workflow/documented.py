@@ -37,6 +37,7 @@ AFTER_A_STUDY = (
     "dvc exp show --only-changed",
     "dvc exp save -n more-masks",
     "dvc remote add --default storage /shared/dvc/bert",
+    "dvc remote modify storage verify true",
     "dvc push --run-cache",
     "dvc pull --run-cache",
     "python -m pipeline_src show-examples --phase phase1 --count 5",
