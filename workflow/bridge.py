@@ -6,6 +6,7 @@ a stamp, ``.snakemake/dvc/STAGE``, which exists if the stage is fresh: not stale
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -74,7 +75,7 @@ class Stages:
         try:
             if not decides:
                 self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
-                if IN_USE.is_symlink():
+                if _is_by_host(IN_USE):
                     make_table_folder(IN_USE)
                 return
             if living := living_jobs(ruled | set(groups)):
@@ -256,6 +257,12 @@ def keep_by_host(table: Path) -> None:
     make_table_folder(table)
 
 
+def _is_by_host(table: Path) -> bool:
+    return table.is_symlink() and bool(
+        re.fullmatch(r"/tmp/dvc-[0-9a-f]{16}-[0-9a-f]{16}/rwlock", str(table.readlink()))
+    )
+
+
 def make_table_folder(table: Path) -> None:
     """Make the folder on this host to which ``table`` is a link, for the checkout's owner, and its group if it has one.
 
@@ -264,7 +271,8 @@ def make_table_folder(table: Path) -> None:
     """
     folder, checkout = table.readlink().parent, table.parent.stat()
     has_group = bool(checkout.st_mode & stat.S_IWGRP)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     found = folder.lstat()
     is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     if is_mine and has_group:
@@ -299,8 +307,8 @@ def _clear_stale_rwlock(table: Path) -> bool:
             time.sleep(0.2)
     else:
         logger.warning(f"{table} was damaged by a kill; it is removed, which loses nothing.")
-    # Only a link of `keep_by_host` is followed: it leads into a folder where nobody else puts links.
-    (table.readlink() if table.is_symlink() else table).unlink(missing_ok=True)
+    # Only the table that `keep_by_host` has made is deleted through a link: nobody else puts links into its folder.
+    (table.readlink() if _is_by_host(table) else table).unlink(missing_ok=True)
     return False
 
 

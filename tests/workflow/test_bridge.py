@@ -1,8 +1,11 @@
-"""Which of the Slurm jobs that ``squeue`` lists are those of an earlier run of this project; stamps; DVC's errors."""
+"""Which of the Slurm jobs that ``squeue`` lists are this project's; stamps; DVC's errors and table of files in use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -114,3 +117,87 @@ def test_stages_error_names_a_file_or_the_folder(
     monkeypatch.setattr(bridge, "_clear_stale_rwlock", fail)
     with pytest.raises(bridge.FatalError, match=f"^error: {tmp_path}: Operation not permitted. Nothing was run: "):
         bridge.Stages(True, ["count"])
+
+
+# ---------------------------------------------------------------- DVC's table of files in use, on each host
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The path of the table in a checkout; what is made in /tmp is removed."""
+    monkeypatch.chdir(tmp_path)
+    path = Path(".dvc/tmp/rwlock")
+    path.parent.mkdir(parents=True)
+    path.parent.chmod(0o755)
+    yield path
+    if path.is_symlink() and path.readlink().is_relative_to("/tmp"):
+        shutil.rmtree(path.readlink().parent, ignore_errors=True)
+
+
+def test_table_is_link_into_a_folder_that_only_its_owner_can_enter(bridge: ModuleType, table: Path) -> None:
+    table.write_text("{}")
+    bridge.keep_by_host(table)
+    folder = table.readlink().parent
+    assert folder.parent == Path("/tmp") and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert table.read_text() == "{}", "a DVC of this host may be at work"
+    before = table.readlink()
+    bridge.keep_by_host(table)
+    assert table.readlink() == before
+    shutil.rmtree(folder)
+    bridge.make_table_folder(table)  # on another host, or after /tmp was emptied
+    assert folder.is_dir() and not table.exists()
+
+
+def test_table_of_two_checkouts_and_of_a_copy_are_others(
+    bridge: ModuleType, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge.keep_by_host(table)
+    first = table.readlink()
+    (tmp_path / "copy/.dvc/tmp").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "copy")
+    table.symlink_to(first)
+    bridge.keep_by_host(table)
+    second = table.readlink()
+    assert second != first and second.parent.is_dir()
+    shutil.rmtree(second.parent)
+    table.unlink()
+    bridge.keep_by_host(table)
+    assert table.readlink() != second, "the name of the folder cannot be guessed"
+
+
+@pytest.mark.parametrize("planted", ["another user's folder", "a link", "a file"])
+def test_table_in_folder_of_another_user_is_refused(
+    bridge: ModuleType, table: Path, tmp_path: Path, planted: str
+) -> None:
+    bridge.keep_by_host(table)
+    folder, mine = table.readlink().parent, tmp_path / "mine"
+    folder.rmdir()
+    mine.mkdir()
+    (mine / "rwlock").write_text("mine")
+    if planted == "a link":
+        folder.symlink_to(mine)
+    elif planted == "a file":
+        folder.write_text("")
+    elif os.getuid():
+        pytest.skip("only root can be other users")
+    else:
+        folder.mkdir()
+        os.chown(folder, 65534, 65534)
+    with pytest.raises(SystemExit, match=f"{folder} is not a folder of yours.*rm {table}"):
+        bridge.keep_by_host(table)
+    assert (mine / "rwlock").read_text() == "mine"
+    folder.rmdir() if folder.is_dir() and not folder.is_symlink() else folder.unlink()
+
+
+def test_table_of_a_group_checkout_is_open_to_the_group(bridge: ModuleType, table: Path) -> None:
+    table.parent.chmod(0o2775)
+    bridge.keep_by_host(table)
+    found = table.readlink().parent.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o2770 and found.st_gid == table.parent.stat().st_gid
+
+
+def test_stale_table_that_is_another_link_loses_the_link_alone(bridge: ModuleType, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("no table")
+    table.symlink_to(tmp_path / "mine")
+    assert bridge._clear_stale_rwlock(table) is False
+    assert (tmp_path / "mine").read_text() == "no table" and not table.is_symlink()
