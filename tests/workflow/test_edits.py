@@ -29,6 +29,8 @@ BERT, HEADS, TABLE = (
     f"pipeline_src/{path}" for path in ("models/bert.py", "finetuning/heads.py", "corpus/wikipedia/tables/en.yaml")
 )
 LIBRARY = {"finetune": "/torch/lib/", "clean": "/apache_beam/"}  # mapped after the stage has noted its files
+# a stage of one parameter, and one that depends on params.yaml as a file and has outputs in git
+REPEATED = "for _ in 1 2 3 4; do dvc --wait-for-lock repro -f -s evaluate report || exit; done"
 REFUSED_FILE, REFUSED_CODE = "a dependency changed while the stage ran", "the code was edited since this run began"
 
 
@@ -227,6 +229,26 @@ def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(
     assert recorded(project)[stage] != before and project.nothing_to_do()
 
 
+@pytest.mark.parametrize("way", [["--queue"], ["--temp", "--single-item", "evaluate"]])
+def test_experiments_made_beside_a_stage_leave_its_values_and_its_record_alone(
+    done: Project, tmp_path: Path, way: list[str]
+) -> None:
+    project = done.copy(tmp_path / "study")
+    # DVC writes params.yaml again by its values, but keeps what was there: here, edits that are not committed
+    (project.path / "params.yaml").write_text("# mine\n" + (project.path / "params.yaml").read_text())
+    project.dvc("repro", "-s", "code", "report")
+    before, texts = recorded(project), (project.path / "results/scores.json").read_bytes()
+    engine, ended = project.start("bash", "-c", REPEATED), 0
+    while engine.poll() is None:
+        output = project.dvc("exp", "run", *way, "-S", "tasks=[rte]", check=False)
+        ended += "ERROR" not in output
+    output, _ = engine.communicate()
+    assert engine.returncode == 0 and ended > 1, output
+    assert recorded(project) == before
+    assert (project.path / "results/scores.json").read_bytes() == texts
+    assert (project.path / "params.yaml").read_text().startswith("# mine\n")
+
+
 # ---------------------------------------------------------------- while another DVC command holds DVC's lock
 
 WAITING = "waiting until another DVC command"
@@ -313,4 +335,5 @@ def test_false_record_is_removed_by_the_next_start(done: Project, tmp_path: Path
         assert f"Running stage '{FINETUNE}'" in done_second.stdout
     else:
         assert sentence in done_second.stdout and done_second.returncode == 0, done_second.stdout
-    assert recorded(project)[FINETUNE]["outs"] != false["outs"]
+    # DVC has put the edited data back, from which the outputs were made.
+    assert recorded(project)[FINETUNE]["outs"] == false["outs"] and recorded(project)[FINETUNE]["deps"] != false["deps"]
