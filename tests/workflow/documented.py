@@ -61,8 +61,8 @@ AFTER_A_STUDY = (
     "dvc repro -f download@wikipedia",
 )
 # Run by test_two_engines.py on the toy study.
-WORKTREE = (
-    "git worktree add ../edit",
+SECOND_CHECKOUT = (
+    "git clone . ../edit",
     "cd ../edit",
     'dvc cache dir --local "$OLDPWD/.dvc/cache"',
     "dvc checkout --allow-missing",
@@ -76,7 +76,7 @@ EXPERIMENT = "test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages"
 COMMENTS = "test_machine_yaml_comments_and_tools_make_no_stage_stale"
 WITHOUT_DVC = "python -m pipeline_src without-dvc"
 ELSEWHERE = {
-    **dict.fromkeys(WORKTREE, f"{TOY}::test_worktree_with_the_same_cache_runs_nothing_again"),
+    **dict.fromkeys(SECOND_CHECKOUT, f"{TOY}::test_second_checkout_with_the_same_cache_runs_nothing_again"),
     CLEAR_KILLED: f"{TOY}::test_killed_experiments_are_cleared",
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",

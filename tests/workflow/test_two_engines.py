@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.workflow.conftest import EVERYTHING, FROM_PRETRAIN, MEMBERS
-from tests.workflow.documented import CLEAR_KILLED, WORKTREE
+from tests.workflow.documented import CLEAR_KILLED, SECOND_CHECKOUT
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -152,17 +152,44 @@ def test_clone_without_cache_runs_every_stage(study: Project, tmp_path: Path, en
     assert clone.nothing_to_do()
 
 
-def test_worktree_with_the_same_cache_runs_nothing_again(study: Project) -> None:
+def test_second_checkout_with_the_same_cache_runs_nothing_again(study: Project) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     study.snakemake()
     assert set(study.ran()) == FROM_PRETRAIN
-    study.run("bash", "-c", " && ".join(WORKTREE))
-    worktree = type(study)(study.path.parent / "edit", study.home)
-    assert worktree.nothing_to_do()
-    worktree.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")  # which git does not have yet
-    worktree.snakemake()
-    assert set(worktree.ran()) <= {"report"}  # DVC keeps no runs of a stage with an output that is in git
-    assert worktree.nothing_to_do()
+    second = second_checkout(study)
+    assert second.nothing_to_do()
+    second.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")  # which git does not have yet
+    second.snakemake()
+    assert set(second.ran()) <= {"report"}  # DVC keeps no runs of a stage with an output that is in git
+    assert second.nothing_to_do()
+
+
+def test_two_checkouts_run_experiments_at_once(study: Project, background: Register) -> None:
+    """In worktrees of git they would not: DVC keeps a running experiment in git's references, which these share."""
+    second = second_checkout(study)
+    running = background(study.start("dvc", "exp", "run", "-n", "first", "-S", "mask_prob=0.3", TOY_SLOW="pretrain"))
+    study.wait_for("pretrain")
+    second.dvc("exp", "run", "--queue", "-n", "queued", "-S", "mask_prob=0.6")
+    second.dvc("exp", "run", "--temp", "-n", "apart", "-S", "mask_prob=0.5")
+    second.dvc("exp", "run", "-n", "second", "-S", "mask_prob=0.4")
+    (study.path / "go").touch()
+    output, _ = running.communicate()
+    assert running.returncode == 0, output
+    assert study.nothing_to_do() and second.nothing_to_do()
+    second.dvc("exp", "push", "origin", "second")
+    for name, rate in {"second": 0.4, "first": 0.3}.items():
+        study.dvc("exp", "apply", name)
+        assert (study.path / "models/pretrained/model.txt").read_text().startswith(f"{rate} ")
+        assert study.nothing_to_do()
+
+
+def second_checkout(study: Project) -> Project:
+    """The second checkout of the same cache, as the page says, with a git identity."""
+    study.run("bash", "-c", " && ".join(SECOND_CHECKOUT))
+    second = type(study)(study.path.parent / "edit", study.home)
+    second.run("git", "config", "user.name", "a")
+    second.run("git", "config", "user.email", "a@example.org")
+    return second
 
 
 def test_killed_experiments_are_cleared(study: Project, background: Register) -> None:
