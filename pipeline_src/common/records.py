@@ -71,7 +71,7 @@ class StageRecord:
         self.signature = sign(dependencies)
         self._data = {path: state for path, state in self.signature.items() if not path.startswith("code/")}
         self._params = _json(parse_yaml(_text(PARAMS)))
-        self._lock = _text(LOCK)
+        self._lock = _read_lock()
         self.folders: list[Path] = []
         self._held: IO[str] | None = None
 
@@ -260,6 +260,15 @@ def _digest(signature: Signature) -> str:
     """Return a checksum of the times and sizes of files."""
     states = {path: (state.size, state.modified, state.changed) for path, state in signature.items()}
     return hashlib.sha256(_json(states).encode()).hexdigest()
+
+
+def _read_lock() -> str:
+    """Return the text of dvc.lock, while no DVC command writes it."""
+    held = take_dvc_lock(COMMAND_LOCK, patience=1)
+    text = _text(LOCK)
+    if held is not None:
+        held.close()
+    return text
 
 
 def _text(path: Path) -> str:
