@@ -13,6 +13,7 @@ import importlib
 import os
 import platform
 import resource
+import shutil
 import signal
 import sys
 import textwrap
@@ -24,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import Interrupted, PipelineError, is_panic
-from pipeline_src.common.files import write_json
+from pipeline_src.common.files import copy_error, write_json
 from pipeline_src.common.names import check_name, shown
 from pipeline_src.stages import STAGES
 
@@ -234,6 +235,8 @@ def explain(error: BaseException) -> PipelineError | None:
     """Return ``error`` as a PipelineError if a user can fix it, None if it is a bug."""
     if isinstance(error, PipelineError):
         return error
+    if isinstance(error, shutil.Error):
+        error = copy_error(error)
     if isinstance(error, OSError) and error.errno in MISTAKES:
         what, hint = MISTAKES[error.errno]
         return PipelineError(what, error.filename or Path.cwd(), hint=hint)

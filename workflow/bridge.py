@@ -422,10 +422,18 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
             "dvc.lock holds both sides of a merge: keep one by `git checkout --ours dvc.lock` or `--theirs`; what the "
             "other had comes back from DVC's run-cache."
         )
+    if "'./dvc.lock' is invalid" in errors and "duplicate key" in errors:
+        raise FatalError(
+            "dvc.lock has entries twice, as after a merge that keeps the lines of both sides (merge=union): take one "
+            "side by `git checkout HEAD^ -- dvc.lock` if the merge is committed, else `git checkout HEAD -- dvc.lock`; "
+            "what the other had comes back from DVC's run-cache."
+        )
     error, hint = FatalError, ""
     if "'./dvc.lock' validation failed" in errors or not _is_mapping(_text(LOCK)):
         error = LockFileError
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
+    elif "'./dvc.lock' is invalid" in errors:
+        hint = " Bring it back: git checkout HEAD -- dvc.lock; the run-cache has what it then lacks."
     message = errors.strip().removeprefix("ERROR: ").partition("\nHaving any troubles?")[0].strip()
     raise error(f"DVC: {message}{hint}")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline_src.common.messages import without_credentials
+
 MAX_LENGTH = 2_000  # characters of each part of an error
 
 
@@ -34,8 +36,8 @@ class PipelineError(Exception):
 
 
 def _printable(value: object) -> str:
-    """Truncate text, and escape control codes and unprintable characters."""
-    text = str(value)
+    """Truncate text, escape control codes and unprintable characters, and take passwords out of addresses."""
+    text = without_credentials(str(value))
     text = text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()

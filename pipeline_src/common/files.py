@@ -208,6 +208,17 @@ def hash_file(path: str | Path) -> str:
     return digests(path, ["sha256"])["sha256"]
 
 
+def copy_error(error: shutil.Error) -> OSError:
+    """Return the first error of a copied folder: ``shutil`` gives the text of each instead of the error itself."""
+    failures = error.args[0] if error.args else None
+    if not isinstance(failures, list) or not failures:
+        return error
+    _, target, reason = failures[0]
+    # "[Errno 13] Permission denied: 'a/b'"; a full disk names no file
+    match = re.match(r"""\[Errno (\d+)\] [^:]*(?:: (['"])(.*?)\2)?""", str(reason))
+    return OSError(int(match[1]), os.strerror(int(match[1])), match[3] or str(target)) if match else error
+
+
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
     """Turn an operating system's error that a library in Rust (safetensors) has wrapped into an OSError on ``path``."""

@@ -15,6 +15,9 @@ from pipeline_src.common.errors import PipelineError
 MAX_NAME_LENGTH = 100  # a file's name, of up to 255 bytes, may have several
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# "]" of a link, an image or the definition of one, and the backslashes before it
+LINK_END = re.compile(r"(\\*)\](?=[(\[:])")
 _COMPONENT = re.compile(r"\w[^\x00-\x1f\x7f/\\]*")
 
 
@@ -58,7 +61,7 @@ def checked_path(path: object, where: object, hint: str = "delete it and run its
 
     Unlike a path of ``check_path``, it may be that of a user's own file, whose name begins with any character.
     """
-    if not isinstance(path, str) or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if not isinstance(path, str) or _CONTROL.search(path) or any(part in ("", ".", "..") for part in path.split("/")):
         raise PipelineError("a file outside of its folder", shown(path), where=where, hint=hint)
     return path
 
@@ -75,8 +78,10 @@ def shown_text(text: object, max_length: int = 300) -> str:
 
 
 def as_text(text: str) -> str:
-    """Return foreign text as one line of Markdown, with ``<`` and ``|`` escaped and without control codes."""
+    """Return foreign text as one line of Markdown, without control codes, HTML, links and images."""
     safe = shown_text(text.replace("&", "&amp;") if "<" in text else text, max_length=len(text) * 5)
+    # "![x](http://a)", "[x][1]", "[1]: http://a" -> "![x\](http://a)", ...; a backslash before it is doubled
+    safe = LINK_END.sub(lambda end: end[1] * 2 + r"\]", safe)
     return safe.replace("<", "&lt;").replace("|", r"\|")
 
 

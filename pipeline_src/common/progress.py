@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from pipeline_src.common.messages import CleanFormatter
 from pipeline_src.common.paths import LOGS
 
 log = logging.getLogger("pipeline_src")
@@ -45,10 +46,10 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
         log.removeHandler(old)
         old.close()
     to_file = _LogFile(path, mode="a" if continues else "w", encoding="utf-8")
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    to_file.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     to_terminal = _TqdmHandler()
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)  # __main__ prints the error that ends a stage
-    to_terminal.setFormatter(logging.Formatter(f"[{stage} {item}] %(message)s"))
+    to_terminal.setFormatter(CleanFormatter(f"[{stage} {item}] %(message)s"))
     log.addHandler(to_file)
     if to_stderr:
         log.addHandler(to_terminal)

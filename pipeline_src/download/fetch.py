@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import digests, hash_file, list_folder, write_json
+from pipeline_src.common.messages import without_credentials
 from pipeline_src.common.paths import DOWNLOADS
 from pipeline_src.common.progress import log
 from pipeline_src.download import https, hub, pypi
@@ -80,7 +81,9 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
         {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": hash_file(path)}
         for path in paths
     ]
-    write_json(folder / "source.json", {"name": name, **about, "files": files})
+    # It is shared with the results, and a text of the catalogue may quote an address.
+    stated = {key: without_credentials(text) for key, text in about.items()}
+    write_json(folder / "source.json", {"name": name, **stated, "files": files})
 
 
 def _local_files(name: str, file: SourceFile) -> list[Obtained]:

@@ -11,6 +11,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.messages import CleanFormatter
 from pipeline_src.common.names import checked_path, shown_text
 from pipeline_src.download.catalogue import HUB_ADDRESS, SourceFile
 
@@ -30,6 +31,7 @@ def list_files(file: SourceFile) -> list[SourceFile]:
     from huggingface_hub import HfApi, hf_hub_url
     from huggingface_hub.hf_api import RepoFile
 
+    clean_warnings()
     match = HUB_ADDRESS.fullmatch(file.url)
     assert match is not None, file.url  # the catalogue rejects other forms
     repo, revision, pattern = match.group("repo", "revision", "path")
@@ -65,6 +67,14 @@ def list_files(file: SourceFile) -> list[SourceFile]:
     return result
 
 
+def clean_warnings() -> None:
+    """Keep control codes off the terminal: huggingface_hub prints what a hub sends as a warning."""
+    from huggingface_hub.utils.logging import get_logger
+
+    for handler in get_logger().handlers:
+        handler.setFormatter(CleanFormatter())
+
+
 def authorization() -> dict[str, str]:
     """Return the HTTP header with the user's token, by huggingface_hub's own means; empty without a token."""
     from huggingface_hub.utils import build_hf_headers
@@ -73,7 +83,10 @@ def authorization() -> dict[str, str]:
 
 
 def without_token(error: Exception) -> str:
-    """Return the text of an error without the user's token, which httpx quotes if it has a control character."""
+    """Return the text of an error without the user's token, which httpx quotes if it has a control character.
+
+    ``PipelineError`` takes passwords out of addresses.
+    """
     return re.sub("(?s)Bearer .*", "Bearer …", str(error))
 
 

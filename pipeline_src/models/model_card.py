@@ -96,6 +96,7 @@ def finetuned_card(
         source: the task's data, from its ``source.json``; None if there is no such file.
         scores: the model's scores on the sets by which it was chosen.
     """
+    task = as_text(task)
     figures: dict[str, dict[str, float]] = {}
     for eval_set, file, metric, value in scores:
         figures.setdefault(f"{eval_set}, {file}", {})[metric] = value

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.messages import printable, without_credentials
 from pipeline_src.common.parallel import usable_cores
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -29,6 +30,11 @@ WIDTH = 80
 PROJECT, TORCH_LOCK = (Path(__file__).parents[2] / name for name in ("pyproject.toml", "torch.lock"))
 PACKAGES = ("dvc", "snakemake", "snakemake-executor-plugin-slurm", "torch")
 ENVIRONMENT = "run `make study`, which installs it, or activate the environment: `source .venv/bin/activate`"
+# what the engines and stages write, below the checkout
+WRITTEN = (
+    *("dvc.lock", ".dvc", ".dvc/tmp", ".dvc/cache", ".dvc/cache/files", ".git", ".snakemake", ".snakemake/dvc"),
+    *("code", "data", "models", "results", "logs", "checkpoints"),
+)
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 ENVIRONMENT_BYTES = 2e9
 TRAINING_BYTES = 16  # of memory per parameter: weights, gradients, two moments
@@ -53,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print every finding; the exit status is 2 if one is a problem."""
     parameters, study = read_study()
-    findings = [parameters, check_versions(installed_versions())]
+    findings = [parameters, check_versions(installed_versions()), check_folders()]
     if study is not None:
         checks = {
             "memory": check_memory,
@@ -135,6 +141,22 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
     if wrong:
         return Finding("versions", PROBLEM, ", ".join(wrong), f"{ENVIRONMENT}; another Python: make study PYTHON=PATH")
     return Finding("versions", OK, ", ".join(f"{name} {installed}" for name, installed in versions.items()))
+
+
+def check_folders(cache_home: Path | None = None) -> Finding:
+    """Check that the study's files and folders can be written, and ``cache_home`` (None: as the system has it)."""
+    cache_home = cache_home or Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    written = [Path(), *map(Path, WRITTEN)]
+    closed = [path.absolute() for path in written if os.path.exists(path) and not os.access(path, os.W_OK)]
+    if closed:
+        hint = "give yourself permission to write there, or clone onto a disk that can be written"
+        return Finding("folders", PROBLEM, f"cannot be written: {', '.join(map(str, closed))}", hint)
+    # the folder itself, or the one in which Snakemake makes it
+    existing = next(path for path in (cache_home, *cache_home.parents) if os.path.exists(path))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        hint = 'export XDG_CACHE_HOME="$PWD/.snakemake/cache", as make does'
+        return Finding("folders", PROBLEM, f"Snakemake's cache cannot be written: {cache_home}", hint)
+    return Finding("folders", OK, "the checkout can be written")
 
 
 def check_torch() -> Finding:
@@ -221,4 +243,5 @@ def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:
 
 
 def _problem(check: str, error: PipelineError) -> Finding:
-    return Finding(check, PROBLEM, error.what + ("" if error.value is None else f": {error.value}"), error.hint)
+    text = error.what + ("" if error.value is None else f": {error.value}")
+    return Finding(check, PROBLEM, printable(without_credentials(text)), error.hint)

@@ -18,7 +18,7 @@ from pipeline_src.common.files import atomic_directory, read_json, write_json
 from pipeline_src.common.paths import CORPUS, DEFAULT_MODEL, PRETRAIN_RESULTS, PRETRAINED, VOCABULARY
 from pipeline_src.common.progress import Progress
 from pipeline_src.config.study import load_study
-from pipeline_src.download.hub import without_token
+from pipeline_src.download.hub import clean_warnings, without_token
 from pipeline_src.examples.token_store import SPLITS
 from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD, MAX_LENGTH
@@ -225,6 +225,7 @@ def hub_errors(repository: str) -> Iterator[Any]:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 
+    clean_warnings()
     try:
         yield HfApi()
     except (HTTPError, OSError, ValueError) as error:

@@ -576,6 +576,17 @@ def test_dvc_lock_with_merge_conflict_is_left_to_user(study: Project) -> None:
     assert study.ran() == []
 
 
+@pytest.mark.parametrize("twice", ["schema: '2.0'\\n", "      md5: .*\\n", "  count:\\n(    .*\\n)*"])
+def test_dvc_lock_with_lines_of_both_sides_is_left_to_user(study: Project, twice: str) -> None:
+    lock = study.path / "dvc.lock"
+    merged = re.sub(f"({twice})", r"\1\1", lock.read_text(), count=1)
+    assert merged != lock.read_text()
+    lock.write_text(merged)
+    output = study.snakemake("-n", check=False)
+    assert "dvc.lock has entries twice" in output and "git checkout HEAD^ -- dvc.lock" in output
+    assert "Traceback" not in output and lock.read_text() == merged
+
+
 def test_lost_cache_deletes_no_output(study: Project) -> None:
     before = made(study)
     (study.path / ".dvc/cache").rename(study.path / "elsewhere")

@@ -1,8 +1,10 @@
 """Mistakes of users at the command line: one error with a hint, status 2, no traceback."""
 
 import copy
+import errno
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,34 @@ def test_command_system_error_is_explained_and_bug_is_raised(folder, capsys, mon
     for bug in (ModuleNotFoundError("", name="pipeline_src.nothing"), OSError(5, "input/output error"), KeyError("a")):
         with pytest.raises(type(bug)):
             fail(bug)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk: to/it's.txt\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "from/it's.txt"), "no permission: from/it's.txt\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "from/a"), "no permission: from/a\n"),
+        (OSError(errno.EIO, "Input/output error", "from/a"), None),
+    ],
+)
+def test_explain_failed_copy_of_a_folder_is_one_sentence(tmp_path, monkeypatch, error, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("from").mkdir()
+    Path("from/it's.txt").touch()
+
+    def fail(source, target):
+        raise error
+
+    with pytest.raises(shutil.Error) as caught:
+        shutil.copytree("from", "to", copy_function=fail)
+    explained = command.explain(caught.value)
+    assert explained is None if expected is None else str(explained).startswith(expected)
+
+
+def test_explain_other_failure_of_shutil_is_a_bug():
+    assert command.explain(shutil.Error("Destination path 'a' already exists")) is None
+    assert command.explain(shutil.SameFileError("a and b are the same file")) is None
 
 
 def test_help_lists_all_commands_within_width(capsys):

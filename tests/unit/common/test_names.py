@@ -133,6 +133,21 @@ def test_as_text_any_text_is_one_table_cell(text: str) -> None:
     assert "<" not in cell and cell.isprintable() and not re.search(r"(?<!\\)\|", cell)
 
 
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("![x](http://a)", r"![x\](http://a)"),
+        ("[x](javascript:alert(1))", r"[x\](javascript:alert(1))"),
+        ("[x][1] [1]: http://a", r"[x\][1] [1\]: http://a"),
+        # an even number of backslashes escapes nothing that follows
+        (r"[x\](http://a)", r"[x\\\](http://a)"),
+        ("[500, 1000] [UNK] a[0] (b)", "[500, 1000] [UNK] a[0] (b)"),
+    ],
+)
+def test_as_text_links_and_images_are_text(text: str, cell: str) -> None:
+    assert as_text(text) == cell
+
+
 def read_shards() -> None:
     shard = {"name": OUTSIDE, "documents": 1, "words": 1, "bytes": 1, "sha256": ""}
     write_json("manifest.json", {"documents": 1, "words": 1, "bytes": 1, "dropped": {}, "shards": [shard]})
@@ -239,7 +254,9 @@ def test_checked_path_of_a_users_own_file_is_accepted(path: str) -> None:
     assert checked_path(path, "here") == path
 
 
-@pytest.mark.parametrize("path", ["", ".", "..", "/a", "a/../b", "a/..", "a//b", "a/", "./a", "a\0", None, 1, ["a"]])
+@pytest.mark.parametrize(
+    "path", ["\x1b[2J", "", ".", "..", "/a", "a/../b", "a/..", "a//b", "a/", "./a", "a\0", None, 1, ["a"]]
+)
 def test_checked_path_that_leaves_its_folder_is_rejected(path: object) -> None:
     with pytest.raises(PipelineError, match="a file outside of its folder"):
         checked_path(path, "here")

@@ -92,3 +92,13 @@ def test_bar_plain_progress_has_none(terminal, monkeypatch):
 def test_duration_from_two_minutes_is_hours_and_minutes():
     times = (0.4, 119, 120, 3753, 90_061)
     assert [progress.duration(time) for time in times] == ["0 s", "119 s", "0:02:00", "1:02:33", "25:01:01"]
+
+
+def test_open_log_passwords_and_control_codes_reach_neither_log_nor_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = progress.open_log("download", "all")
+    progress.log.info("fetching %s", "https://me:word@host/a?token=hf_abc")
+    progress.log.warning("a server says \x1b[2J")
+    for text in (path.read_text(), capsys.readouterr().err):
+        assert "https://…@host/a?token=…" in text and r"\x1b[2J" in text
+        assert "\x1b" not in text and "word" not in text and "hf_abc" not in text

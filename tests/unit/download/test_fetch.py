@@ -181,3 +181,8 @@ def test_fetch_local_file_missing_or_wrong_is_not_deleted(project: Path) -> None
     with pytest.raises(PipelineError, match="wrong checksum"):
         run(source({"path": "a", "url": "file:own/a", "checksum": sha(b"other")}))
     assert (project / "own/a").read_text() == "mine"
+
+
+def test_describe_records_no_password_of_an_address(tmp_path: Path) -> None:
+    fetch.describe("a", {"licence": "see https://me:word@host/a?token=hf_abc"}, tmp_path)
+    assert json.loads((tmp_path / "source.json").read_text())["licence"] == "see https://…@host/a?token=…"

@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import open_log
 from pipeline_src.download import fetch, https
 from tests.replies import reply, replying
 
@@ -218,3 +219,16 @@ def test_download_redirect_of_impossible_length_is_rejected(tmp_path: Path) -> N
     sent = reply("302 Found", b"", Content_Length=str(10**20), Location="/elsewhere")
     with replying([sent]) as address, pytest.raises(PipelineError, match="redirects"):
         https.download([address], tmp_path / "a", checked=False)
+
+
+def test_download_failure_shows_no_password_of_address_or_proxy(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(https, "BACKOFF", 0.0)
+    path = open_log("download", "all")
+    for proxy in ("", "http://you:proxyword@127.0.0.1:1", "odd://you:proxyword@127.0.0.1:1"):
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        with pytest.raises(PipelineError) as caught:
+            https.download(["https://me:word@127.0.0.1:1/a?token=hf_abc"], tmp_path / "a")
+        for text in (str(caught.value), path.read_text(), capsys.readouterr().err):
+            assert "127.0.0.1:1/a?token=…" in text
+            assert not any(secret in text for secret in ("me:", "word", "hf_abc", "you:"))

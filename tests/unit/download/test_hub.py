@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -115,6 +116,22 @@ def test_fetch_hub_listed_path_outside_of_its_folder_is_rejected(hub, project: P
     with pytest.raises(PipelineError, match=f"a file outside of its folder: '{path}'"):
         run("hub:acme/pages@v1/*/003.parquet")
     assert not hub.served
+
+
+def test_fetch_hub_name_with_control_codes_is_rejected(hub, project: Path) -> None:
+    hub.files[REPO, "v1"]["sample/\x1b[2J.parquet"] = b"x"
+    with pytest.raises(PipelineError, match="a file outside of its folder") as caught:
+        run("hub:acme/pages@v1/sample/*.parquet")
+    assert "\x1b" not in str(caught.value) and not hub.served
+
+
+def test_clean_warnings_of_a_hub_reach_the_terminal_without_control_codes(capsys) -> None:
+    from huggingface_hub.utils.logging import get_logger
+
+    fetch.hub.clean_warnings()
+    (handler,) = get_logger().handlers
+    text = handler.format(logging.LogRecord("a", logging.WARNING, "a", 1, "a topic \x1b]0;owned\x07", (), None))
+    assert text == r"a topic \x1b]0;owned\x07"
 
 
 def test_fetch_hub_other_checksum_is_checked_and_not_recorded_as_sha256(hub, project: Path) -> None:

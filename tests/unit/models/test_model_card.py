@@ -131,3 +131,17 @@ def test_sentence_card_keeps_the_body_and_changes_the_tags():
 def test_card_foreign_text_stays_in_its_cell():
     source = Source("x", "A <b>title</b>\n| {{ 7 * 7 }}", "l", "c")
     assert "| A &lt;b>title&lt;/b> \\| {{ 7 * 7 }} | not stated | l | c |" in pretrained(sources=[source])
+
+
+def test_card_links_and_images_of_data_are_text():
+    hostile = "![x](http://a/b.png) [y](javascript:alert(1))"
+    source = Source(hostile, hostile, hostile, hostile, "en")
+    score = (hostile, hostile, hostile, 1.0)
+    cards = [
+        pretrained(sources=[source], mix={hostile: 1.0}, figures={hostile: {hostile: 1.0}}),
+        finetuned_card(CONFIG, hostile, "BertModel", source, {hostile: hostile}, [score]),
+    ]
+    for card in cards:
+        _, body = parse(card)
+        assert "[x](" not in body and "[y](" not in body
+        assert body.count("javascript:") > 4

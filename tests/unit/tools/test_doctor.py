@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
 from pipeline_src.tools.preset import preset_text
+from tests.users import FIRST, GROUP, as_user
 
 SIZES = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 ENTRY = {"description": "d", "licence": "l", "citation": "c"}
@@ -146,3 +149,44 @@ def test_usable_memory_is_what_a_container_may_use(tmp_path: Path) -> None:
     (tmp_path / "none").write_text("max\n")
     assert doctor.usable_memory([tmp_path / "max"]) == 2e9
     assert doctor.usable_memory([tmp_path / "none", tmp_path / "absent"]) > 1e8
+
+
+@pytest.mark.parametrize("closed", ["", ".dvc", ".dvc/cache", "data", "models", "results", "dvc.lock"])
+def test_check_folders_closed_part_of_the_checkout_is_a_problem(project: Path, closed: str) -> None:
+    (project / ".dvc/cache").mkdir(parents=True)
+    for name in ("data", "models", "results"):
+        (project / name).mkdir()
+    (project / "dvc.lock").touch()
+
+    def find() -> None:
+        assert doctor.check_folders(Path()).state == OK
+        Path(closed).chmod(0o555)
+        finding = doctor.check_folders(Path())
+        Path(closed).chmod(0o777)
+        assert finding.state == PROBLEM and finding.message == f"cannot be written: {Path(closed).absolute()}"
+
+    by_user(project, find)
+
+
+@pytest.mark.parametrize("name", ["home", "home/.cache"])
+def test_check_folders_closed_home_is_a_problem(project: Path, name: str) -> None:
+    (project / "home").mkdir()
+
+    def find() -> None:
+        assert doctor.check_folders(Path(name)).state == OK
+        Path("home").chmod(0o555)
+        finding = doctor.check_folders(Path(name))
+        Path("home").chmod(0o777)
+        assert finding.state == PROBLEM and "export XDG_CACHE_HOME" in str(finding.hint)
+
+    by_user(project, find)
+
+
+def by_user(folder: Path, find: Callable[[], None]) -> None:
+    """Call a function in ``folder`` as a user whom permissions bind."""
+    if os.getuid():
+        find()
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, FIRST, GROUP)
+    as_user(FIRST, find)

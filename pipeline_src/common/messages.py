@@ -1,0 +1,41 @@
+"""Clean text for logs, errors and records: without passwords of addresses, and without control codes."""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+
+# https://user:password@host/path
+_USER = re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s'\"<>?#]*@", re.IGNORECASE)
+# ?token=hf_abc, &X-Amz-Signature=0f3a
+_SECRET = re.compile(
+    r"([?&;][\w.-]*(?:token|key|secret|sig|signature|passw|pwd|auth|credential|session)[\w.-]*=)[^&;\s'\"<>]+",
+    re.IGNORECASE,
+)
+
+
+def without_credentials(text: str) -> str:
+    """Return ``text`` with user names, passwords and tokens of the addresses in it replaced by ``…``."""
+    return _SECRET.sub(r"\1…", _USER.sub(r"\1…@", text))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control codes escaped, but for line ends and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter in "\n\t" or letter.isprintable() or unicodedata.category(letter) == "Zs" else _escaped(letter)
+        for letter in text
+    )
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
+class CleanFormatter(logging.Formatter):
+    """Format a message, with its traceback, as clean text: it may quote an address or what a server has sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(without_credentials(super().format(record)))
