@@ -137,7 +137,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
     from pipeline_src.common.dependencies import CHECKS, check_nothing, declared_stage, declared_stages, remove_folder
     from pipeline_src.common.parallel import peak_memory, process_rank, usable_cores
     from pipeline_src.common.progress import DONE, PLAIN, log, open_log
-    from pipeline_src.common.records import StageRecord, settle_records
+    from pipeline_src.common.records import StageRecord, keep_copy_of_lock, settle_records
     from pipeline_src.common.workspace import check_outputs, put_aside_undeclared
     from pipeline_src.config.settled import when_settled
     from pipeline_src.config.study import check_unchanged, load_study
@@ -166,6 +166,7 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             if not rank:
                 check_outputs(declared["outs"])
                 put_aside_undeclared(stages)
+                keep_copy_of_lock()
                 if false_records := settle_records():
                     hint = "start again (`snakemake all` or `dvc repro`): the stage named first runs again"
                     raise PipelineError("a record of DVC was false and is removed", false_records[0], hint=hint)

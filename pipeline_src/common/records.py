@@ -32,6 +32,7 @@ from pipeline_src.common.dvc_lock import (
     COMMAND_LOCK,
     LOCK,
     LOCK_COPY,
+    committed_lock,
     complete_lock,
     hashes,
     join_entries,
@@ -184,24 +185,29 @@ def read_listing(digest: str) -> dict[str, str]:
 def settle_records() -> list[str]:
     """Compare all notes with dvc.lock; delete the checkpoints of recorded trainings, and remove false records.
 
-    The copy of dvc.lock is brought up to date, too.
-
     Returns:
         A sentence for each record that was removed.
     """
     paths = sorted(NOTES.glob("*.json"))
-    # While another DVC command holds its lock, dvc.lock may be half written; then all this waits for the next start.
-    held = take_dvc_lock(COMMAND_LOCK, patience=5 if paths else 1)
+    # While another DVC command holds its lock, dvc.lock may be half written; then the notes wait for the next start.
+    held = take_dvc_lock(COMMAND_LOCK, patience=5) if paths else None
     if held is None:
         return []
     with held:
         sentences = [_settle(path) for path in paths]
-        lock, copy = _text(LOCK), _text(LOCK_COPY)
-        completed, _ = complete_lock(lock, copy)
-        if lock and completed != copy:
-            with atomic_file(LOCK_COPY) as file:
-                file.write(completed)
     return [sentence for sentence in sentences if sentence]
+
+
+def keep_copy_of_lock() -> None:
+    """Bring the copy of dvc.lock up to date, from which Snakemake's start completes a file that a kill cut off."""
+    lock, copy = _read_lock(), _text(LOCK_COPY)
+    completed, _ = complete_lock(lock, copy)
+    if not copy and complete_lock(lock, committed_lock())[1]:
+        # Cut off, or another branch's: Snakemake's start tells, and makes the first copy.
+        return
+    if lock.endswith("\n") and completed != copy:
+        with atomic_file(LOCK_COPY) as file:
+            file.write(completed)
 
 
 def _settle(path: Path) -> str:

@@ -66,6 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
             "disk": check_disk,
             "sources": check_sources,
             "start model": check_start_model,
+            "outputs": check_recordable_outputs,
         }
         findings += [check_torch(), *(run_check(name, check, study) for name, check in checks.items())]
     if arguments.json:
@@ -231,6 +232,15 @@ def check_start_model(study: Any) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         import_start_model(study.pretrain, study.model, study.examples, Path(folder))
     return Finding("start model", OK, f"{study.pretrain.init_from} fits the study")
+
+
+def check_recordable_outputs(study: Any) -> Finding:
+    """Check that DVC can record the outputs, which lie in the checkout unless a folder is a link."""
+    from pipeline_src.common.dependencies import declared_stages
+    from pipeline_src.common.workspace import check_outputs
+
+    check_outputs(output for stage in declared_stages().values() for output in stage["outs"])
+    return Finding("outputs", OK, "all lie in the checkout, where DVC can record them")
 
 
 def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:

@@ -287,15 +287,21 @@ def test_dvc_repro_training_waits_for_other_dvc_command_and_is_recorded(done: Pr
     assert not any((project.path / "checkpoints/phase1").glob("*/step-*")), "the next stage deletes them"
 
 
-def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(done: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["DVC is killed", "its table of files in use is deleted"])
+def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(
+    done: Project, tmp_path: Path, way: str
+) -> None:
     project = done.copy(tmp_path / "study")
     before = recorded(project)[PRETRAIN]
     project.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
     with other_dvc_command(project, PRETRAIN, "logs/pretrain/phase1.log") as engine:
-        for child in [*psutil.Process(engine.pid).children(recursive=True), psutil.Process(engine.pid)]:
-            child.kill()
-    engine.communicate()
-    assert recorded(project)[PRETRAIN] == before
+        if way == "DVC is killed":
+            for child in [*psutil.Process(engine.pid).children(recursive=True), psutil.Process(engine.pid)]:
+                child.kill()
+        else:
+            (project.path / ".dvc/tmp/rwlock").resolve().unlink()
+    output, _ = engine.communicate()
+    assert engine.returncode and recorded(project)[PRETRAIN] == before, output
     output = project.dvc("repro", PRETRAIN)
     last = max(int(step) for step in re.findall(r"going on from the checkpoint of step ([0-9,]+)", output))
     assert last == 20 and recorded(project)[PRETRAIN] != before, output

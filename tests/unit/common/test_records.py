@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pipeline_src.common.records import (
     StageRecord,
     cached_runs,
     folder_hash,
+    keep_copy_of_lock,
     run_of_same_inputs,
     settle_records,
 )
@@ -165,15 +167,31 @@ def test_notes_wait_while_another_dvc_command_holds_its_lock(monkeypatch: pytest
 
 def test_copy_of_lock_gains_entries_and_loses_none() -> None:
     write_record()
-    settle_records()
+    keep_copy_of_lock()
     whole = Path("dvc.lock").read_text()
     assert LOCK_COPY.read_text() == whole
-    Path("dvc.lock").write_text(whole[:-30])
-    settle_records()
+    Path("dvc.lock").write_text(whole[: whole.rindex("    - path")])
+    keep_copy_of_lock()
     assert LOCK_COPY.read_text() == whole
     Path("dvc.lock").write_text(f"{HEADER}  other:\n    cmd: other\n")
-    settle_records()
+    keep_copy_of_lock()
     assert split_entries(LOCK_COPY.read_text()).keys() == {"code", "train", "other"}
+
+
+@pytest.mark.parametrize("ending", ["    - path", "  train:"])
+def test_lock_that_is_cut_off_becomes_no_first_copy(ending: str) -> None:
+    write_record()
+    for command in (
+        ["init", "-q"],
+        ["add", "dvc.lock"],
+        ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    whole = Path("dvc.lock").read_text()
+    for lock in (whole[: whole.rindex(ending)], whole[:-5]):
+        Path("dvc.lock").write_text(lock)
+        keep_copy_of_lock()
+        assert not LOCK_COPY.exists()
 
 
 def test_damaged_note_is_dropped() -> None:

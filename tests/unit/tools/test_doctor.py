@@ -29,6 +29,7 @@ ENTRY = {"description": "d", "licence": "l", "citation": "c"}
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> Path:
     """A folder with the study `test`."""
     (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    (tmp_path / "dvc.yaml").write_bytes((root / "dvc.yaml").read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -142,6 +143,15 @@ def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
 
     finding = doctor.run_check("memory", check, None)
     assert (finding.check, finding.state) == ("memory", state)
+
+
+def test_doctor_outputs_on_another_disk_are_a_problem(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "models").symlink_to(tmp_path_factory.mktemp("disk"))
+    assert command.main(["doctor", "--json"]) == 2
+    (problem,) = [entry for entry in json.loads(capsys.readouterr().out) if entry["state"] == PROBLEM]
+    assert problem["check"] == "outputs" and "outside of the checkout" in problem["found"]
 
 
 def test_usable_memory_is_what_a_container_may_use(tmp_path: Path) -> None:
