@@ -107,6 +107,8 @@ class Stages:
         STAMPS.mkdir(parents=True, exist_ok=True)
         before = {name: _changed(STAMPS / name) for name in os.listdir(STAMPS)}
         stale = self._compare()
+        if stale:
+            _check_cache()
         if "code" in stale:  # the other stages are compared with what it makes
             _answer(_dvc("repro", "--single-item", "code"), show_log=True)
             stale = self._compare()
@@ -230,6 +232,20 @@ def living_jobs(names: set[str]) -> dict[str, str]:
         if rule and os.path.realpath(folder) == os.getcwd() and number != os.environ.get("SLURM_JOB_ID"):
             living[number] = rule[1]
     return living
+
+
+def _check_cache() -> None:
+    """Raise an error if DVC cannot write its cache, so that no training ends without being recorded."""
+    # the program in place of DVC fills no cache
+    if DVC:
+        return
+    for folder in (cache_folder() / "files/md5", cache_folder() / "runs"):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not os.access(there, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise FatalError(
+                f"DVC's cache cannot be written, so what runs here could not be recorded: {there}. `dvc checkout` puts "
+                "in place what it has; to run stages, see docs/troubleshooting.md#a-cache-that-you-may-only-read."
+            )
 
 
 def keep_by_host(table: Path) -> None:

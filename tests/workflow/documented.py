@@ -67,6 +67,11 @@ SECOND_CHECKOUT = (
     'dvc cache dir --local "$OLDPWD/.dvc/cache"',
     "dvc checkout --allow-missing",
 )
+READ_ONLY_CACHE = (
+    "dvc cache dir --local .dvc/cache",
+    "dvc remote add --local --default shared /shared/dvc/bert",
+    "dvc pull --run-cache",
+)
 CLEAR_KILLED = "rm -rf .dvc/tmp/exps/standalone .dvc/tmp/exps/run .dvc/tmp/exps/tmp*"
 # Run by the test named, at the scale of that test.
 TOY = "tests/workflow/test_two_engines.py"
@@ -77,6 +82,7 @@ COMMENTS = "test_machine_yaml_comments_and_tools_make_no_stage_stale"
 WITHOUT_DVC = "python -m pipeline_src without-dvc"
 ELSEWHERE = {
     **dict.fromkeys(SECOND_CHECKOUT, f"{TOY}::test_second_checkout_with_the_same_cache_runs_nothing_again"),
+    **dict.fromkeys(READ_ONLY_CACHE[:2], f"{TOY}::test_cache_of_another_user_is_linked_and_a_remote_for_what_runs"),
     CLEAR_KILLED: f"{TOY}::test_killed_experiments_are_cleared",
     "snakemake --cores 2 all": f"{REAL}::{BOTH}",
     "snakemake -n all": f"{REAL}::{BOTH}",

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.workflow.conftest import EVERYTHING, FROM_PRETRAIN, MEMBERS
-from tests.workflow.documented import CLEAR_KILLED, SECOND_CHECKOUT
+from tests.workflow.documented import CLEAR_KILLED, READ_ONLY_CACHE, SECOND_CHECKOUT
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -619,6 +619,37 @@ def test_output_edited_by_hand_is_restored(study: Project) -> None:
     assert study.ran() == []  # it was in the cache
     assert path.read_text() == good
     assert study.nothing_to_do()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root becomes another user")
+def test_cache_of_another_user_is_linked_and_a_remote_for_what_runs(study: Project) -> None:
+    """The other user may read all, since Python and the tests' folders may be root's alone, and writes what is its."""
+    shared, mine, user = study.path.parent / "shared", study.path.parent / "mine", "65534"
+    (study.path / ".dvc/cache").rename(shared)
+    study.run("git", "clone", "-q", ".", str(mine))
+    home = mine / ".home"
+    home.mkdir()
+    study.run("chmod", "-R", "a+rX,go-w", str(shared))
+    study.run("chown", "-R", f"{user}:{user}", str(mine))
+    become = f"setpriv --reuid {user} --regid {user} --clear-groups --inh-caps +dac_read_search".split()
+    become += ["--ambient-caps", "+dac_read_search"]
+    clone = type(study)(mine, home)
+
+    def run(command: str, check: bool = True) -> str:
+        return clone.run(*become, "bash", "-c", command, check=check).stdout
+
+    run(f"dvc cache dir --local {shared} && dvc config --local cache.type symlink && dvc checkout")
+    assert "Nothing to be done" in run("snakemake -n all") and "up to date" in run("dvc status")
+    assert (mine / "data/count.txt").resolve().is_relative_to(shared)
+
+    clone.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    output = run("snakemake --cores 2 all", check=False)
+    assert output.splitlines()[-1].startswith("error: DVC's cache cannot be written"), output
+    assert clone.ran() == []
+    run(" && ".join(READ_ONLY_CACHE).replace("/shared/dvc/bert", str(shared)))
+    run("snakemake --cores 2 all")
+    assert set(clone.ran()) == FROM_PRETRAIN
+    assert "Nothing to be done" in run("snakemake -n all") and "up to date" in run("dvc status")
 
 
 @pytest.mark.parametrize("folder", [".dvc/tmp", ".dvc/cache", ".snakemake", ".snakemake/dvc"])
