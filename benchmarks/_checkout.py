@@ -16,9 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SNAKEFILE = """
 import sys
 sys.path[:0] = ["{bridge}", "{bridge}/.."]
+import slurm_jobs
 from bridge import RUN, STAMPS, Stages
 stages = Stages(workflow.is_main_process, {names})
 onstart:
+    slurm_jobs.begin(workflow)
     stages.prepare_records()
 rule all:
     default_target: True

@@ -67,6 +67,14 @@ def test_living_jobs_other_jobs_are_ignored(bridge: ModuleType, listed: Listing,
     assert bridge.living_jobs(NAMES) == {}
 
 
+def test_living_jobs_with_prefixed_names_are_recognised(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
+    """``--slurm-jobname-prefix`` changes the names of jobs; the stand-in prints a job unless its name is asked for."""
+    listed()
+    line = f"7|rule_evaluate|{tmp_path}"
+    Path("bin/squeue").write_text(f"#!/bin/sh\ncase \"$*\" in *--name*|*%j*) ;; *) echo '{line}' ;; esac\n")
+    assert bridge.living_jobs(NAMES) == {"7": "evaluate"}
+
+
 def test_living_jobs_folder_by_symlink_is_recognised(bridge: ModuleType, listed: Listing, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     listed(("rule_evaluate", tmp_path / "link"))

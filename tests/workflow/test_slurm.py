@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.workflow.conftest import FROM_PRETRAIN
 from tests.workflow.on_slurm import PATIENCE, QUICK, Register, go_on, jobs, on, wait_until
 
 if TYPE_CHECKING:
@@ -61,12 +63,77 @@ def test_slurm_job_out_of_retries_fails_and_rest_is_recorded(study: Project) -> 
     assert "finetune@cola-1" in status and "finetune@squad2-1" not in status
 
 
+def test_slurm_cancelled_job_is_not_submitted_again_and_rest_goes_on(
+    study: Project, cluster: Cluster, background: Register
+) -> None:
+    study.edit("toy/finetune.py", "read(", "sys.argv[1] + read(")
+    process = background(study.start("snakemake", *QUICK, "all", TOY_SLOW="finetune@cola-1"))
+    study.wait_for("finetune@cola-1", PATIENCE)
+    comments = cluster.ask("squeue", "-h", "-o", "%i %k %Z").splitlines()
+    (job,) = [line.split()[0] for line in comments if "finetune_wildcards_cola-1" in line and str(study.path) in line]
+    cluster.ask("scancel", job)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode and f"Slurm job {job} (finetune) was cancelled" in output, output
+    assert "Trying to restart" not in output
+    assert sorted(study.ran()) == ["finetune@cola-1", "finetune@squad2-1"]
+    study.run("snakemake", *QUICK, "all")
+    assert study.ran() == ["finetune@cola-1", "report"]
+
+
+def test_slurm_held_job_is_named_once_with_its_release(study: Project, cluster: Cluster, background: Register) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
+    process = background(study.start("snakemake", *QUICK, "pretrain", TOY_SLOW="pretrain"))
+    study.wait_for("pretrain", PATIENCE)
+    (job,) = jobs(cluster, study)
+    cluster.ask("scontrol", "requeuehold", job)
+    # Snakemake asks once a minute: it sees the job held at least twice
+    time.sleep(130)
+    (study.path / "go").touch()
+    cluster.ask("scontrol", "release", job)
+    go_on(cluster, job)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and study.ran() == ["pretrain", "pretrain"], output
+    (said,) = [line for line in output.splitlines() if "Slurm holds job" in line]
+    assert f"job {job} (pretrain)" in said and said.endswith(f"scontrol release {job}")
+
+
+def test_slurm_controller_that_is_down_for_a_minute_costs_no_job(
+    study: Project, cluster: Cluster, background: Register
+) -> None:
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
+    process = background(study.start("snakemake", *QUICK, "all", TOY_SLOW="pretrain finetune@cola-1"))
+    study.wait_for("pretrain", PATIENCE)
+    cluster.ask("scontrol", "shutdown", "slurmctld")
+    # five answers that fail at once were enough for the executor to forget the job
+    time.sleep(60)
+    (study.path / "go").touch()
+    cluster.start("slurmctld")
+    output, _ = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0 and "Trying to restart" not in output, output
+    assert sorted(study.ran()) == sorted(FROM_PRETRAIN)
+
+
+def test_slurm_submission_waits_for_controller(
+    study: Project, cluster: Cluster, root: Path, background: Register
+) -> None:
+    (study.path / ".snakemake/slurm").mkdir(exist_ok=True)
+    cluster.ask("scontrol", "shutdown", "slurmctld")
+    options = ["--parsable", "--job-name", "run", "--mem", "100", "-o", "/dev/null", "--wrap", "true"]
+    process = background(study.start("python", str(root / "workflow/slurm_command.py"), "sbatch", *options))
+    time.sleep(30)
+    assert process.poll() is None
+    cluster.start("slurmctld")
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and output.strip().isdecimal(), output
+
+
 @pytest.mark.parametrize(("death", "then"), [("kill -9", "wait"), ("kill -9", "scancel"), ("scancel", "wait")])
 def test_slurm_job_of_dead_controller_is_not_submitted_again(
     study: Project, cluster: Cluster, background: Register, death: str, then: str, tmp_path: Path
 ) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
-    controller = ["snakemake", *QUICK, "pretrain"]
+    # the prefix changes the jobs' names, by which `squeue --name` finds them
+    controller = ["snakemake", *QUICK, "--slurm-jobname-prefix", "study", "pretrain"]
     if death == "scancel":
         script = tmp_path / "controller.sh"
         script.write_text(f"#!/bin/bash\ncd {study.path}\nTOY_SLOW=pretrain exec {' '.join(controller)}\n")

@@ -1,0 +1,145 @@
+"""What Snakemake adds to its executor for Slurm: patience, held jobs named, cancelled jobs not submitted again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from bridge import FatalError, logger
+from slurm_command import CONFIGURATION, FOLDER, SUBMITTED
+
+COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
+POLL_SECONDS = 60
+# JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, "launch failed requeued held", "job requeued in held state"
+HELD = re.compile("held|hold", re.IGNORECASE)
+
+
+def begin(workflow: Any) -> None:
+    """Prepare a run of Snakemake whose jobs go to Slurm; nothing for other runs.
+
+    Raises:
+        FatalError: Slurm does not answer.
+    """
+    if not workflow.non_local_exec or shutil.which("sbatch") is None:
+        return
+    configuration = _ask("scontrol", "show", "config")
+    if configuration is None:
+        raise FatalError(
+            "Slurm's controller does not answer, so that it cannot be seen whether jobs of an earlier run are at work. "
+            "Nothing was submitted: start again when squeue answers."
+        )
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    CONFIGURATION.write_text(configuration)
+    SUBMITTED.touch()
+    for name in COMMANDS:
+        command = FOLDER / name
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slurm_command.py")
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{program}" {name} "$@"\n')
+        command.chmod(0o755)
+    os.environ["PATH"] = f"{FOLDER.absolute()}{os.pathsep}{os.environ['PATH']}"
+    logger.addFilter(CancelledJobs(workflow.dag))
+    threading.Thread(target=Watch(logger.warning).run, daemon=True).start()
+
+
+class CancelledJobs(logging.Filter):
+    """Sees that a job which ``scancel`` ended is not submitted again: it has no retries left.
+
+    Snakemake logs a failed job before it decides on a retry, in the same thread.
+    """
+
+    def __init__(self, dag: Any) -> None:
+        super().__init__()
+        self._dag = dag
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Use up the retries of a job that was cancelled, and let every record pass."""
+        failed = vars(record)
+        event = failed.get("event")
+        if event == LogEvent.GROUP_ERROR:
+            failed = failed["job_error_info"][0]
+        elif event != LogEvent.JOB_ERROR:
+            return True
+        number = failed["aux"].get("external_jobid")
+        if number and is_cancelled(number):
+            (job,) = [job for job in self._dag.jobs if self._dag.jobid(job) == failed["jobid"]]
+            job = self._dag.get_job_group(job) or job
+            job.attempt = job.restart_times + 1
+            logger.warning(
+                f"Slurm job {number} ({job.name}) was cancelled and is not submitted again in this run. "
+                "To run it after all, start the same command again."
+            )
+        return True
+
+
+def is_cancelled(number: str) -> bool:
+    """Return whether a Slurm job was ended by ``scancel``."""
+    state = _ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T")
+    if not state:
+        # Slurm has forgotten it; where the executor allows for that, its state comes from the accounting.
+        state = _ask("sacct", "-X", "--noheader", "--parsable2", f"--jobs={number}", "--format=State")
+    return (state or "").startswith("CANCELLED")
+
+
+def held_jobs() -> dict[str, str] | None:
+    """Return number -> sentence on each of this run's jobs that Slurm holds; None if Slurm does not answer."""
+    answer = _ask("squeue", "--me", "--noheader", "--states=PENDING,SPECIAL_EXIT", "--format=%i|%k|%Z|%r")
+    if answer is None:
+        return None
+    held = {}
+    # The executor writes the comment: "12|rule_finetune_wildcards_cola_1|/home/me/study|JobHeldUser"
+    for line in answer.splitlines():
+        fields = re.fullmatch(r"([^|]+)\|rule_(.*)\|([^|]*)\|([^|]*)", line)
+        if fields is None:
+            continue
+        number, comment, folder, reason = fields.groups()
+        if os.path.realpath(folder) == os.getcwd() and HELD.search(reason):
+            stage = comment.replace("_wildcards_", "@")
+            held[number] = f"Slurm holds job {number} ({stage}): {reason}. To let it run: scontrol release {number}"
+    return held
+
+
+class Watch:
+    """Says once of each job that it is held, and once of each outage that Slurm does not answer."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._held: set[str] = set()
+        self._answered = True
+
+    def look(self, held: dict[str, str] | None) -> None:
+        """Say what is new in an answer of ``held_jobs``."""
+        if held is None:
+            if self._answered:
+                self._say("Slurm's controller does not answer; Snakemake waits for it.")
+            self._answered = False
+            return
+        self._answered = True
+        for number in held.keys() - self._held:
+            self._say(held[number])
+        self._held = set(held)
+
+    def run(self) -> None:
+        """Ask Slurm once a minute, for ever."""
+        while True:
+            time.sleep(POLL_SECONDS)
+            self.look(held_jobs())
+
+
+def _ask(*command: str) -> str | None:
+    """Return what a command of Slurm's says; None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
