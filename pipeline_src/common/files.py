@@ -8,9 +8,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -129,6 +130,23 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def own_folder(path: Path) -> Path:
+    """Make a folder of this user's alone where all users may write, such as in /tmp, and return it.
+
+    Somebody else may have made the path first, as a folder or as a link: files would then be theirs to exchange.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PipelineError(
+            "a folder for temporary files is not yours alone", path,
+            hint="set TMPDIR to a folder of your own, or have this one removed",
+        )  # fmt: skip
+    return path
 
 
 def accessible_folder(folder: Path) -> Path:

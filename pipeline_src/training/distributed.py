@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import own_folder
 from pipeline_src.common.names import number_of
 from pipeline_src.common.parallel import process_rank
 from pipeline_src.common.progress import log
@@ -241,8 +242,7 @@ def _claim_gpu(gpus: int) -> int:
         return 0
     visible = os.environ.get(VISIBLE, "").split(",")
     names = visible if len(visible) == gpus else [str(number) for number in range(gpus)]
-    folder = Path(tempfile.gettempdir(), f"pipeline-gpus-{os.getuid()}")
-    folder.mkdir(exist_ok=True)
+    folder = own_folder(Path(tempfile.gettempdir(), f"pipeline-gpus-{os.getuid()}"))
     for turn in itertools.count():  # a second training on a GPU locks its second file
         for number, name in enumerate(names):
             lock = open(folder / f"{name.replace('/', '-')}.{turn}", "w")  # noqa: SIM115  # held until the process ends

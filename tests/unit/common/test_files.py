@@ -24,6 +24,7 @@ from pipeline_src.common.files import (
     atomic_directory,
     atomic_file,
     hash_file,
+    own_folder,
     read_json,
     read_json_lines,
     schema_error,
@@ -32,6 +33,34 @@ from pipeline_src.common.files import (
 from pipeline_src.tools.preset import preset_text
 from tests.stress.fuzz import mutated
 from tests.users import FIRST, SECOND, as_user, needs_root, share
+
+
+def test_own_folder_is_closed_to_others_and_made_once(tmp_path):
+    path = own_folder(tmp_path / "gpus")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700 and own_folder(path) == path
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda path: path.symlink_to(path.parent),
+        lambda path: path.write_text(""),
+        lambda path: (path.mkdir(), path.chmod(0o777)),
+    ],
+    ids=["a link", "a file", "a folder that others may write"],
+)
+def test_own_folder_that_is_not_ones_own_is_rejected(tmp_path, plant):
+    plant(tmp_path / "gpus")
+    with pytest.raises(PipelineError, match="not yours alone: .*gpus\n.*TMPDIR"):
+        own_folder(tmp_path / "gpus")
+
+
+@needs_root
+def test_own_folder_of_another_user_is_rejected(tmp_path):
+    (tmp_path / "gpus").mkdir(mode=0o700)
+    os.chown(tmp_path / "gpus", FIRST, -1)
+    with pytest.raises(PipelineError, match="not yours alone"):
+        own_folder(tmp_path / "gpus")
 
 
 def test_atomic_file_error_keeps_old_file(tmp_path):
