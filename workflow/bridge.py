@@ -445,7 +445,8 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
             "what the other had comes back from DVC's run-cache."
         )
     error, hint = FatalError, ""
-    if "'./dvc.lock' validation failed" in errors or not _is_mapping(_text(LOCK)):
+    # A hash that is cut off may look like a number, which DVC does not expect.
+    if re.search("'./dvc.lock' validation failed|unexpected error", errors) or not _is_mapping(_text(LOCK)):
         error = LockFileError
         hint = " If a kill has cut dvc.lock off: git checkout dvc.lock; the run-cache has what it then lacks."
     elif "'./dvc.lock' is invalid" in errors:
