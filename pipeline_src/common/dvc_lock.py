@@ -80,10 +80,11 @@ def complete_lock(
     entries, copies = split_entries(lock), split_entries(earlier)
     # Only the end of the file can be cut off, so only the last entry can be incomplete.
     last = next(reversed(entries), "")
-    if last in fresh:
-        entries[last] = entries[last].rstrip("\n") + "\n"
-    elif last and (not lock.endswith("\n") or _is_cut_off(entries[last], copies.get(last, ""))):
-        del entries[last]
+    if last and (not lock.endswith("\n") or _is_cut_off(entries[last], copies.get(last, ""))):
+        if last not in fresh or _output_hashes(entries[last]) == _output_hashes(copies.get(last, "")):
+            del entries[last]
+        else:
+            entries[last] = entries[last].rstrip("\n") + "\n"
     missing = [name for name in copies if name not in entries and (declared is None or name in declared)]
     if lock == earlier or not missing:
         return lock, []
@@ -98,6 +99,10 @@ def complete_lock(
 def _is_cut_off(entry: str, copy: str) -> bool:
     """Return whether ``entry`` lacks part of the outputs that an earlier copy of the same entry has."""
     return bool(_output_keys(copy) - _output_keys(entry))
+
+
+def _output_hashes(entry: str) -> dict[str, str]:
+    return hashes(parse_entry(entry), "outs")
 
 
 def _output_keys(entry: str) -> set[tuple[str, str]]:

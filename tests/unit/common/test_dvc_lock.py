@@ -65,9 +65,7 @@ def test_lock_cut_off_anywhere_is_completed(recorded: str) -> None:
     for place in places:
         cut = recorded[:place]
         completed, returned = complete_lock(cut, recorded, names, fresh(cut, recorded))
-        assert list(split_entries(completed)) == list(names), place
-        assert fresh(completed, recorded) == names, place
-        assert completed == recorded or set(returned).isdisjoint(fresh(cut, recorded)), place
+        assert completed == recorded and returned, place
 
 
 def test_lock_cut_off_after_newer_records_keeps_them() -> None:
