@@ -124,13 +124,14 @@ def committed_lock() -> str:
 def take_dvc_lock(path: Path = COMMAND_LOCK, patience: float | None = None) -> IO[str] | None:
     """Take the lock that each DVC command takes, so that none writes dvc.lock until the returned file is closed.
 
-    With ``core.hardlink_lock`` DVC uses another kind of lock, and this one excludes nobody.
-
     Args:
         patience: seconds to wait for the lock; None: until it is free.
 
     Returns:
-        The locked file; None if the lock was not free in time, or there is none.
+        The locked file; None if there is no such lock, as with ``core.hardlink_lock``.
+
+    Raises:
+        TimeoutError: the lock was not free in time.
     """
     try:
         # Not created if it is missing: the other kind of lock is a file of this name that exists.
@@ -143,9 +144,13 @@ def take_dvc_lock(path: Path = COMMAND_LOCK, patience: float | None = None) -> I
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
-        except OSError:
+        except BlockingIOError:
             if deadline is not None and time.monotonic() > deadline:
                 file.close()
-                return None
+                raise TimeoutError from None
+        except OSError:
+            # A disk without locks.
+            file.close()
+            return None
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

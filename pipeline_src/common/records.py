@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -89,8 +89,9 @@ class StageRecord:
 
     def wait_for_dvc(self) -> None:
         """Take the lock of DVC's commands, which this process keeps until it ends."""
-        self._held = take_dvc_lock(COMMAND_LOCK, patience=1)
-        if self._held is None and COMMAND_LOCK.exists():
+        try:
+            self._held = take_dvc_lock(COMMAND_LOCK, patience=1)
+        except TimeoutError:
             log.info("waiting until another DVC command (such as dvc push) has ended, so that this stage is recorded")
             self._held = take_dvc_lock(COMMAND_LOCK)
 
@@ -189,11 +190,12 @@ def settle_records() -> list[str]:
         A sentence for each record that was removed.
     """
     paths = sorted(NOTES.glob("*.json"))
-    # While another DVC command holds its lock, dvc.lock may be half written; then the notes wait for the next start.
-    held = take_dvc_lock(COMMAND_LOCK, patience=5) if paths else None
-    if held is None:
+    try:
+        held = take_dvc_lock(COMMAND_LOCK, patience=5) if paths else None
+    except TimeoutError:
+        # Another DVC command may be writing dvc.lock; the notes wait for the next start.
         return []
-    with held:
+    with held or nullcontext():
         sentences = [_settle(path) for path in paths]
     return [sentence for sentence in sentences if sentence]
 
@@ -270,11 +272,12 @@ def _digest(signature: Signature) -> str:
 
 def _read_lock() -> str:
     """Return the text of dvc.lock, while no DVC command writes it."""
-    held = take_dvc_lock(COMMAND_LOCK, patience=1)
-    text = _text(LOCK)
-    if held is not None:
-        held.close()
-    return text
+    try:
+        held = take_dvc_lock(COMMAND_LOCK, patience=1)
+    except TimeoutError:
+        held = None
+    with held or nullcontext():
+        return _text(LOCK)
 
 
 def _text(path: Path) -> str:

@@ -109,7 +109,8 @@ def test_take_dvc_lock_waits_for_the_process_that_holds_it(tmp_path: Path) -> No
     path.touch()
     holder = open(path, "r+")  # noqa: SIM115
     fcntl.flock(holder, fcntl.LOCK_EX)
-    assert take_dvc_lock(path, patience=0.05) is None
+    with pytest.raises(TimeoutError):
+        take_dvc_lock(path, patience=0.05)
     threading.Timer(0.3, holder.close).start()
     begun = time.monotonic()
     taken = take_dvc_lock(path)

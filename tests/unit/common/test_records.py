@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -161,8 +162,29 @@ def test_large_inputs_count_as_read_unless_recorded_otherwise_and_changed(monkey
 def test_notes_wait_while_another_dvc_command_holds_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     run_stage()
     write_record()
-    monkeypatch.setattr(records, "take_dvc_lock", lambda path, patience: None)
+
+    def time_out(path: Path, patience: float) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(records, "take_dvc_lock", time_out)
     assert settle_records() == [] and FOLDER.exists() and any(NOTES.iterdir())
+
+
+@pytest.mark.parametrize("lock", ["is missing", "is on a disk without locks"])
+def test_notes_are_compared_where_dvc_has_no_such_lock(monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    if lock == "is missing":
+        Path(".dvc/tmp/lock").unlink()
+    else:
+        monkeypatch.setattr("fcntl.flock", fail)
+    record = StageRecord("train", INPUTS, OUTPUTS)
+    record.folders.append(FOLDER)
+    record.wait_for_dvc()
+    record.leave_note()
+    write_record()
+    assert settle_records() == [] and not FOLDER.exists()
 
 
 def test_copy_of_lock_gains_entries_and_loses_none() -> None:
