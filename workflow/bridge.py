@@ -75,8 +75,6 @@ class Stages:
         try:
             if not decides:
                 self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
-                if _is_by_host(IN_USE):
-                    make_table_folder(IN_USE)
                 return
             if living := living_jobs(ruled | set(groups)):
                 # DVC identifies a process by its number on one machine, and would take a training on another node for
@@ -254,52 +252,36 @@ def keep_by_host(table: Path) -> None:
     The table identifies a process by its number on one host. If hosts share the table, even ``dvc status`` on another
     host takes a running stage for dead and deletes its line; the DVC that runs the stage then fails to record it.
 
-    The file is in a folder of /tmp, the only place that each host has for itself. Nobody can guess the folder's name.
+    The file is in /tmp, the only place that each host has for itself. Nobody can guess its name and put a link there.
+
+    Raises:
+        FatalError: somebody else has made the file.
     """
     # A copied checkout has the link of the one it was copied from.
     checkout = hashlib.sha256(os.getcwd().encode()).hexdigest()[:16]
-    if table.is_symlink() and str(table.readlink()).startswith(f"/tmp/dvc-{checkout}-"):
-        make_table_folder(table)
+    prefix = f"/tmp/dvc-rwlock-{os.getuid()}-{checkout}-"
+    if table.is_symlink() and str(table.readlink()).startswith(prefix):
+        target = table.readlink()
+        with contextlib.suppress(FileNotFoundError):
+            found = target.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+                raise FatalError(
+                    f"{target} is not a file of yours, so DVC must not write there. Once no stage runs: rm {table}"
+                )
         return
+    target = Path(prefix + secrets.token_hex(8))
     table.parent.mkdir(parents=True, exist_ok=True)
-    target = Path(f"/tmp/dvc-{checkout}-{secrets.token_hex(8)}/rwlock")
-    target.parent.mkdir(mode=0o700)
     if table.is_symlink():
         table.unlink()
     elif table.exists():
         # A DVC of this host may be at work.
         shutil.move(table, target)
     table.symlink_to(target)
-    make_table_folder(table)
 
 
 def _is_by_host(table: Path) -> bool:
-    return table.is_symlink() and bool(
-        re.fullmatch(r"/tmp/dvc-[0-9a-f]{16}-[0-9a-f]{16}/rwlock", str(table.readlink()))
-    )
-
-
-def make_table_folder(table: Path) -> None:
-    """Make the folder on this host to which ``table`` is a link, for the checkout's owner, and its group if it has one.
-
-    Raises:
-        FatalError: somebody else has made the folder, or may write there.
-    """
-    folder, checkout = table.readlink().parent, table.parent.stat()
-    has_group = bool(checkout.st_mode & stat.S_IWGRP)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if is_mine and has_group:
-        os.chown(folder, -1, checkout.st_gid)
-        folder.chmod(0o2770)
-    elif is_mine:
-        folder.chmod(0o700)
-    elif not (stat.S_ISDIR(found.st_mode) and has_group and found.st_uid == checkout.st_uid):
-        raise FatalError(
-            f"{folder} is not a folder of yours, so DVC must not write there. Once no stage runs: rm {table}"
-        )
+    name = r"/tmp/dvc-rwlock-\d+-[0-9a-f]{16}-[0-9a-f]{16}"
+    return table.is_symlink() and re.fullmatch(name, str(table.readlink())) is not None
 
 
 def _clear_stale_rwlock(table: Path) -> bool:
@@ -323,7 +305,7 @@ def _clear_stale_rwlock(table: Path) -> bool:
             time.sleep(0.2)
     else:
         logger.warning(f"{table} was damaged by a kill; it is removed, which loses nothing.")
-    # Only the table that `keep_by_host` has made is deleted through a link: nobody else puts links into its folder.
+    # Only a table of `keep_by_host` is deleted through a link.
     (table.readlink() if _is_by_host(table) else table).unlink(missing_ok=True)
     return False
 

@@ -48,8 +48,9 @@ from pipeline_src.common.yaml_files import parse_yaml
 
 NOTES = Path(".dvc/tmp/stage-inputs")
 FILES_IN_USE = Path(".dvc/tmp/rwlock")
-NOTE = {"entry": str, "inputs": dict, "large": dict, "params": str, "outputs": dict, "folders": [str]}
-MAX_WITNESS_BYTES = 4 << 20
+OUTPUT = {"size": int, "md5": object}
+NOTE = {"entry": str, "inputs": dict, "large": dict, "params": str, "outputs": {str: OUTPUT}, "folders": [str]}
+MAX_HASHED_OUTPUT_BYTES = 4 << 20
 
 
 class StageRecord:
@@ -108,7 +109,7 @@ class StageRecord:
                 "inputs": inputs | recorded,
                 "large": {path: _digest(look([path])) for path in large},
                 "params": self._params,
-                "outputs": small_hashes(self.outputs) if self.folders else {},
+                "outputs": {output: describe_output(output) for output in self.outputs},
                 "folders": [str(folder) for folder in self.folders],
             },
         )
@@ -140,14 +141,11 @@ def folder_hash(md5_of: Mapping[str, str]) -> str:
     return f"{hashlib.md5(json.dumps(listing).encode()).hexdigest()}.dir"
 
 
-def small_hashes(outputs: Iterable[str]) -> dict[str, str]:
-    """Return output -> DVC's hash for the small ones, or for the smallest if none is small."""
-    found = {output: look([output]) for output in outputs}
-    sizes = {output: sum(state.size for state in files.values()) for output, files in found.items() if files}
-    if not sizes:
-        return {}
-    limit = max(MAX_WITNESS_BYTES, min(sizes.values()))
-    return {output: hash_of(output, found[output]) for output, size in sizes.items() if size <= limit}
+def describe_output(path: str) -> dict[str, Any]:
+    """Return an output's size in bytes and, if it is small, DVC's hash of it."""
+    files = look([path])
+    size = sum(state.size for state in files.values())
+    return {"size": size, "md5": hash_of(path, files) if size <= MAX_HASHED_OUTPUT_BYTES else None}
 
 
 def hash_of(path: str, files: Signature) -> str:
@@ -222,21 +220,30 @@ def _settle(path: Path) -> str:
     stage = path.stem
     text = read_entry_text(stage)
     entry = parse_entry(text)
-    outputs = hashes(entry, "outs")
-    edited = _differences(note, entry) if outputs else []
-    if not outputs or (edited and text == note["entry"]):
-        # DVC has not recorded the run, or is about to.
+    if not _is_record_of(note, entry):
+        # DVC has not recorded this run, or `git checkout` and `dvc exp apply` have put another record in its place.
+        return ""
+    edited = _differences(note, entry)
+    if edited and text == note["entry"]:
+        # The record of an earlier run that made the same; DVC has not recorded this one.
         return ""
     if edited:
-        _remove_record(stage, entry)
-    elif any(outputs.get(output) != digest for output, digest in note["outputs"].items()):
-        # It is the record of another run.
-        return ""
+        _replace_record(stage, text, note["entry"])
     else:
         for folder in note["folders"]:
             remove_folder(Path(folder))
     path.unlink(missing_ok=True)
     return f"{stage}: {edited[0]} was edited after the stage had read it, before DVC recorded it" if edited else ""
+
+
+def _is_record_of(note: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry of dvc.lock has the outputs that were there when the stage ended."""
+    recorded = {item["path"]: item for item in entry.get("outs", [])}
+    for path, output in note["outputs"].items():
+        item = recorded.get(path, {})
+        if item.get("size") != output["size"] or output["md5"] not in (None, item.get("md5")):
+            return False
+    return bool(recorded)
 
 
 def _differences(note: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
@@ -288,16 +295,20 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _remove_record(stage: str, entry: Mapping[str, Any]) -> None:
-    """Delete a stage's entry from dvc.lock, and the same run from the run-cache."""
-    for file, run in cached_runs(cache_folder()):
+def _replace_record(stage: str, text: str, before: str) -> None:
+    """Put the entry ``before`` in place of a stage's entry ``text``, and delete the same run from the run-cache."""
+    entry = parse_entry(text)
+    for cached, run in cached_runs(cache_folder()):
         if all(run.get(key) == entry.get(key) for key in ("cmd", "deps", "params", "outs")):
             with suppress(OSError):
-                file.unlink()
-    entries = split_entries(LOCK.read_text(encoding="utf-8"))
-    del entries[stage]
-    with atomic_file(LOCK) as lock:
-        lock.write(join_entries(entries))
+                cached.unlink()
+    for path in (LOCK, LOCK_COPY):
+        entries = split_entries(_text(path))
+        if entries.get(stage) != text:
+            continue
+        entries[stage] = before
+        with atomic_file(path) as file:
+            file.write(join_entries(entries))
 
 
 def run_of_same_inputs(entry: str, folder: Path) -> str | None:

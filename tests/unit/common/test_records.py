@@ -43,8 +43,14 @@ def dvc_hash(path: str) -> str:
     return hashlib.md5(json.dumps(listing).encode()).hexdigest() + ".dir"
 
 
+def size(path: str) -> int:
+    files = [Path(path)] if Path(path).is_file() else [file for file in Path(path).rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
 def items(kind: str, paths: list[str]) -> str:
-    return f"    {kind}:\n" + "".join(f"    - path: {path}\n      md5: {dvc_hash(path)}\n" for path in paths)
+    lines = (f"    - path: {path}\n      md5: {dvc_hash(path)}\n      size: {size(path)}\n" for path in paths)
+    return f"    {kind}:\n" + "".join(lines)
 
 
 def write_record(params: str = "mask_prob: 0.15") -> None:
@@ -125,6 +131,28 @@ def test_record_of_inputs_edited_after_the_last_look_is_removed(edit: str) -> No
     assert list(cached_runs(Path(".dvc/cache"))) == []
     assert FOLDER.exists(), "the next start continues from the checkpoints"
     assert settle_records() == []
+
+
+def test_earlier_record_takes_the_place_of_a_false_one() -> None:
+    write_record()
+    keep_copy_of_lock()
+    before = entry()
+    Path("results.json").write_text("2\n")
+    run_stage()
+    EDITS["other bytes"]()
+    write_record()
+    keep_copy_of_lock()
+    assert entry() != before and len(settle_records()) == 1
+    assert entry() == before == split_entries(LOCK_COPY.read_text())["train"]
+
+
+def test_record_of_another_run_is_left_alone() -> None:
+    """`dvc exp apply` and `git checkout` change dvc.lock and its inputs together."""
+    run_stage()
+    EDITS["other bytes"]()
+    Path("results.json").write_text("of another run\n")
+    write_record("mask_prob: 0.3")
+    assert settle_records() == [] and "0.3" in entry() and FOLDER.exists()
 
 
 def test_record_of_parameters_edited_after_the_last_look_is_removed() -> None:
