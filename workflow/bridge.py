@@ -263,8 +263,8 @@ def keep_by_host(table: Path) -> None:
     if table.is_symlink() and str(table.readlink()).startswith(prefix):
         target = table.readlink()
         with contextlib.suppress(FileNotFoundError):
-            found = target.lstat()
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            state = target.lstat()
+            if not stat.S_ISREG(state.st_mode) or state.st_uid != os.getuid():
                 raise FatalError(
                     f"{target} is not a file of yours, so DVC must not write there. Once no stage runs: rm {table}"
                 )

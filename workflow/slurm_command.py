@@ -76,8 +76,8 @@ def _unknown_job(run: str) -> Answer:
     """Ask for the job of this run that Slurm has and whose number no submission has returned."""
     answer = _run("squeue", ["--me", "--noheader", "--states=all", f"--name={run}", "--format=%i"])
     known = SUBMITTED.read_bytes().split()
-    answer.stdout = b"\n".join(number for number in answer.stdout.split() if number not in known)
-    return answer
+    unknown = b"\n".join(number for number in answer.stdout.split() if number not in known)
+    return subprocess.CompletedProcess(answer.args, answer.returncode, unknown, answer.stderr)
 
 
 def _run(name: str, arguments: Sequence[str], script: bytes | None = None) -> Answer:

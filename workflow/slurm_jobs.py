@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from snakemake_interface_logger_plugins.common import LogEvent
-
 from bridge import FatalError, logger
 from slurm_command import CONFIGURATION, FOLDER, SUBMITTED
 
@@ -66,9 +64,9 @@ class CancelledJobs(logging.Filter):
         """Use up the retries of a job that was cancelled, and let every record pass."""
         failed = vars(record)
         event = failed.get("event")
-        if event == LogEvent.GROUP_ERROR:
+        if event == "group_error":
             failed = failed["job_error_info"][0]
-        elif event != LogEvent.JOB_ERROR:
+        elif event != "job_error":
             return True
         number = failed["aux"].get("external_jobid")
         if number and is_cancelled(number):

@@ -139,9 +139,9 @@ def own_folder(path: Path) -> Path:
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    state = path.lstat()
+    is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
+    if not is_own or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PipelineError(
             "a folder for temporary files is not yours alone", path,
             hint="set TMPDIR to a folder of your own, or have this one removed",

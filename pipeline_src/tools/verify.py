@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pipeline_src.code import modules
 from pipeline_src.common.dvc_lock import hashes, parse_entry, read_entry_text
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, read_json
@@ -34,6 +33,7 @@ from pipeline_src.examples.token_store import read_sample_index
 from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
 from pipeline_src.pretraining.phases import Phase, StepRange
 from pipeline_src.pretraining.pretrain import (
+    CODE,
     checkpoint_identity,
     make_phase_trainer,
     open_training_examples,
@@ -211,10 +211,13 @@ def _edited_code(phase: str) -> list[str]:
     stage = f"pretrain_{phase}" if phase in ("phase1", "phase2") else f"pretrain@{phase}"
     recorded = hashes(parse_entry(read_entry_text(stage)), "deps")
     edited = []
-    for name, module in modules().items():
-        content = f"{fingerprint(module)}\n".encode()
-        if recorded.get(f"code/{name}", hashlib.md5(content).hexdigest()) != hashlib.md5(content).hexdigest():
-            edited.append(f"code of {name}")
+    for path, digest in recorded.items():
+        folder, _, name = path.partition("/")
+        if folder == "code":
+            # "models/bert" is the fingerprint of pipeline_src/models/bert.py
+            module = CODE if name == "pretrain" else f"pipeline_src.{name.replace('/', '.')}"
+            if hashlib.md5(f"{fingerprint(module)}\n".encode()).hexdigest() != digest:
+                edited.append(f"code of {name}")
     return edited
 
 

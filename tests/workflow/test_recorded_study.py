@@ -51,7 +51,10 @@ def committed_hash(root: Path, path: str) -> str | None:
     return folder_hash(contents) if contents else None
 
 
-def test_lock_has_the_stages_of_the_committed_study(entries: dict[str, dict], root: Path) -> None:
+def test_lock_has_the_stages_of_the_committed_study(
+    entries: dict[str, dict], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
     assert set(entries) == set(declared_stages()), HINT
 
 

@@ -111,7 +111,7 @@ def test_code_stage_missing_py3langid_is_rejected_and_writes_nothing(
     load_identifier.cache_clear()
     source = {"kind": "text", "from": "own-text", "filters": {"language": {}}}
     with pytest.raises(PipelineError, match="py3langid"):
-        code.run(CorpusParams(sources={"one": source}), (), STEPS, FinetuneParams())
+        code.run(CorpusParams(sources={"one": source}), STEPS, FinetuneParams())
     assert not list(tmp_path.iterdir())
 
 
