@@ -260,7 +260,7 @@ def cut_lock(target: Target) -> None:
     lock = target.path / "dvc.lock"
     if lock.exists():
         lock.write_bytes(lock.read_bytes()[: target.draw.randrange(lock.stat().st_size + 1)])
-    environment = target.environment | {RUN_ID: target.run_id}
+    environment = {**target.environment, RUN_ID: target.run_id}
     subprocess.run(["snakemake", "-n", "all"], cwd=target.path, env=environment, capture_output=True, check=False)
 
 
