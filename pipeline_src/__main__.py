@@ -198,7 +198,8 @@ def run_stage(name: str, items: dict[str, str], options: Mapping[str, object] = 
             if not rank:
                 record.wait_for_dvc()
             when_settled(check_unedited)
-            if not rank:
+            # Only `code` depends on no fingerprint; the stages after it compare what it has written with the code.
+            if not rank and fingerprints:
                 record.leave_note()
     except Interrupted as stop:
         log.error("%s", stop)

@@ -224,8 +224,8 @@ def _settle(path: Path) -> str:
         # DVC has not recorded this run, or `git checkout` and `dvc exp apply` have put another record in its place.
         return ""
     edited = _differences(note, entry)
-    if edited and text == note["entry"]:
-        # The record of an earlier run that made the same; DVC has not recorded this one.
+    if edited and not _was_recorded_after(path, entry):
+        # Another run made the same of other inputs: an earlier one, or one of another branch.
         return ""
     if edited:
         _replace_record(stage, text, note["entry"])
@@ -234,6 +234,16 @@ def _settle(path: Path) -> str:
             remove_folder(Path(folder))
     path.unlink(missing_ok=True)
     return f"{stage}: {edited[0]} was edited after the stage had read it, before DVC recorded it" if edited else ""
+
+
+def _was_recorded_after(note: Path, entry: Mapping[str, Any]) -> bool:
+    """Return whether DVC has put this record into its run-cache since the note was written."""
+    files = [file for file, run in cached_runs(cache_folder()) if _is_same_run(run, entry)]
+    return any(file.stat().st_mtime >= note.stat().st_mtime for file in files)
+
+
+def _is_same_run(run: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    return all(run.get(key) == entry.get(key) for key in ("cmd", "deps", "params", "outs"))
 
 
 def _is_record_of(note: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
@@ -299,7 +309,7 @@ def _replace_record(stage: str, text: str, before: str) -> None:
     """Put the entry ``before`` in place of a stage's entry ``text``, and delete the same run from the run-cache."""
     entry = parse_entry(text)
     for cached, run in cached_runs(cache_folder()):
-        if all(run.get(key) == entry.get(key) for key in ("cmd", "deps", "params", "outs")):
+        if _is_same_run(run, entry):
             with suppress(OSError):
                 cached.unlink()
     for path in (LOCK, LOCK_COPY):

@@ -155,6 +155,19 @@ def test_record_of_another_run_is_left_alone() -> None:
     assert settle_records() == [] and "0.3" in entry() and FOLDER.exists()
 
 
+def test_record_of_another_branch_with_the_same_outputs_is_left_alone() -> None:
+    EDITS["a fingerprint"]()
+    write_record()
+    other = Path("dvc.lock").read_text()
+    for run, _ in cached_runs(Path(".dvc/cache")):
+        os.utime(run, (1, 1))
+    Path("code/train").write_text("code/train\n")
+    run_stage()
+    write_record()
+    Path("dvc.lock").write_text(other)  # `git checkout`
+    assert settle_records() == [] and Path("dvc.lock").read_text() == other
+
+
 def test_record_of_parameters_edited_after_the_last_look_is_removed() -> None:
     run_stage()
     write_record("mask_prob: 0.2")
