@@ -303,8 +303,12 @@ def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(
     output, _ = engine.communicate()
     assert engine.returncode and recorded(project)[PRETRAIN] == before, output
     output = project.dvc("repro", PRETRAIN)
-    last = max(int(step) for step in re.findall(r"going on from the checkpoint of step ([0-9,]+)", output))
-    assert last == 20 and recorded(project)[PRETRAIN] != before, output
+    if way == "DVC is killed":
+        steps = re.findall(r"going on from the checkpoint of step ([0-9,]+)", output)
+        assert max(map(int, steps)) == 20, output
+    else:  # DVC has kept the run, and fails after that
+        assert f"Stage '{PRETRAIN}' is cached - skipping run" in output
+    assert recorded(project)[PRETRAIN] != before, output
 
 
 def test_dvc_repro_input_edited_while_stage_waits_for_dvc_is_refused(done: Project, tmp_path: Path) -> None:
@@ -336,7 +340,7 @@ def test_false_record_is_removed_by_the_next_start(done: Project, tmp_path: Path
     sentence = "edited after the stage had read it"
     if command[0] == "dvc":
         assert done_second.returncode and sentence in done_second.stdout
-        assert FINETUNE not in recorded(project)
+        assert recorded(project)[FINETUNE]["deps"] != false["deps"], "the record from before is back"
         done_second = project.run(*command)
         assert f"Running stage '{FINETUNE}'" in done_second.stdout
     else:
