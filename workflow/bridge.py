@@ -63,6 +63,7 @@ class Stages:
 
     Attributes:
         upstream: name of every stage (``finetune@cola-1``) -> names of the stages it depends on.
+        stale: name of every stale stage -> its changes, as DVC says them; empty in the process of a job.
 
     Raises:
         FatalError: DVC cannot read its files, or is at work; Slurm jobs of an earlier run are at work; a stage has no
@@ -71,6 +72,7 @@ class Stages:
 
     def __init__(self, decides: bool, rules: Iterable[str], groups: Iterable[str] = ()) -> None:
         self.upstream: dict[str, list[str]] = {}
+        self.stale: dict[str, list[Any]] = {}
         ruled = {rule.partition("@")[0] for rule in rules}
         try:
             if not decides:
@@ -129,7 +131,7 @@ class Stages:
         graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
         try:
             self.upstream = _read_graph(_answer(graph))
-            self.stale: dict[str, list[Any]] = json.loads(_answer(status))
+            self.stale = json.loads(_answer(status))
         except LockFileError:
             if not _restore_lock(lock, None, ()):
                 raise
