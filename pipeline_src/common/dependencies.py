@@ -56,18 +56,12 @@ class FileState:
 Signature = dict[str, FileState]  # by path
 
 
-def declared_dependencies(address: str) -> list[str]:
-    """Return the ``deps`` of a stage in dvc.yaml, with the study's values filled in.
+def declared_stage(address: str, stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the keys of one of ``declared_stages``.
 
     Args:
-        address: DVC's name of the stage, such as ``tokenize``, ``clean@wikipedia`` or ``finetune@rte-1``.
+        address: DVC's name of the stage, such as ``tokenize``, ``finetune@rte-1`` or ``dvc.yaml:tokenize``.
     """
-    deps: list[str] = declared_stage(address, declared_stages())["deps"]
-    return deps
-
-
-def declared_stage(address: str, stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the keys of one of ``declared_stages`` by DVC's name of it, which may begin with ``dvc.yaml:``."""
     name = address.rpartition(":")[2]
     if name not in stages:
         raise PipelineError("no such stage", address, where=DVC_YAML, hint="`dvc stage list` names them")

@@ -29,6 +29,7 @@ from pipeline_src.common.dependencies import DVC_YAML, declared_stages, look
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, atomic_file, digests
 from pipeline_src.common.names import checked_path
+from pipeline_src.common.records import folder_hash
 from pipeline_src.common.yaml_files import parse_yaml
 
 LOCK, LOCKS, CACHE = Path("dvc.lock"), Path(".dvc/tmp/without-dvc"), Path(".dvc/cache")
@@ -99,10 +100,8 @@ def describe(path: str) -> Entry:
     size = sum(state.size for state in files.values())
     if os.path.isfile(path):
         return {"path": path, "hash": "md5", "md5": _md5(path), "size": size}
-    listed = [{"md5": _md5(file), "relpath": Path(file).relative_to(path).as_posix()} for file in files]
-    listed.sort(key=operator.itemgetter("relpath"))
-    digest = md5(json.dumps(listed).encode()).hexdigest()
-    return {"path": path, "hash": "md5", "md5": f"{digest}.dir", "size": size, "nfiles": len(files)}
+    digest = folder_hash({os.path.relpath(file, path): _md5(file) for file in files})
+    return {"path": path, "hash": "md5", "md5": digest, "size": size, "nfiles": len(files)}
 
 
 @functools.cache  # until outputs change

@@ -11,7 +11,7 @@ from pipeline_src.common import fingerprint as fingerprints
 from pipeline_src.common.dependencies import (
     IGNORED,
     check_unchanged_files,
-    declared_dependencies,
+    declared_stage,
     declared_stages,
     sign,
 )
@@ -93,9 +93,9 @@ def test_declared_dependencies_foreach_and_matrix(tmp_path, monkeypatch, stage, 
     (tmp_path / "dvc.yaml").write_text(f"stages:\n  s:\n    {stage}\n")
     if expected is None:
         with pytest.raises(PipelineError, match="cannot read the stages|no such stage"):
-            declared_dependencies("s@a")
+            declared_stage("s@a", declared_stages())
     else:
-        assert declared_dependencies("s@a") == expected
+        assert declared_stage("s@a", declared_stages())["deps"] == expected
 
 
 @pytest.fixture
