@@ -19,6 +19,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import checksum, read_json
 from pipeline_src.common.paths import KEPT_MODEL
 from pipeline_src.finetuning.heads import BertForTask, sequence_loss
+from pipeline_src.finetuning.predict import SETTINGS
 from pipeline_src.finetuning.task_data import TaskBatch
 from pipeline_src.models.adapter import POOLER
 from pipeline_src.models.bert import Bert, BertConfig, initialise
@@ -50,7 +51,8 @@ def load_task_teacher(
     """Load a fine-tuned model as a teacher; ``layers``: also check that the student can imitate its layers."""
 
     def make(config: BertConfig) -> BertForTask:
-        pooling = read_json(folder / "config.json", dict).get("pooling", "cls")
+        # A teacher that was fine-tuned elsewhere has no settings.
+        pooling = read_json(folder / "config.json", dict).get(SETTINGS, {}).get("pooling", "cls")
         model = BertForTask(config, head, outputs, pooling=pooling)
         model.drop_unread_pooler()
         return model

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -46,7 +45,8 @@ from pipeline_src.finetuning.hyperparameter_grid import (
     grid_points,
     write_lines,
 )
-from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, evaluation_batches, training_batches
+from pipeline_src.finetuning.predict import SETTINGS, TaskSettings, model_outputs
+from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, training_batches
 from pipeline_src.models.adapter import ENCODER, POOLER
 from pipeline_src.models.attention import Dropout, choose
 from pipeline_src.models.bert import (
@@ -61,10 +61,9 @@ from pipeline_src.models.bert import (
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import MAX_LENGTH, fill, load_config, load_weights, read_tensors, save_model
 from pipeline_src.models.model_card import Source, finetuned_card
-from pipeline_src.tasks.features import Features, RankingFeatures
+from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec, load_spec
-from pipeline_src.training.batches import to_device
 from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings, environment, hash_values
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
@@ -80,7 +79,6 @@ from pipeline_src.training.trainer import (
 
 PHASE = "finetune"  # folder below the folder of checkpoints
 WEIGHTS = ("pretrained", "random")
-EVALUATION_TOKENS = 16_384  # in one batch
 MIN_STEPS = 200  # of training on a part of the labels
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # on other tasks, or in the identity in another form
 OTHER_RUNS = {"random_baseline", "label_counts"}  # keys that decide which runs there are, not how a run is trained
@@ -113,8 +111,8 @@ def run(
     torch.set_num_threads(machine.finetune.threads)
     hyperparameters, encoder, spec = finetune.recipe(task), Path(finetune.model), load_spec(task)
     config = load_task_config(encoder, model, hyperparameters)
-    bi_encoder = choose_bi_encoder(spec, finetune, config, hyperparameters.feature_layers)
-    data = TaskData(spec, encoder, hyperparameters.max_length, apart=bi_encoder is not None)
+    settings = task_settings(spec, hyperparameters, finetune, config)
+    data = TaskData(spec, encoder, settings.max_length, settings.apart)
     task_seed = derive_seed(seed, task, finetune_seed) >> 1
     trainer = TaskTrainer(spec, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
     identity = {
@@ -178,6 +176,20 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
     if (dropout := hyperparameters.dropout) is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return config
+
+
+def task_settings(
+    spec: TaskSpec, hyperparameters: TaskHyperparameters, params: FinetuneParams, config: BertConfig
+) -> TaskSettings:
+    """Return what is saved with a task's model, so that its folder is enough to predict."""
+    return TaskSettings(
+        task=spec,
+        max_length=hyperparameters.max_length,
+        pooling=hyperparameters.pooling,
+        feature_layers=hyperparameters.feature_layers,
+        bilstm=params.bilstm,
+        bi_encoder=choose_bi_encoder(spec, params, config, hyperparameters.feature_layers),
+    )
 
 
 def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, int]:
@@ -301,7 +313,7 @@ class TaskRuns:
     def _save(self, folder: Path, model: BertForTask, point: GridPoint, scores: Mapping[str, float]) -> None:
         spec, trainer, eval_set = self.data.spec, self.trainer, self.data.spec.eval_set(None)
         # transformers has no class for two towers, the first-last average or a text's vector
-        without_class = trainer.bi_encoder is not None or model.first_last or model.head == "embedding"
+        without_class = trainer.settings.apart or model.first_last or model.head == "embedding"
         huggingface_class = trainer.config.names.classes["encoder" if without_class else self.data.task.head]
         training = {
             **{key: self.identity[key] for key in ("seed", "finetune_seed")},
@@ -313,9 +325,11 @@ class TaskRuns:
         source = read_source(self.data.folder)
         card = finetuned_card(trainer.config, spec.name, huggingface_class, source, training, results)
         save_model(folder, model, trainer.config, huggingface_class, self.data.encoder, card)
-        extra: dict[str, Any] = {"pooling": trainer.hyperparameters.pooling} if model.first_last else {}
+        # With unanswerable questions, the scores have the best threshold.
+        settings = trainer.settings.model_copy(update={"threshold": scores.get("threshold")})
+        extra: dict[str, Any] = {SETTINGS: settings.model_dump(mode="json")}
         if model.head == "embedding":
-            extra = {MAX_LENGTH: trainer.hyperparameters.max_length}
+            extra[MAX_LENGTH] = trainer.hyperparameters.max_length
         write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(spec) | extra)
 
 
@@ -394,7 +408,7 @@ class TaskTrainer:
         )
         self.encoder, self.training, self.seed, self.machine = encoder, training, seed, machine
         self.teacher: BertForTask | None = None
-        self.bi_encoder = choose_bi_encoder(spec, params, config, hyperparameters.feature_layers)
+        self.settings = task_settings(spec, hyperparameters, params, config)
 
     def model(self) -> BertForTask:
         """Return the task's model with random weights."""
@@ -428,7 +442,7 @@ class TaskTrainer:
                 block.load_state_dict(random_block.state_dict())
         model = self._with_head(bert)
         model.drop_unread_pooler()
-        if reason and self.task.head in POOLED and self.bi_encoder is None and not model.first_last:
+        if reason and self.task.head in POOLED and not self.settings.apart and not model.first_last:
             log.info("%s %s; it is trained from random weights", self.encoder, reason)
         for name, part in model.named_children():
             if name != "bert":
@@ -448,10 +462,7 @@ class TaskTrainer:
         return f"has a pooler that was not trained (RMS of its weights {rms:.4f})"
 
     def _with_head(self, bert: Bert | None) -> BertForTask:
-        model = BertForTask(
-            self.config, self.task.head, self.task.num_outputs, self.params.bilstm,
-            self.hyperparameters.feature_layers, bert, self.bi_encoder, self.hyperparameters.pooling,
-        )  # fmt: skip
+        model = self.settings.with_head(self.config, bert)
         if self.teacher is not None:
             model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
         return model
@@ -540,22 +551,9 @@ class TaskTrainer:
         trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done))
         return trainer
 
-    @torch.no_grad()  # not inference_mode: DeBERTa keeps tensors that the next epoch's backward pass needs
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""
-        model.eval()
-        features, device, head = eval_set.features, self.distributed.device, self.task.head
-        pooled = head in (*POOLED, "embedding")
-        width = features.per_item if head == "choice" else self.task.num_outputs
-        if isinstance(features, RankingFeatures):
-            features, width = features.as_texts(), self.config.hidden_size
-        outputs = np.empty((features.items if pooled else len(features.ids), width), np.float32)
-        for on_host in evaluation_batches(features, EVALUATION_TOKENS):
-            batch = to_device(on_host, device)
-            with self.distributed.autocast():
-                logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths).float().cpu().numpy()
-            index = batch.examples if pooled else features.tokens_of(batch.examples)[0]
-            outputs[index] = logits.reshape(-1, width)
+        outputs = model_outputs(model, self.task, eval_set.features, self.distributed)
         return self.task.predict(eval_set.examples, eval_set.features, outputs)
 
 

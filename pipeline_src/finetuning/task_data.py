@@ -26,6 +26,7 @@ from pipeline_src.tasks.feature_cache import cached
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.tasks.task import Task
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.batches import split_balanced, split_greedy
 
@@ -130,10 +131,7 @@ class TaskData:
         return features
 
     def _make(self, examples: Sequence[Any]) -> Features:
-        if self.apart:
-            assert isinstance(self.task, Classification)
-            return self.task.features_apart(examples, self.tokenizer, self.max_length)
-        return self.task.features(examples, self.tokenizer, self.max_length)
+        return make_features(self.task, examples, self.tokenizer, self.max_length, self.apart)
 
     def _key(self, file: str, eval_set: str | None, test: bool) -> dict[str, Any]:
         return {
@@ -146,6 +144,16 @@ class TaskData:
             "max_length": self.max_length,
             "apart": self.apart,
         }
+
+
+def make_features(
+    task: Task[Any], examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool
+) -> Features:
+    """Tokenise examples; ``apart``: whether a pair of texts becomes two sequences, one for each text."""
+    if apart:
+        assert isinstance(task, Classification)
+        return task.features_apart(examples, tokenizer, max_length)
+    return task.features(examples, tokenizer, max_length)
 
 
 @dataclass(frozen=True)

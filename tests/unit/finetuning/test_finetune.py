@@ -150,7 +150,7 @@ def test_load_task_teacher_first_last_pooling_is_restored(study):
     fine_tune(wanted=params(pooling="first_last"))
     folder = Path("models/finetuned/sst2/1/kept-model")
     kept = read_json(folder / "config.json", dict)
-    assert (kept["pooling"], kept["architectures"]) == ("first_last", ["BertModel"])
+    assert (kept["finetune"]["pooling"], kept["architectures"]) == ("first_last", ["BertModel"])
     teacher = load_task_teacher(
         folder, "sequence", 2, load_config(folder), load_tokenizer(folder), torch.device("cpu"), layers=False
     )
