@@ -37,6 +37,7 @@ TOOLS = {
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
     "ablations": ("pipeline_src.tools.ablations", "print or queue the paper's ablations as DVC experiments"),
     "import": ("pipeline_src.pretraining.import_model", "import a Hugging Face or Google BERT"),
+    "predict": ("pipeline_src.tools.predict", "what a fine-tuned model predicts for a file, as lines of JSON"),
     "fill-mask": ("pipeline_src.tools.fill_mask", "the likeliest tokens at each [MASK] of a text"),
     "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),
     "blimp": ("pipeline_src.tools.blimp", "accuracy on BLiMP's minimal pairs, as published figures count it"),
@@ -92,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
             if any("\ud800" <= letter <= "\udfff" for letter in word):  # bytes that are not UTF-8
                 hint = "rename the file, or type it where the terminal's text is UTF-8"
                 raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
-        if argv[:1] == ["verify"]:  # replays training steps: set before torch is imported
+        if argv[:1] in (["verify"], ["predict"]):  # give a stage's numbers again: set before torch is imported
             from pipeline_src.config.machine import load_machine
 
             load_machine().choose_code_paths()

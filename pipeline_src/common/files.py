@@ -165,15 +165,16 @@ def write_json(path: str | Path, value: Any) -> None:
         file.write("\n")
 
 
-def read_json(path: str | Path, shape: Any = object) -> Any:
-    """Read a JSON file, and check that its value has ``shape`` (see ``schema_error``)."""
+def read_json(
+    path: str | Path, shape: Any = object, hint: str = "delete it and run its stage again, or fetch it again"
+) -> Any:
+    """Read a JSON file, and check that its value has ``shape`` (see ``schema_error``); ``hint`` if it is not JSON."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except FileNotFoundError:
         raise PipelineError("file not found", path, hint="run the stage that makes it, or `dvc pull` it") from None
     except (ValueError, RecursionError) as error:
-        hint = "delete it and run its stage again, or fetch it again"
         raise PipelineError("not a JSON file", path, where=error, hint=hint) from None
     if mismatch := schema_error(value, shape):
         hint = "delete it and run its stage again, or `dvc pull` it"

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import ValidationError
+from tokenizers import Tokenizer
 
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.files import read_json
 from pipeline_src.config.finetune import Frozen
+from pipeline_src.config.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.config.schema import Section
 from pipeline_src.finetuning.heads import POOLED, BertForTask, BiEncoder
-from pipeline_src.finetuning.task_data import evaluation_batches
+from pipeline_src.finetuning.task_data import evaluation_batches, make_features
+from pipeline_src.models.attention import choose
 from pipeline_src.models.bert import Bert, BertConfig
+from pipeline_src.models.hub import filled, load_config, read_tensors
+from pipeline_src.tasks.examples import read_unlabelled
 from pipeline_src.tasks.features import Features, RankingFeatures
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.task import Task
+from pipeline_src.tokenizer.load import check_vocab_size, load_tokenizer
 from pipeline_src.training.batches import to_device
-from pipeline_src.training.distributed import Distributed
+from pipeline_src.training.distributed import Distributed, single_process
 
 # Key of config.json with the TaskSettings.
 SETTINGS = "finetune"
@@ -74,11 +86,72 @@ def model_outputs(model: BertForTask, task: Task[Any], features: Features, distr
         features = features.as_texts()
         width = model.bert.config.hidden_size
     is_pooled = task.head in (*POOLED, "embedding")
-    outputs = np.empty((features.items if is_pooled else len(features.ids), width), np.float32)
+    count = features.items if is_pooled else len(features.ids)
+    outputs = np.empty((count, width), np.float32)
     for on_host in evaluation_batches(features, BATCH_TOKENS):
         batch = to_device(on_host, distributed.device)
         with distributed.autocast():
             logits = model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        rows = batch.examples if is_pooled else features.tokens_of(batch.examples)[0]
+        rows = batch.examples
+        if not is_pooled:
+            rows, _ = features.tokens_of(batch.examples)
         outputs[rows] = logits.float().cpu().numpy().reshape(-1, width)
     return outputs
+
+
+@dataclass(frozen=True)
+class TaskPredictor:
+    """A fine-tuned model with its tokenizer and its task."""
+
+    settings: TaskSettings
+    model: BertForTask
+    tokenizer: Tokenizer
+    distributed: Distributed
+
+    def read(self, path: str | Path) -> list[Any]:
+        """Read the examples of a file, whose labels are not needed; see ``read_unlabelled``."""
+        return read_unlabelled(self.settings.task, Path(path))
+
+    def __call__(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return the prediction for each example, in the order of the examples; see ``Task.answers``."""
+        settings = self.settings
+        task = make_task(settings.task)
+        features = make_features(task, examples, self.tokenizer, settings.max_length, settings.apart)
+        outputs = model_outputs(self.model, task, features, self.distributed)
+        return task.answers(examples, features, outputs, settings.threshold)
+
+
+def load(folder: str | Path, machine: Machine = DEFAULT_MACHINE) -> TaskPredictor:
+    """Load the folder of a fine-tuned model, ``models/finetuned/TASK/SEED/kept-model`` or a copy of it."""
+    folder = Path(folder)
+    settings = load_settings(folder)
+    distributed = single_process(machine.precision, machine.device)
+    config = load_config(folder)
+    config = replace(config, attention=choose(machine.attention, distributed.device, config.head_size))
+    tokenizer = load_tokenizer(folder)
+    check_vocab_size(tokenizer, config.vocab_size, folder)
+
+    def make(config: BertConfig) -> BertForTask:
+        model = settings.with_head(config)
+        model.drop_unread_pooler()
+        return model
+
+    model = filled(make, config, read_tensors(folder, config.names), folder)
+    return TaskPredictor(settings, model.to(distributed.device), tokenizer, distributed)
+
+
+def load_settings(folder: Path) -> TaskSettings:
+    """Read the settings in the config.json of a fine-tuned model."""
+    if not folder.is_dir():
+        raise PipelineError("no model here", folder, hint="name the folder of a fine-tuned model")
+    saved = read_json(folder / "config.json", dict).get(SETTINGS)
+    if saved is None:
+        hint = "name the folder of a model that stage `finetune` made; run it again if the model is older than this key"
+        raise PipelineError("not a fine-tuned model", f"no {SETTINGS} in config.json", where=folder, hint=hint)
+    try:
+        return TaskSettings.model_validate(saved)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(step) for step in (SETTINGS, *first["loc"]))
+        where = folder / "config.json"
+        raise PipelineError("settings that do not fit a task", key, where=where, hint=first["msg"]) from None

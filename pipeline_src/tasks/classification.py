@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
@@ -50,6 +51,20 @@ class LabelledTask(Task[L]):
     def label_text(self, number: float) -> str:
         """Return the spelling of a class index or value in a submission."""
         return str(number)
+
+    def answers(
+        self, examples: Sequence[L], features: Features, outputs: np.ndarray, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Make predictions with the probability of each label or choice in place of the outputs."""
+        rows = self.predict(examples, features, outputs)
+        for row in rows:
+            logits = row.pop("outputs", None)
+            # A regression has no outputs beside its prediction.
+            if logits is not None:
+                classes = self.spec.labels or range(len(logits))
+                probabilities = softmax(logits).tolist()
+                row["probabilities"] = dict(zip(map(str, classes), probabilities, strict=True))
+        return rows
 
     def statistics(
         self, eval_set: str, examples: Sequence[L], systems: Sequence[Rows]

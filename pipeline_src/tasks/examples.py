@@ -13,8 +13,19 @@ import numpy as np
 
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tasks.readers import FETCH_AGAIN, read_columns, read_queries, read_questions, read_sentences
-from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.common.names import shown
+from pipeline_src.tasks.readers import (
+    FETCH_AGAIN,
+    READERS,
+    Query,
+    first_row,
+    read_columns,
+    read_lines,
+    read_queries,
+    read_questions,
+    read_sentences,
+)
+from pipeline_src.tasks.spec import Columns, Layout, TaskSpec
 
 
 def read_examples(
@@ -41,21 +52,130 @@ def read_examples(
         return read_sentences(spec, path, eval_set, counts)
     if spec.kind == "retrieval":
         return read_queries(spec, path, eval_set, counts)
-    layout = spec.layout(eval_set, test)
-    columns, labels = layout.columns, layout.labels
+    return _read_table(spec, path, spec.layout(eval_set, test), counts)
+
+
+def _read_table(
+    spec: TaskSpec, path: Path, layout: Layout, counts: Counter[str] | None = None
+) -> list[TextExample | ChoiceExample]:
+    columns = layout.columns
+    labels = layout.labels
     if spec.kind == "choice":
         labels = tuple(str(index) for index in range(len(columns.choices)))
     examples: list[TextExample | ChoiceExample] = []
     for index, (line, fields) in enumerate(read_columns(spec.name, path, layout, counts)):
-        label = None if columns.label is None else _label(spec, labels, fields[columns.label], f"{path}:{line}")
+        label = None
+        if columns.label is not None:
+            label = _label(spec, labels, fields[columns.label], f"{path}:{line}")
         texts = tuple(fields[column] for column in columns.texts)
-        group = fields[columns.group] or None if columns.group else None
+        group = None
+        if columns.group:
+            group = fields[columns.group] or None
         if spec.kind == "classification":
             examples.append(TextExample(str(index), texts, label, group))
-        else:  # the second text column is the beginning that each ending completes
-            endings = tuple(" ".join([*texts[1:], fields[column]]).strip() for column in columns.choices)
-            examples.append(ChoiceExample(str(index), texts[0], endings, label, group))
+            continue
+        # The second text column is the beginning that each ending completes.
+        beginning = " ".join(texts[1:])
+        endings = tuple(f"{beginning} {fields[column]}".strip() for column in columns.choices)
+        examples.append(ChoiceExample(str(index), texts[0], endings, label, group))
     return examples
+
+
+def read_unlabelled(spec: TaskSpec, path: Path) -> list[Any]:
+    """Read examples to predict from a file in the layout of one of the task's files; labels are not needed.
+
+    Classification also reads texts that a user has at hand: ``.txt``, one text a line, or two with a tab between them,
+    and ``.jsonl`` with the key ``text``, or ``text1`` and ``text2``.
+    """
+    # All lines are read, to name the one that is not UTF-8, which a parser of JSON does not.
+    lines = list(read_lines(path))
+    if not any(line.strip() for _, line in lines):
+        raise PipelineError("empty file", path, hint="give one with an example or several")
+    if spec.kind == "tagging":
+        return read_sentences(spec, path, next(iter(spec.scores)), labelled=False)
+    formats = _formats(spec)
+    if path.suffix not in formats:
+        hint = f"the task {spec.name} reads {', '.join(formats)}"
+        raise PipelineError("a file of another format", path.suffix or "no suffix", where=path, hint=hint)
+    if spec.kind == "span":
+        return read_questions(spec, path, test=True)
+    if spec.kind == "retrieval":
+        return _read_unlabelled_queries(spec, path)
+    if path.suffix == ".txt":
+        return _text_examples(spec, path, lines)
+    layouts = _layouts(spec, path.suffix)
+    fitting = [layout for layout in layouts if _is_laid_out(path, layout)]
+    layout = fitting[0] if fitting else layouts[0]
+    return _read_table(spec, path, layout.without_labels())
+
+
+def _formats(spec: TaskSpec) -> list[str]:
+    """Return the suffixes of the files that ``read_unlabelled`` takes."""
+    if spec.kind == "span":
+        return [".json"]
+    if spec.kind == "retrieval":
+        return [".json", *(READERS if _table_sets(spec) else ())]
+    return [*READERS, *([".txt"] if spec.kind == "classification" else [])]
+
+
+def _table_sets(spec: TaskSpec) -> list[str]:
+    return [name for name, declared in spec.scores.items() if declared.columns or spec.columns]
+
+
+def _read_unlabelled_queries(spec: TaskSpec, path: Path) -> list[Query]:
+    if path.suffix == ".json":
+        return read_queries(spec, path, labelled=False)
+    names = _table_sets(spec)
+    fitting = [name for name in names if _is_laid_out(path, spec.layout(name))]
+    name = fitting[0] if fitting else names[0]
+    layout = spec.layout(name)
+    label = layout.columns.label
+    # A label says which rows are pairs: without its column, all are.
+    labelled = label is not None and bool(first_row(path, (label,), layout.header))
+    return read_queries(spec, path, name, labelled=labelled)
+
+
+def _is_laid_out(path: Path, layout: Layout) -> bool:
+    """Return whether the first row of a table has the texts of ``layout``."""
+    texts = layout.without_labels().columns.required
+    if len(first_row(path, texts, layout.header)) < len(texts):
+        return False
+    # Any row of enough fields has columns that are numbers: its label, if it has one, tells other tables apart.
+    label = layout.columns.label
+    if layout.header or label is None or not layout.labels:
+        return True
+    return first_row(path, (label,), header=False).get(label, layout.labels[0]) in layout.labels
+
+
+def _text_examples(spec: TaskSpec, path: Path, lines: Sequence[tuple[int, str]]) -> list[TextExample]:
+    """Return the examples of lines of text; the id is the line's number, from 0, and empty lines are passed over."""
+    examples = []
+    for number, line in lines:
+        if not line.strip():
+            continue
+        texts = tuple(line.split("\t")) if spec.is_pair else (line,)
+        if spec.is_pair and len(texts) != 2:
+            hint = "write two texts with a tab between them"
+            raise PipelineError("not two texts", shown(line), where=f"{path}:{number}", hint=hint)
+        examples.append(TextExample(str(number - 1), texts))
+    return examples
+
+
+def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
+    """Return the layouts in which a table to predict may come: as a test file first, then as the labelled files."""
+    layouts = []
+    for name, declared in spec.scores.items():
+        if declared.test:
+            layouts.append(spec.layout(name, test=True))
+    for eval_set in (*spec.scores, None):
+        layouts.append(spec.layout(eval_set))
+    if suffix != ".jsonl" or spec.kind != "classification":
+        return layouts
+    # A line of JSON names its fields, which have numbers in a table without a header.
+    named = [layout for layout in layouts if isinstance(layout.columns.texts[0], str)]
+    texts = ("text1", "text2") if spec.is_pair else ("text",)
+    at_hand = Layout(Columns(texts=texts), header=True, labels=(), drop_short=False)
+    return [*named, at_hand]
 
 
 def labelled_part(task: str, seed: object, training: Sequence[Any], count: int) -> list[Any]:
@@ -76,7 +196,7 @@ class TextExample:
 
     id: str
     texts: tuple[str, ...]
-    label: float | None
+    label: float | None = None
     group: str | None = None
 
 

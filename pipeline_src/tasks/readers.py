@@ -145,6 +145,15 @@ READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterat
 }
 
 
+def first_row(path: Path, columns: Sequence[Column], header: bool) -> dict[Column, str]:
+    """Return the ``columns`` of a table's first row as far as it has them; empty if the header lacks one."""
+    try:
+        _, fields = next(READERS[path.suffix](path, columns, header, Counter()), (0, {}))
+    except PipelineError:
+        return {}
+    return fields
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, text without the line end) for each line. A byte order mark is skipped."""
     # newline="\\n": some texts have a lone carriage return, which must not end a row
@@ -179,7 +188,10 @@ def _readable(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence with a tag for each word; ``id`` and ``document`` are the sentence's and its document's index."""
+    """A sentence with a tag for each word; ``id`` and ``document`` are the sentence's and its document's index.
+
+    A sentence whose tags are to be predicted has none.
+    """
 
     id: str
     document: int
@@ -221,18 +233,25 @@ IOB1 = "entities that begin with I-, read as B-"
 
 
 def read_sentences(
-    spec: TaskSpec, path: str | Path, eval_set: str | None = None, counts: Counter[str] | None = None
+    spec: TaskSpec,
+    path: str | Path,
+    eval_set: str | None = None,
+    counts: Counter[str] | None = None,
+    labelled: bool = True,
 ) -> list[TaggedSentence]:
     """Read the sentences of a file in CoNLL's or CoNLL-U's format.
 
     If the file marks no documents, each sentence is its own document. ``eval_set`` is the evaluation set of the file,
-    whose columns may differ. ``counts`` is filled with the number of skipped lines and corrected tags, by reason.
+    whose columns may differ. ``counts`` is filled with the number of skipped lines and corrected tags, by reason. If
+    the file is not ``labelled``, only its words are read.
     """
     path = Path(path)
     columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
     assert columns is not None and columns.label is not None  # TaskSpec has checked it
-    word, label = int(columns.texts[0]) - 1, int(columns.label) - 1
+    word = int(columns.texts[0]) - 1
+    label = int(columns.label) - 1 if labelled else word
     counts = Counter() if counts is None else counts
+    widths: set[int] = set()
     examples: list[TaggedSentence] = []
     for document, lines in _sentences(path, FORMATS[spec.format], counts):
         words, tags = [], []
@@ -243,8 +262,12 @@ def read_sentences(
                 raise PipelineError("a row is too short", missing, where=where, hint=FETCH_AGAIN)
             if not fields[word]:
                 raise PipelineError("a word is empty", repr(fields), where=where, hint=FETCH_AGAIN)
+            widths.add(len(fields))
             words.append(fields[word])
             tags.append(fields[label])
+        if not labelled:
+            examples.append(TaggedSentence(str(len(examples)), document, tuple(words), ()))
+            continue
         if any(name.startswith("B-") for name in spec.labels):
             original, tags = tags, as_iob2(tags)
             if original != tags:
@@ -254,6 +277,9 @@ def read_sentences(
                 hint = f"labels are {', '.join(spec.labels)}; {FETCH_AGAIN}"
                 raise PipelineError("unknown label", repr(tag), where=f"{path}:{number}", hint=hint)
         examples.append(TaggedSentence(str(len(examples)), document, tuple(words), tuple(tags)))
+    if len(widths) > 1 and not labelled:
+        value = f"rows of {min(widths)} and of {max(widths)} columns"
+        raise PipelineError("not one word a line", value, where=path, hint="give a file in CoNLL's format")
     if not examples:
         raise PipelineError("no words in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
     if not any(example.document for example in examples):
@@ -338,7 +364,7 @@ def read_questions(
         shape["answers"] = [{"text": str, "answer_start": object}]
         if spec.unanswerable:
             shape["is_impossible"] = bool
-    content = read_json(path)
+    content = read_json(path, hint=FETCH_AGAIN)
     if problem := schema_error(content, {"data": [{"paragraphs": [{"context": str, "qas": [shape]}]}]}):
         raise PipelineError("not in SQuAD's layout", problem, where=path, hint=FETCH_AGAIN)
     questions: dict[str, Question] = {}
@@ -413,11 +439,16 @@ class Query:
 
 
 def read_queries(
-    spec: TaskSpec, path: str | Path, eval_set: str | None = None, counts: Counter[str] | None = None
+    spec: TaskSpec,
+    path: str | Path,
+    eval_set: str | None = None,
+    counts: Counter[str] | None = None,
+    labelled: bool = True,
 ) -> list[Query]:
     """Read the queries of a table of pairs, or of SQuAD's JSON, whose passages are paragraphs.
 
-    Rows with the same query are one query with several passages. Arguments as in ``read_examples``.
+    Rows with the same query are one query with several passages. Arguments as in ``read_examples``. If the file is not
+    ``labelled``, every row is read as a pair.
     """
     path, declared = Path(path), None if eval_set is None else spec.eval_set(eval_set)
     texts: dict[str, str] | None = None
@@ -427,7 +458,7 @@ def read_queries(
         corpus, texts = (_texts_by_id(spec.name, folder / file) for file in (declared.corpus, declared.queries))
     by_query: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
     groups: dict[str, str | None] = {}
-    for where, query, passages, group in _pairs(spec, path, eval_set, counts):
+    for where, query, passages, group in _pairs(spec, path, eval_set, counts, labelled):
         for number, key in enumerate((query, *passages)):
             known = {key: key} if texts is None else corpus if number else texts
             if not known.get(key, "").strip():
@@ -468,17 +499,23 @@ def _texts_by_id(task: str, path: Path) -> dict[str, str]:
 
 
 def _pairs(
-    spec: TaskSpec, path: Path, eval_set: str | None, counts: Counter[str] | None
+    spec: TaskSpec, path: Path, eval_set: str | None, counts: Counter[str] | None, labelled: bool
 ) -> Iterator[tuple[str, str, tuple[str, ...], str | None]]:
     """Yield (place in the file, query, its passage and hard negatives, group) of each pair."""
     if path.suffix == ".json":
-        for question in read_questions(spec, path, counts=counts):
-            if question.answers:
+        for question in read_questions(spec, path, not labelled, counts):
+            if question.answers or not labelled:
                 yield f"{path}, question {question.id}", question.question, (question.context,), question.context
         return
     layout = spec.layout(eval_set)
+    if not labelled:
+        layout = layout.without_labels()
     columns = layout.columns
     for line, fields in read_columns(spec.name, path, layout, counts):
-        if columns.label is None or fields[columns.label] in layout.labels:
-            query, *passages = (fields[column] for column in (*columns.texts, *columns.negatives))
-            yield f"{path}:{line}", query, tuple(passages), fields[columns.group] or None if columns.group else None
+        if columns.label is not None and fields[columns.label] not in layout.labels:
+            continue
+        query, *passages = (fields[column] for column in (*columns.texts, *columns.negatives))
+        group = None
+        if columns.group:
+            group = fields[columns.group] or None
+        yield f"{path}:{line}", query, tuple(passages), group

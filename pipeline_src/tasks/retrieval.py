@@ -82,6 +82,14 @@ class Retrieval(Task[Query]):
         rankings = rank_passages(unit[count:], unit[:count])
         return [{"id": example.id, "prediction": ranking} for example, ranking in zip(examples, rankings, strict=True)]
 
+    def answers(
+        self, examples: Sequence[Query], features: Features, outputs: np.ndarray, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Make predictions with the text of the best passage."""
+        corpus = examples[0].corpus
+        rows = self.predict(examples, features, outputs)
+        return [{**row, "passage": corpus[row["prediction"][0]]} for row in rows]
+
     def _hits(self, examples: Sequence[Query], predictions: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Return the arguments of the metrics."""
         count = len(examples[0].corpus)

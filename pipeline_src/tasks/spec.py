@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal, get_args
 
@@ -50,6 +50,9 @@ class Columns(Section):
         """Every column that is read, once; a group may be one of the texts."""
         columns = (*self.texts, *self.choices, *self.negatives, self.label, self.group)
         return tuple(dict.fromkeys(column for column in columns if column is not None))
+
+    def without_labels(self) -> Columns:
+        return self.model_copy(update={"label": None, "group": None})
 
 
 class TestSpec(Section):
@@ -112,6 +115,10 @@ class Layout:
     header: bool
     labels: tuple[str, ...]
     drop_short: bool
+
+    def without_labels(self) -> Layout:
+        """Return the layout of the same table where only the texts are read."""
+        return replace(self, columns=self.columns.without_labels())
 
 
 MAX_VALUE = 1e9  # bound of a regression's values
@@ -257,7 +264,7 @@ class TaskSpec(Section):
                 hint="give the evaluation set a `test` where the task is declared, in catalogue/tasks",
             )  # fmt: skip
         assert self.columns is not None
-        columns = test_file.columns or self.columns.model_copy(update={"label": None, "group": None})
+        columns = test_file.columns or self.columns.without_labels()
         header = self.header if test_file.header is None else test_file.header
         return Layout(columns, header, self.labels, drop_short=False)  # a submission has every line
 

@@ -116,6 +116,24 @@ class QuestionAnswering(Task[Question]):
             rows.append(row | {"nbest": nbest})
         return rows
 
+    def answers(
+        self, examples: Sequence[Question], features: Features, outputs: np.ndarray, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Make predictions at the threshold: ``prediction`` is "" if the question has no answer.
+
+        ``start`` and ``end`` are in the context's characters; ``confidence`` is the answer's share among the 20 best.
+        """
+        answers = []
+        for row in self.predict(examples, features, outputs):
+            text = row["prediction"]
+            if threshold is not None and row["null_score_difference"] > threshold:
+                text = ""
+            # A context without a token has no span.
+            best: dict[str, Any] = next((span for span in row["nbest"] if span["text"] == text), {})
+            offsets = {"start": best.get("start", 0), "end": best.get("end", 0)}
+            answers.append({"id": row["id"], "prediction": text, **offsets, "confidence": best.get("probability")})
+        return answers
+
     def score_answers(self, examples: Sequence[Question], predictions: Rows) -> AnswerScores:
         """Score predictions against the gold answers, and find the null threshold that is best for them."""
         texts = [row["prediction"] for row in self.align(examples, predictions)]

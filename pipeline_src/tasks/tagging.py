@@ -106,7 +106,7 @@ class Tagging(Task[TaggedSentence]):
         for reason, count in sorted((+counts).items()):
             log.info("%s: %d %s", self.spec.name, count, reason)
         word_index = np.array(word, np.int64)
-        tags = np.array([self.spec.labels.index(tag) for example in examples for tag in example.tags], np.int64)
+        tags = np.array([tag for example in examples for tag in self._tag_indices(example)], np.int64)
         return TokenFeatures(
             ids=np.array(ids, np.int32),
             segments=np.zeros(len(ids), np.int8),
@@ -117,6 +117,11 @@ class Tagging(Task[TaggedSentence]):
             word=word_index,
         )
 
+    def _tag_indices(self, example: TaggedSentence) -> list[int]:
+        if not example.tags:
+            return [NO_TAG] * len(example.words)
+        return [self.spec.labels.index(tag) for tag in example.tags]
+
     def predict(
         self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
     ) -> list[dict[str, Any]]:
@@ -124,17 +129,43 @@ class Tagging(Task[TaggedSentence]):
 
         ``prediction`` has a tag for every word; ``confidence`` is the mean probability of these tags.
         """
+        return [
+            {"id": example.id, "prediction": tags, "confidence": float(probabilities.mean())}
+            for example, tags, probabilities in self._best_tags(examples, features, outputs)
+        ]
+
+    def answers(
+        self,
+        examples: Sequence[TaggedSentence],
+        features: Features,
+        outputs: np.ndarray,
+        threshold: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Make predictions with the probability of each word's tag in place of their mean."""
+        return [
+            {"id": example.id, "prediction": tags, "probabilities": probabilities.tolist()}
+            for example, tags, probabilities in self._best_tags(examples, features, outputs)
+        ]
+
+    def _best_tags(
+        self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
+    ) -> Iterator[tuple[TaggedSentence, list[str], np.ndarray]]:
+        """Yield (sentence, the most probable tag of each word, their probabilities) from outputs [tokens, tags]."""
         assert isinstance(features, TokenFeatures)
         self.check_outputs(outputs, (len(features.ids), self.num_outputs))
         tagged = features.word >= 0
-        logits = outputs[tagged][np.argsort(features.word[tagged])].astype(float)  # [words, tags], in the words' order
+        # [words, tags], in the words' order
+        in_order = np.argsort(features.word[tagged])
+        logits = outputs[tagged][in_order].astype(float)
         best = logits.argmax(axis=1)
-        probability = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
-        ends = np.cumsum([len(example.words) for example in examples])[:-1]
-        return [
-            {"id": example.id, "prediction": [self.spec.labels[tag] for tag in tags], "confidence": float(probs.mean())}
-            for example, tags, probs in zip(examples, np.split(best, ends), np.split(probability, ends), strict=True)
-        ]
+        highest = logits.max(axis=1, keepdims=True)
+        probability = 1 / np.exp(logits - highest).sum(axis=1)
+        first = 0
+        for example in examples:
+            words = slice(first, first + len(example.words))
+            tags = [self.spec.labels[tag] for tag in best[words]]
+            yield example, tags, probability[words]
+            first = words.stop
 
     def _tags(self, examples: Sequence[TaggedSentence], predictions: Rows) -> list[list[str]]:
         values = [row["prediction"] for row in self.align(examples, predictions)]

@@ -83,6 +83,16 @@ class Task(ABC, Generic[E]):
     def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
         """Turn model outputs into JSON-serialisable predictions, one per example."""
 
+    def answers(
+        self, examples: Sequence[E], features: Features, outputs: np.ndarray, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Make predictions as ``predict`` does, in the form that the tool ``predict`` prints.
+
+        Args:
+            threshold: greatest null score difference of an answered question (tasks with unanswerable questions).
+        """
+        return self.predict(examples, features, outputs)
+
     def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
         """Compute the metrics of an evaluation set, in percent; a kind of task may add further figures."""
         statistics = self.statistics(eval_set, examples, [predictions])

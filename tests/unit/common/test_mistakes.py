@@ -24,7 +24,7 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "show-examples --phase x",
     "show-examples", "show-examples --example 7", "show-examples --count -3", "export new --format parquet",
     "export new --format hub", "fill-mask text", "fill-mask [MASK]",
-    "interpret", "attention text", "inspect page.html",
+    "interpret", "attention text", "inspect page.html", "predict rte bytes", "predict nope bytes",
 ]  # fmt: skip
 NO_SUCH_THING = [
     "download --source nope", "download --source ../x", "clean --source ../x",
@@ -36,6 +36,7 @@ NO_SUCH_THING = [
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
     *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "export new --format sentence-transformers")
       for model in ("nope", "empty", "bytes", "folder", "wrong")),
+    *(f"predict rte bytes --model {model}" for model in ("nope", "empty", "bytes", "folder", "wrong")),
 ]  # fmt: skip
 NO_SUCH_OPTION = [
     "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",

@@ -1,0 +1,159 @@
+"""Examples to predict: in the layout of any of the task's files, without labels, and as texts that a user has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.tasks.examples import read_unlabelled
+from pipeline_src.tasks.spec import TaskSpec, load_spec
+
+MNLI = "index\tsentence1\tsentence2"
+SQUAD = {"data": [{"paragraphs": [{"context": "She was born in Paris.", "qas": [{"id": "q", "question": "Where?"}]}]}]}
+LABELLED_SQUAD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "She was born in Paris.",
+                    "qas": [{"id": "q", "question": "Where?", "answers": [{"text": "Paris", "answer_start": 16}]}],
+                }
+            ]
+        }
+    ]
+}
+RANKED = {
+    "kind": "retrieval",
+    "columns": {"texts": ["_q", "_p"]},
+    "scores": {
+        "beir": {
+            "title": "BEIR", "file": "qrels/test.tsv", "columns": {"texts": ["q", "p"]}, "corpus": "corpus.tsv",
+            "queries": "queries.tsv", "metrics": ["mrr_at_10"],
+        }
+    },
+}  # fmt: skip
+
+
+def read(task: str, folder: Path, name: str, content: str | bytes) -> list[Any]:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_unlabelled(load_spec(task), path)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "texts"),
+    [
+        ("sst2", "test.tsv", "index\tsentence\n0\tone\n1\ttwo\n", [("one",), ("two",)]),
+        ("sst2", "dev.tsv", "sentence\tlabel\none\t1\n", [("one",)]),
+        ("sst2", "dev.csv", 'sentence,x\n"one, two",1\n', [("one, two",)]),
+        ("sst2", "a.jsonl", '{"sentence": "one", "label": "no label"}\n', [("one",)]),
+        ("sst2", "a.jsonl", '{"text": "one"}\n', [("one",)]),
+        ("sst2", "a.txt", "one\n\ntwo\tthree\r\n", [("one",), ("two\tthree",)]),
+        ("cola", "test.tsv", "index\tsentence\n0\tone\n", [("one",)]),
+        ("cola", "dev.tsv", "gj04\t1\t\tone\n", [("one",)]),
+        ("cola", "a.jsonl", '{"sentence": "one"}\n', [("one",)]),
+        ("word_swap", "a.jsonl", '{"text": "one"}\n', [("one",)]),
+        ("mnli", "test.tsv", f"{MNLI}\n0\tone\ttwo\n", [("one", "two")]),
+        ("mnli", "dev.tsv", f"{MNLI}\tgold_label\n0\tone\ttwo\tneutral\n", [("one", "two")]),
+        ("mnli", "diagnostic.tsv", "Premise\tHypothesis\tLabel\none\ttwo\tx\n", [("one", "two")]),
+        ("mnli", "a.txt", "one\ttwo\nthree\tfour\n", [("one", "two"), ("three", "four")]),
+        ("mnli", "a.jsonl", '{"text1": "one", "text2": "two"}\n', [("one", "two")]),
+        ("stsb", "a.txt", "one\ttwo\n", [("one", "two")]),
+    ],
+)
+def test_read_unlabelled_texts_in_every_layout(tmp_path, task, name, content, texts):
+    examples = read(task, tmp_path, name, content)
+    assert [example.texts for example in examples] == texts
+    assert all(example.label is None for example in examples)
+
+
+def test_read_unlabelled_lines_of_text_have_their_number_as_id(tmp_path):
+    assert [example.id for example in read("sst2", tmp_path, "a.txt", "one\n\ntwo\n")] == ["0", "2"]
+
+
+def test_read_unlabelled_choices_need_no_label(tmp_path):
+    names = "sent1,sent2,ending0,ending1,ending2,ending3"
+    (example,) = read("swag", tmp_path, "test.csv", f"{names}\nHe sat.,He,ran,sat,ate,slept\n")
+    assert example.endings[0] == "He ran" and example.label is None
+    assert [example] == read("swag", tmp_path, "val.csv", f"{names},label\nHe sat.,He,ran,sat,ate,slept,9\n")
+
+
+@pytest.mark.parametrize("content", [SQUAD, LABELLED_SQUAD])
+def test_read_unlabelled_questions_need_no_answers(tmp_path, content):
+    for task in ("squad1", "squad2"):
+        (question,) = read(task, tmp_path, "a.json", json.dumps(content))
+        assert (question.id, question.question, question.answers) == ("q", "Where?", ())
+
+
+@pytest.mark.parametrize("rows", ["He\nruns\n\nYes\n", "He x x O\nruns x x none\n\nYes x x O\n"])
+def test_read_unlabelled_words_need_no_tags(tmp_path, rows):
+    sentences = read("ner", tmp_path, "a.txt", rows)
+    assert [sentence.words for sentence in sentences] == [("He", "runs"), ("Yes",)]
+    assert not any(sentence.tags for sentence in sentences)
+
+
+def test_read_unlabelled_pairs_to_rank_are_those_with_the_label_if_there_is_one(tmp_path):
+    rows = ["one\ttwo\tentailment", "one\tthree\tnot_entailment", "four\tfive\tentailment"]
+    labelled = read("qnli_retrieval", tmp_path, "a.tsv", "\n".join(["question\tsentence\tlabel", *rows, ""]))
+    assert labelled[0].corpus == ("two", "five") and [query.query for query in labelled] == ["one", "four"]
+    without = "\n".join(["question\tsentence", *(row.rpartition("\t")[0] for row in rows), ""])
+    assert read("qnli_retrieval", tmp_path, "b.tsv", without)[0].corpus == ("two", "three", "five")
+
+
+def test_read_unlabelled_paragraphs_to_rank_need_no_answers(tmp_path):
+    second = {"context": "He was not.", "qas": [{"id": "r", "question": "Who?"}]}
+    content = {"data": [{"paragraphs": [*SQUAD["data"][0]["paragraphs"], second]}]}
+    queries = read("squad_retrieval", tmp_path, "a.json", json.dumps(content))
+    assert [query.query for query in queries] == ["Where?", "Who?"] and len(queries[0].corpus) == 2
+
+
+def test_read_unlabelled_pairs_of_ids_have_their_texts_beside_them(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.tsv").write_text("_id\ttext\nd1\tone\nd2\ttwo\n")
+    (tmp_path / "queries.tsv").write_text("_id\ttext\nq1\twhere\n")
+    (tmp_path / "qrels/test.tsv").write_text("q\tp\nq1\td2\n")
+    spec = TaskSpec.model_validate({"name": "mine", **RANKED})
+    (query,) = read_unlabelled(spec, tmp_path / "qrels/test.tsv")
+    assert (query.query, query.corpus) == ("where", ("one", "two"))
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        ("sst2", "a.tsv", "", "empty file: .*a.tsv"),
+        ("squad1", "a.json", "\n", "empty file: .*a.json"),
+        ("ner", "a.txt", " \n", "empty file"),
+        ("sst2", "a.txt", b"one\ncaf\xe9\n", r"not UTF-8: [\s\S]*a.txt:2"),
+        ("squad1", "a.json", b'{"data":\n"caf\xe9"}', r"not UTF-8: [\s\S]*a.json:2"),
+        ("sst2", "a.docx", "one\n", r"another format: .docx[\s\S]*sst2 reads .tsv, .csv, .jsonl, .txt"),
+        ("sst2", "a", "one\n", "another format: no suffix"),
+        ("swag", "a.txt", "one\n", r"another format: .txt[\s\S]*swag reads .tsv, .csv, .jsonl"),
+        ("squad1", "a.txt", "one\n", r"another format: .txt[\s\S]*squad1 reads .json"),
+        ("squad_retrieval", "a.tsv", "one\n", r"another format: .tsv[\s\S]*reads .json\b"),
+        ("squad1", "a.json", "one\n", r"not a JSON file: [\s\S]*fix the file"),
+        ("squad1", "a.json", "{}", "not in SQuAD's layout: the file lacks data"),
+        (
+            "sst2",
+            "a.tsv",
+            "text\tlabel\none\t1\n",
+            r"a column is missing: sentence[\s\S]*a.tsv:1, which has text, label",
+        ),
+        ("sst2", "a.jsonl", '{"t": "one"}\n', r"no value for a column: sentence[\s\S]*a.jsonl:1"),
+        ("word_swap", "a.jsonl", '{"t": "one"}\n', "no value for a column: text"),
+        ("sst2", "a.jsonl", "one\n", "a line is not JSON"),
+        ("sst2", "a.tsv", "sentence\n", "no rows in the file"),
+        ("cola", "a.tsv", "a\tgenre\tb\tscore\n1\t2\t3\t4\n", "a column is missing: sentence"),
+        ("word_swap", "a.tsv", "one\ntwo\n", "no value for a column: 4"),
+        ("mnli", "a.txt", "one\ttwo\nthree\n", r"not two texts: 'three'[\s\S]*a.txt:2"),
+        ("qnli_retrieval", "a.tsv", "a\tb\n1\t2\n", "a column is missing: question"),
+        ("ner", "a.txt", "The cat sat.\nIt slept.\n", "not one word a line: rows of 2 and of 3 columns"),
+        ("pos", "a.conllu", "He\n", "a row is too short: 1 columns, at least 2"),
+    ],
+)
+def test_read_unlabelled_other_file_is_rejected(tmp_path, task, name, content, message):
+    with pytest.raises(PipelineError, match=message):
+        read(task, tmp_path, name, content)
