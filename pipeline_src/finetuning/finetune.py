@@ -311,26 +311,34 @@ class TaskRuns:
         return path
 
     def _save(self, folder: Path, model: BertForTask, point: GridPoint, scores: Mapping[str, float]) -> None:
-        spec, trainer, eval_set = self.data.spec, self.trainer, self.data.spec.eval_set(None)
+        spec = self.data.spec
+        trainer = self.trainer
+        settings = trainer.settings
+        classes = trainer.config.names.classes
+        eval_set = spec.eval_set(None)
         # transformers has no class for two towers, the first-last average or a text's vector
-        without_class = trainer.settings.apart or model.first_last or model.head == "embedding"
-        huggingface_class = trainer.config.names.classes["encoder" if without_class else self.data.task.head]
+        without_class = settings.apart or model.first_last or model.head == "embedding"
+        huggingface_class = classes["encoder" if without_class else model.head]
         training = {
             **{key: self.identity[key] for key in ("seed", "finetune_seed")},
             **point._asdict(),
-            "max_length": trainer.hyperparameters.max_length,
-            "frozen": trainer.hyperparameters.feature_layers,
+            "max_length": settings.max_length,
+            "frozen": settings.feature_layers,
         }
         results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]
         source = read_source(self.data.folder)
-        card = finetuned_card(trainer.config, spec.name, huggingface_class, source, training, results)
+        # Its class for the task would leave out an LSTM without a word, so the card names that of the encoder.
+        has_lstm = settings.bilstm or settings.feature_layers is not None
+        card_class = classes["encoder"] if has_lstm else huggingface_class
+        card = finetuned_card(trainer.config, spec.name, card_class, source, training, results)
         save_model(folder, model, trainer.config, huggingface_class, self.data.encoder, card)
         # With unanswerable questions, the scores have the best threshold.
-        settings = trainer.settings.model_copy(update={"threshold": scores.get("threshold")})
-        extra: dict[str, Any] = {SETTINGS: settings.model_dump(mode="json")}
+        saved = settings.model_copy(update={"threshold": scores.get("threshold")})
+        config = read_json(folder / "config.json", dict) | label_names(spec)
+        config[SETTINGS] = saved.model_dump(mode="json")
         if model.head == "embedding":
-            extra[MAX_LENGTH] = trainer.hyperparameters.max_length
-        write_json(folder / "config.json", read_json(folder / "config.json", dict) | label_names(spec) | extra)
+            config[MAX_LENGTH] = settings.max_length
+        write_json(folder / "config.json", config)
 
 
 def open_checkpointer(

@@ -53,6 +53,7 @@ AFTER_A_STUDY = (
     "python -m pipeline_src inspect page.html",
     "python -m pipeline_src import models/pretrained/phase2 models/imported/mine",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --model models/imported/mine',
+    "python -m pipeline_src predict rte data/tasks/rte/test.tsv --output predictions.jsonl",
     "cp -r models/finetuned/mnli/1/kept-model models/mnli",
     "dvc exp run -S 'finetune.defaults.label_counts=[100,500,2000]'",
     "dvc exp run -S finetune.model=models/mnli -S 'tasks=[rte,mrpc,stsb]'",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import shutil
 from collections.abc import Callable
 from itertools import groupby
@@ -256,10 +258,13 @@ def test_predictor_texts_in_memory_and_longer_than_the_limit(study):
     assert shorter["probabilities"] == pytest.approx(rows[1]["probabilities"]), "cut to 16 tokens as in the training"
 
 
-def test_load_settings_are_of_the_training_not_of_today(study, monkeypatch):
+def test_load_needs_no_entry_of_the_catalogue(study, catalogue):
     folder = fine_tune("squad2", max_length=40)
+    spec = load_spec("squad2")
+    shutil.rmtree(catalogue)
+    load_spec.cache_clear()
     settings = load(folder).settings
-    assert settings.max_length == 40 and settings.task == load_spec("squad2")
+    assert settings.max_length == 40 and settings.task == spec
     run_file = read_json("results/predictions/squad2/1/predicted/run.json")
     assert settings.threshold == run_file["runs"][0]["dev"]["threshold"]
 
@@ -290,3 +295,21 @@ def test_tagging_features_without_tags_have_no_labels(study):
         predictor.read("data/tasks/pos/en_ewt-ud-dev.conllu"), predictor.tokenizer, 48
     )
     assert set(features.labels.tolist()) == {-100}
+
+
+def test_documented_python_predicts(study, root, capsys):
+    fine_tune("rte")
+    text = (root / "docs/tasks.md").read_text(encoding="utf-8")
+    (program,) = (
+        block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "predict import" in block
+    )
+    exec(program, {})
+    rows, mine = map(ast.literal_eval, capsys.readouterr().out.splitlines())
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in written("rte", "rte.test")[:2]]
+    assert mine[0]["id"] == "mine" and set(mine[0]["probabilities"]) == {"entailment", "not_entailment"}
+
+
+@pytest.mark.parametrize(("changes", "name"), [({}, "BertForSequenceClassification"), ({"bilstm": True}, "BertModel")])
+def test_finetuned_card_of_an_lstm_names_the_class_of_the_encoder(study, changes, name):
+    text = (fine_tune("sst2", **changes) / "README.md").read_text(encoding="utf-8")
+    assert f"{name}.from_pretrained" in text and "pipeline_src predict sst2 FILE --model FOLDER" in text

@@ -100,6 +100,8 @@ def test_finetuned_card_has_task_data_hyperparameters_and_scores():
     ]
     assert "| Multi-Genre NLI | not stated | OANC | Williams et al. 2018 |" in body and "| epochs | 3 |" in body
     assert "| MNLI-mm, dev_mismatched.tsv | accuracy | 83.9 |" in body
+    assert "\npython -m pipeline_src predict MNLI FILE --model FOLDER\n" in body
+    assert "pipeline_src predict" not in pretrained()
 
 
 def test_read_sources_ignores_other_keys():
