@@ -37,6 +37,8 @@ class TaskHyperparameters(Section):
     Attributes:
         learning_rates, epochs, batch_sizes: each a number or a list. Every combination is trained, and the best by the
             development set is kept. The defaults are section 4.1's.
+        random_learning_rates, random_epochs: the same for random weights, which often need more epochs; null: those of
+            the pretrained weights. A baseline is fair only at the best point of its own grid.
         max_length: maximum number of tokens in a sequence.
         random_baseline: whether to train from random weights too, as a baseline of the score.
         dropout: rate in fine-tuning, for hidden states, attention probabilities and the head; null: the encoder's
@@ -63,6 +65,8 @@ class TaskHyperparameters(Section):
     learning_rates: Rates = (5e-5, 4e-5, 3e-5, 2e-5)
     epochs: Numbers = (3,)
     batch_sizes: Numbers = (32,)
+    random_learning_rates: Rates | None = None
+    random_epochs: Numbers | None = None
     max_length: int = Field(default=128, ge=16, le=4096)
     random_baseline: bool = False
     dropout: float | None = Field(default=None, ge=0, lt=1)
@@ -74,6 +78,14 @@ class TaskHyperparameters(Section):
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)
     layer_learning_rate: float = Field(default=5e-5, gt=0, le=1)
     num_augmentations: int = Field(default=0, ge=0, le=1000)
+
+    def starting_from(self, weights: str) -> TaskHyperparameters:
+        """Return these hyperparameters with the grid of initial weights that are ``pretrained`` or ``random``."""
+        grid: dict[str, Any] = {"random_learning_rates": None, "random_epochs": None}
+        if weights == "random":
+            grid["learning_rates"] = self.random_learning_rates or self.learning_rates
+            grid["epochs"] = self.random_epochs or self.epochs
+        return self.model_copy(update=grid)
 
 
 class FinetuneParams(Section):

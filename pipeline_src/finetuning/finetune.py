@@ -81,7 +81,8 @@ PHASE = "finetune"  # folder below the folder of checkpoints
 WEIGHTS = ("pretrained", "random")
 MIN_STEPS = 200  # of training on a part of the labels
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # on other tasks, or in the identity in another form
-OTHER_RUNS = {"random_baseline", "label_counts"}  # keys that decide which runs there are, not how a run is trained
+# keys that decide which runs there are, not how a run is trained
+OTHER_RUNS = {"random_baseline", "label_counts", "random_learning_rates", "random_epochs"}
 MLM_TRANSFORM = "cls.predictions.transform."  # in names of parameters
 MIN_POOLER_RMS = 0.6 * INITIAL_STD  # of weights; training makes them larger, decay alone smaller, as in all-MiniLM
 BASELINE_FILES = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
@@ -118,7 +119,6 @@ def run(
     identity = {
         "seed": seed,
         "finetune_seed": finetune_seed,
-        "recipe": hyperparameters.model_dump(exclude=OTHER_RUNS),
         "finetune": finetune.model_dump(exclude=OTHER_KEYS),
         "task": spec.model_dump(),
         "data": data.checksums(),
@@ -239,7 +239,7 @@ class TaskRuns:
         """
         identity = self._identity_from(weights)
         grid, metrics = self._open_grid(identity), self.data.spec.eval_set(None).metrics
-        for point in grid_points(self.trainer.hyperparameters):
+        for point in grid_points(self.trainer.hyperparameters.starting_from(weights)):
             name = f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}"
             name = f"{name}, batch {point.batch}"
             checkpointer = open_checkpointer(self.trainer, {**identity, **point._asdict()}, self.stop_request, point)
@@ -269,10 +269,11 @@ class TaskRuns:
         trainer.training = self.data.training_part(count, self.identity["finetune_seed"])
         epochs = max(best["epochs"], -(-MIN_STEPS // trainer.steps_per_epoch(best["batch"])))
         point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (best["batch"],)}
-        trainer.hyperparameters = self.trainer.hyperparameters.model_copy(update=point)
-        recipe = trainer.hyperparameters.model_dump(exclude=OTHER_RUNS)
+        # The point is already that of the initial weights.
+        same_grid = self.trainer.hyperparameters.starting_from("pretrained")
+        trainer.hyperparameters = same_grid.model_copy(update=point)
         log.info("%d labelled examples of %d", count, self.data.num_training_examples)
-        identity = {**self.identity, "labels": count, "recipe": recipe}
+        identity = {**self.identity, "labels": count}
         return replace(self, trainer=trainer, eval_sets=self.eval_sets[:1], identity=identity)
 
     def _identity_from(self, weights: str) -> dict[str, Any]:
@@ -280,7 +281,9 @@ class TaskRuns:
         # not with a teacher: the projection to its width may come from the encoder's folder
         if weights == "random" and not self.identity["teacher"]:
             encoder = {name: encoder[name] for name in BASELINE_FILES if name in encoder}
-        return {**self.identity, "weights": weights, "encoder": encoder}
+        # A baseline does not depend on the grid of the pretrained weights, nor they on its grid.
+        recipe = self.trainer.hyperparameters.starting_from(weights).model_dump(exclude=OTHER_RUNS)
+        return {**self.identity, "weights": weights, "recipe": recipe, "encoder": encoder}
 
     def _open_grid(self, identity: Mapping[str, Any]) -> Grid:
         weights, finetune_seed = identity["weights"], identity["finetune_seed"]

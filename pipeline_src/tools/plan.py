@@ -26,6 +26,7 @@ from pipeline_src.config.machine import load_machine
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.download.catalogue import Source, load_source, resolve
 from pipeline_src.download.download import wants_all_parts
+from pipeline_src.finetuning.hyperparameter_grid import grid_points
 from pipeline_src.models.flops import Workload
 from pipeline_src.tools.preset import PARAMS, preset_text
 
@@ -222,8 +223,10 @@ def task_tokens(study: Study, task: str, source: Source | None) -> float:
     """Return the tokens that fine-tuning trains on, over all seeds, points of the grid, epochs and initial weights."""
     rows = (TASK_TOKENS.get(task) or file_bytes(source) / BYTES_PER_WORD) if source else MADE_TASK_TOKENS
     recipe = study.finetune.recipe(task)
-    epochs = sum(recipe.epochs) * len(recipe.learning_rates) * len(recipe.batch_sizes)
-    return rows * epochs * len(study.finetune.seeds) * (2 if recipe.random_baseline else 1)
+    points = list(grid_points(recipe))
+    if recipe.random_baseline:
+        points += grid_points(recipe.starting_from("random"))
+    return rows * sum(point.epochs for point in points) * len(study.finetune.seeds)
 
 
 def workload(sequences: int, length: int, predictions: int = 0, outputs: int | None = None) -> Workload:

@@ -279,6 +279,14 @@ def test_recipe_of_a_task_inherits_from_defaults() -> None:
     assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]
 
 
+@pytest.mark.parametrize(("written", "epochs"), [(None, (3,)), (5, (5,)), ([5, 9], (5, 9))])
+def test_recipe_of_random_weights_is_the_pretrained_ones_or_their_own(written: Any, epochs: tuple[int, ...]) -> None:
+    recipe = check_study(changed("finetune.defaults.random_epochs", written)).finetune.recipe("cola")
+    random = recipe.starting_from("random")
+    assert random.epochs == epochs and random.learning_rates == recipe.learning_rates
+    assert recipe.starting_from("pretrained").epochs == recipe.epochs == (3,)
+
+
 def test_check_study_task_without_recipe_is_rejected() -> None:
     without = changed("finetune.per_task", {"cola": {}, "rte": {}})
     with pytest.raises(PipelineError, match="no recipe for squad1; add `squad1: {}`"):

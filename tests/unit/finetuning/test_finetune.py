@@ -242,6 +242,21 @@ def test_finetune_random_baseline_is_reused_for_encoder_of_same_config(study, mo
         assert len(steps) == num_steps, f"another {change}, another baseline"
 
 
+def test_finetune_random_weights_have_a_grid_of_their_own(study):
+    own = {"random_learning_rates": (1e-4, 2e-3), "random_epochs": 2, "random_baseline": True, "label_counts": (40,)}
+    fine_tune(wanted=params(**own))
+    runs = read_json("results/predictions/sst2/1/predicted/run.json")["runs"]
+    points = [("pretrained", 1, 1e-3), ("random", 2, 1e-4), ("random", 2, 2e-3)]
+    assert [(run["weights"], run["epochs"], run["learning_rate"]) for run in runs] == points
+    best = max(runs[1:], key=lambda run: run["main"])
+    (part,) = Path("data/baselines/sst2/1-40-labels").glob("*/runs.json")
+    (part_run,) = read_json(part)["runs"]
+    assert part_run["learning_rate"] == best["learning_rate"], "parts are learnt at the best point of their weights"
+    (baseline,) = Path("data/baselines/sst2/1").iterdir()
+    fine_tune(wanted=params(**own | {"learning_rates": 5e-4, "epochs": 2, "label_counts": ()}))
+    assert list(Path("data/baselines/sst2/1").iterdir()) == [baseline], "a baseline depends on its own grid alone"
+
+
 def task_trainer(folder: Path, optimizer: str = "adamw", **recipe) -> TaskTrainer:
     """A trainer of SST-2 from an encoder."""
     wanted = params(**recipe).model_copy(update={"optimizer": optimizer})

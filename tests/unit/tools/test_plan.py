@@ -120,6 +120,8 @@ def test_stages_of_finetuning_count_grid_seeds_weights_epochs(study_of: Callable
     assert (single.jobs, grid.jobs) == (1, 2)
     assert grid.tokens == single.tokens * 3 * (1 + 3) * 2 * 2
     assert grid.flops / single.flops == pytest.approx(grid.tokens / single.tokens, rel=0.01)
+    own = finetuning(seeds=[1], learning_rates=[0.001], epochs=[1], random_baseline=True, random_epochs=[2, 5])
+    assert own.tokens == single.tokens * (1 + 2 + 5)
 
 
 def test_phase_flops_missing_teacher_counts_as_given_study(study_of: Callable[..., Study], tmp_path: Path) -> None:
