@@ -161,12 +161,16 @@ def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
     return math.hypot(*((high - low) / 2 for low, high in intervals)) / len(intervals)
 
 
-def verdict(difference: Difference | None, better: str = "yes") -> str | None:
-    """Return a difference in words: ``better``, "worse", "same", or "not significant (… examples needed)"."""
+def verdict(difference: Difference | None, seeds: int, better: str = "yes") -> str | None:
+    """Return a difference in words: ``better``, "worse", "same", or "not significant (… examples needed)".
+
+    Only examples are resampled. So "yes" and "worse" say if they are of a single seed: another may say otherwise.
+    """
     if difference is None:
         return None
     if difference["significant"]:
-        return better if difference["difference"] > 0 else "worse"
+        word = better if difference["difference"] > 0 else "worse"
+        return f"{word} (one seed)".lstrip() if seeds == 1 else word
     needed = difference["examples_needed"]
     return "same" if needed is None else f"not significant ({needed:,} examples needed)"
 
@@ -219,8 +223,8 @@ COLUMNS = (
     Column("bag of words", lambda row: row.bag_of_words, "one", PAGE | TEXT),
     Column("random weights", lambda row: row.random_weights, "one", PAGE | TEXT),
     Column("difference from random weights", lambda row: row.vs_random, "difference", PAGE, "text"),
-    Column("", lambda row: verdict(row.vs_random, better="") or None, "text", PAGE, "doubt"),
-    Column("better than random?", lambda row: verdict(row.vs_random), "text", TEXT),
+    Column("", lambda row: verdict(row.vs_random, len(row.values), better="") or None, "text", PAGE, "doubt"),
+    Column("better than random?", lambda row: verdict(row.vs_random, len(row.values)), "text", TEXT),
     Column("published, same split", lambda row: row.published, "text", PAGE | MARKDOWN),
     Column("difference", lambda row: row.difference, "signed", PAGE | MARKDOWN, "soft"),
     Column("published, test server", lambda row: row.test_server, "text", PAGE | MARKDOWN),

@@ -51,7 +51,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
         summaries=_summary_figures(experiments),
         params=differing(experiments),
         scores=scores,
-        verdict=lambda difference: verdict(difference, better="better"),
+        verdict=lambda row, difference: verdict(difference, len(row.values), better="better"),
         ablations=find_ablations(experiments),
         members=members,
         means=means,

@@ -77,7 +77,16 @@ def test_columns_of_without_any_value_are_left_out():
     ],
 )
 def test_verdict_of_a_difference(difference, word):
-    assert verdict(difference) == word
+    assert verdict(difference, seeds=2) == word
+
+
+def test_verdict_of_one_seed_says_so():
+    assert [verdict(difference, 1) for difference in (GAIN, LOSS)] == ["yes (one seed)", "worse (one seed)"]
+    assert verdict(GAIN, 1, better="") == "(one seed)" and verdict(GAIN, 2, better="") == ""
+    assert "seed" not in verdict(NOISE, 1)
+    rows = rows_of(*(score_row("ner", "f1", *values, baselines=baselines(GAIN)) for values in ((70.0,), (70.0, 71.0))))
+    (column,) = [column for column in columns_of(TERMINAL, rows) if column.header == "better than random?"]
+    assert [column.text(row) for row in rows] == ["yes (one seed)", "yes"]
 
 
 def test_score_rows_are_marked_by_their_data_and_epoch():

@@ -134,10 +134,11 @@ def test_page_names_the_tasks_in_which_the_model_is_better_or_worse(results):
     rows = [score_row(task, "accuracy", 70.0, baselines=baselines(test)) for task, test in differences.items()]
     write_scores(results, rows, further=["ner"])
     text = Page(page()).text
-    verdicts = "in NER. Worse than {0} in SST2. No significant difference from {0} in WNLI."
+    verdicts = "(one seed) in NER. Worse than {0} (one seed) in SST2. No significant difference from {0} in WNLI."
     for baseline in ("random weights", "counting words"):
         assert f"Better than {baseline} {verdicts.format(baseline)}" in text
-    assert "-15.0 (-20.0 to -10.0) worse" in text and "+1.0 (-1.0 to 3.0) not significant (1,287 examples" in text
+    assert "+15.0 (10.0 to 20.0) (one seed)" in text and "-15.0 (-20.0 to -10.0) worse (one seed)" in text
+    assert "+1.0 (-1.0 to 3.0) not significant (1,287 examples" in text
 
 
 @pytest.mark.parametrize(("rules", "better"), [(["rte"], ["MINE"]), (["rte", "mine"], ["RTE", "MINE"])])
