@@ -56,6 +56,41 @@ def test_predict_tagging_is_most_frequent_tag_of_the_word():
     assert row == {"id": "7", "prediction": ["O", "B-LOC", "O", "B-LOC"]}
 
 
+def tagged(*pairs: str) -> SimpleNamespace:
+    words, tags = zip(*(pair.split("/") for pair in pairs), strict=True)
+    return SimpleNamespace(id="7", words=words, tags=tags)
+
+
+def test_predict_tagging_reads_words_as_written():
+    training = [tagged("Bill/B-PER", "paid/O", "the/O", "bill/O")] * 3
+    (row,) = predict(load_spec("ner"), training, [tagged("bill/O", "Bill/O", "The/O")])
+    assert row["prediction"] == ["O", "B-PER", "O"]
+
+
+@pytest.mark.parametrize("tag", ["O", "B-LOC"])
+def test_predict_tagging_rule_for_unseen_words_is_the_best_on_held_out_examples(tag):
+    """Whether a word in another case is the word that was seen, or a new one, the last tenth of the examples tells."""
+    seen = [tagged("mill/O", "Rome/B-LOC", "Rome/B-LOC", f"City{number}/B-LOC") for number in range(18)]
+    held_out = [tagged(f"MILL/{tag}", "Rome/B-LOC")] * 2
+    (row,) = predict(load_spec("ner"), [*seen, *held_out], [tagged("Mill/O")])
+    assert row["prediction"] == [tag]
+
+
+def test_predict_tagging_of_equal_tags_takes_that_of_rare_words():
+    training = [tagged("Bank/B-LOC", "Bank/B-ORG", f"firm{number}/B-ORG") for number in range(5)]
+    (row,) = predict(load_spec("ner"), training, [tagged("Bank/O")])
+    assert row["prediction"] == ["B-ORG"]
+
+
+def test_predict_answers_reads_words_as_written():
+    answer = SimpleNamespace(text="Rome")
+    training = [
+        SimpleNamespace(id=str(n), question="where?", context="the rome of Rome", answers=[answer]) for n in range(9)
+    ]
+    (row,) = predict(load_spec("squad1"), training, training[:1])
+    assert row["prediction"] == "Rome"
+
+
 def test_predict_retrieval_ranks_by_bm25():
     corpus = ("the cat", "The cat sat on the mat", "cat cat dog", "?", "a wombat")
     queries = [Query(str(number), text, corpus, ((0,),)) for number, text in enumerate(("cat dog", "Cat?", "of", "a"))]
