@@ -51,6 +51,10 @@ class TaskHyperparameters(Section):
             nothing if an LSTM reads the tokens, or for word vectors, which are always averaged.
         reinit_layers: number of top blocks that start from random weights, together with the pooler: pretraining has
             specialised them (Zhang et al. 2020, Revisiting few-sample BERT fine-tuning, section 5).
+        class_weights: ``balanced`` weighs an example's loss by n / (k n_c), as scikit-learn's ``compute_class_weight``
+            has it: n training examples of k classes, n_c of them of the example's class. The loss is that of torch's
+            CrossEntropyLoss. null: all count alike. It is for classification and tagging; other kinds, regressions and
+            students of a teacher are trained without it.
         label_counts: the task is also learnt from random parts of the training file with these numbers of examples,
             each at the best point of the grid, for the figure on what a label is worth. Numbers above the file's are
             left out. With a teacher all are left out.
@@ -73,6 +77,7 @@ class TaskHyperparameters(Section):
     select: Literal["last", "best"] = "last"
     pooling: Literal["cls", "first_last"] = "cls"
     reinit_layers: int = Field(default=0, ge=0, le=200)
+    class_weights: Literal["balanced"] | None = None
     label_counts: Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000_000)], ...], ListedOnce] = ()
     feature_layers: Frozen | None = None
     layer_epochs: int = Field(default=20, ge=0, le=1_000_000)

@@ -211,8 +211,10 @@ NUM_LENGTH_CLASSES, NUM_WORST = 5, 20
 
 def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
     """Return the analysis of errors on one evaluation set, as in ``results/tasks/<task>.json``."""
+    matrix = confusion(spec, example_results)
     return {
-        "confusion": confusion(spec, example_results),
+        "confusion": matrix,
+        "classes": class_scores(matrix) if matrix and spec.kind == "classification" else None,
         "lengths": by_length(example_results),
         "wrong": sum(result.right < 1 for result in example_results),
         "worst": worst(example_results),
@@ -230,6 +232,24 @@ def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[
         return None
     labels = list(spec.labels) or sorted({label for pair in pairs for label in pair})
     return {"labels": labels, "counts": [[pairs[gold, predicted] for predicted in labels] for gold in labels]}
+
+
+def class_scores(confusion: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return support, precision, recall and F1 of each class in percent; None if there is nothing to divide by."""
+    counts = confusion["counts"]
+    rows = []
+    for index, label in enumerate(confusion["labels"]):
+        correct, support = counts[index][index], sum(counts[index])
+        predicted = sum(of_gold[index] for of_gold in counts)
+        row = {
+            "label": label,
+            "support": support,
+            "precision": 100.0 * correct / predicted if predicted else None,
+            "recall": 100.0 * correct / support if support else None,
+            "f1": 100.0 * 2 * correct / (support + predicted) if support + predicted else None,
+        }
+        rows.append(row)
+    return rows
 
 
 def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -37,7 +38,7 @@ from pipeline_src.finetuning.distillation import (
     load_fit_dense,
     load_task_teacher,
 )
-from pipeline_src.finetuning.heads import LOSSES, POOLED, BertForTask, Loss, choose_bi_encoder
+from pipeline_src.finetuning.heads import CLASS_HEADS, LOSSES, POOLED, BertForTask, Loss, choose_bi_encoder
 from pipeline_src.finetuning.hyperparameter_grid import (
     BaselineGrid,
     Grid,
@@ -46,7 +47,7 @@ from pipeline_src.finetuning.hyperparameter_grid import (
     write_lines,
 )
 from pipeline_src.finetuning.predict import SETTINGS, TaskSettings, model_outputs
-from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, training_batches
+from pipeline_src.finetuning.task_data import EvalSet, TaskBatch, TaskData, balanced_class_weights, training_batches
 from pipeline_src.models.adapter import ENCODER, POOLER
 from pipeline_src.models.attention import Dropout, choose
 from pipeline_src.models.bert import (
@@ -559,8 +560,16 @@ class TaskTrainer:
         done = trainer.state.step
         # the loss of `embedding` compares all texts of a batch
         tokens = None if self.task.head == "embedding" else self.machine.finetune.microbatch_tokens
-        trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done))
+        weights = self._class_weights()
+        trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done, weights))
         return trainer
+
+    def _class_weights(self) -> np.ndarray | None:
+        """Return the weight of each class in the loss; None if all count alike or the labels are not classes."""
+        has_classes = self.task.head in CLASS_HEADS and self.spec.range is None
+        if self.hyperparameters.class_weights is None or not has_classes:
+            return None
+        return balanced_class_weights(self.training.labels, self.task.num_outputs)
 
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
         """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""

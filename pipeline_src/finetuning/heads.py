@@ -19,6 +19,7 @@ from pipeline_src.models.bert import Bert, BertConfig, make_encoder
 from pipeline_src.tasks.spec import TaskSpec
 
 POOLED = ("sequence", "choice")  # heads that read one vector per sequence
+CLASS_HEADS = ("sequence", "token")  # heads whose labels are classes, or numbers in a regression
 SCALE = 20.0  # of cosines in the loss, as in sentence-transformers' MultipleNegativesRankingLoss
 MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et al. 2019)
 
@@ -182,7 +183,16 @@ def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     """Return the cross-entropy of outputs [B, classes], or the mean squared error of a regression's [B, 1]."""
     if batch.labels.is_floating_point():
         return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
-    return F.cross_entropy(outputs.float(), batch.labels)
+    return _class_loss(outputs, batch)
+
+
+def _class_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
+    """Return the cross-entropy averaged over the labels of the batch, weighted by their classes if it has weights."""
+    if batch.class_weights is None:
+        return F.cross_entropy(outputs.float(), batch.labels)
+    # The weights have mean 1 over the whole batch. Divided by their sum, microbatches would count alike.
+    total = F.cross_entropy(outputs.float(), batch.labels, batch.class_weights, reduction="sum")
+    return total / batch.losses
 
 
 def choice_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
@@ -202,7 +212,7 @@ def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 
 def token_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     """Return the cross-entropy of outputs [T, tags], averaged over the tokens whose label, int64 [T], is not -100."""
-    return F.cross_entropy(outputs.float(), batch.labels)
+    return _class_loss(outputs, batch)
 
 
 def ranking_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:

@@ -23,7 +23,7 @@ from pipeline_src.models.flops import Workload
 from pipeline_src.tasks.classification import Classification
 from pipeline_src.tasks.examples import labelled_part
 from pipeline_src.tasks.feature_cache import cached
-from pipeline_src.tasks.features import Features
+from pipeline_src.tasks.features import NO_TAG, Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.task import Task
@@ -164,6 +164,8 @@ class TaskBatch:
         losses: number of terms in the mean that is the task's loss.
         lengths: number of tokens of each sequence, int64 [B]; in the host's memory, which avoids waiting for the GPU.
         examples: indices of the items.
+        class_weights: weight of each class in the loss, float32 [classes], with mean 1 over the labels of the whole
+            batch, of which this may be a part; None weighs all alike.
     """
 
     ids: Tensor
@@ -173,6 +175,7 @@ class TaskBatch:
     losses: int
     lengths: np.ndarray
     examples: np.ndarray
+    class_weights: Tensor | None = None
 
     @property
     def workload(self) -> Workload:
@@ -185,7 +188,24 @@ class TaskBatch:
         return PackedBatch.of(self.cu_seqlens, len(self.ids), int(self.lengths.max()))
 
 
-def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
+def balanced_class_weights(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return the weight n / (k n_c) of each class, as scikit-learn's ``compute_class_weight`` computes "balanced".
+
+    n labels are of k different classes, n_c of them of class c. A class without labels has weight 0.
+    """
+    labels = labels[labels != NO_TAG]
+    counts = np.bincount(labels, minlength=num_classes)
+    shares = counts * np.count_nonzero(counts) / len(labels)
+    return np.divide(1, shares, out=np.zeros(num_classes), where=counts > 0)
+
+
+def _with_mean_1(class_weights: np.ndarray, labels: np.ndarray) -> Tensor:
+    """Scale class weights to a mean of 1 over the labels of a batch: its loss is then torch's weighted mean."""
+    of_labels = class_weights[labels[labels != NO_TAG]]
+    return torch.from_numpy((class_weights / of_labels.mean()).astype(np.float32))
+
+
+def make_batch(features: Features, items: np.ndarray, class_weights: Tensor | None = None) -> TaskBatch:
     """Gather the sequences of ``items`` (indices, int64), in the order of ``items``, in the host's memory."""
     positions, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
@@ -197,11 +217,18 @@ def make_batch(features: Features, items: np.ndarray) -> TaskBatch:
         features.loss_count(labels),
         np.diff(cu_seqlens),
         items,
+        class_weights,
     )
 
 
 def training_batches(
-    features: Features, batch: int, epochs: int, seed: int, microbatch_tokens: int | None, done: int = 0
+    features: Features,
+    batch: int,
+    epochs: int,
+    seed: int,
+    microbatch_tokens: int | None,
+    done: int = 0,
+    class_weights: np.ndarray | None = None,
 ) -> Iterator[list[TaskBatch]]:
     """Yield the batches after the first ``done``, each as microbatches of up to ``microbatch_tokens`` tokens, if given.
 
@@ -212,9 +239,9 @@ def training_batches(
     for epoch in range(done // per_epoch, epochs):
         order = epoch_order(features, batch, seed, epoch)
         for items in order[max(0, done - epoch * per_epoch) :]:
-            yield [
-                make_batch(features, items[part]) for part in split_balanced(features.lengths[items], microbatch_tokens)
-            ]
+            scaled = None if class_weights is None else _with_mean_1(class_weights, features.labels_of(items))
+            parts = split_balanced(features.lengths[items], microbatch_tokens)
+            yield [make_batch(features, items[part], scaled) for part in parts]
 
 
 def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ scipy and seqeval, which would take seconds to import here.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,10 @@ def majority_score(metric: str, gold: Sequence[float]) -> float:
     if metric == "f1":  # if 1 is predicted for all examples; 0 for all would score 0
         positives = sum(label == 1 for label in gold)
         return 100.0 * 2 * positives / (len(gold) + positives)
+    if metric == "macro_f1":  # the predicted class has an F1, every other class has 0
+        counts = Counter(gold)
+        largest = max(counts.values())
+        return 100.0 * 2 * largest / (len(gold) + largest) / len(counts)
     if metric not in ("matthews", "pearson", "spearman", "entity_f1"):
         raise ValueError(f"no majority score for {metric!r}")
     return 0.0
@@ -87,6 +92,32 @@ def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
     rows = [np.column_stack([positive & system, system, positive]).astype(float) for system in predicted_positive]
     # one more false negative, or one more false positive
     return replace(overlap_f1_statistics(rows), mistakes=np.array([[-1, -1, 0], [0, 1, 0]]))
+
+
+def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
+    """Statistics of the mean F1 of the classes; sums are each class's true positives, predictions and gold labels.
+
+    As in scikit-learn, a class that is neither in the gold labels nor predicted does not count.
+    """
+    classes = 1 + int(max(*gold, *(max(predicted) for predicted in systems)))
+    one_hot = np.eye(classes)
+    of_gold = one_hot[np.asarray(gold, int)]
+    rows = []
+    for predicted in systems:
+        of_system = one_hot[np.asarray(predicted, int)]
+        rows.append(np.hstack([of_gold * of_system, of_system, of_gold]))
+
+    def value(sums: np.ndarray) -> np.ndarray:
+        true_positives, predicted, in_gold = np.split(sums, 3, axis=1)
+        total = predicted + in_gold
+        f1 = 2 * true_positives / np.where(total > 0, total, 1)
+        return 100.0 * f1.sum(1) / (total > 0).sum(1)
+
+    mistakes = []
+    for label, prediction in itertools.permutations(range(classes), 2):
+        gained = one_hot[prediction] - one_hot[label]
+        mistakes.append(np.concatenate([-one_hot[label], gained, np.zeros(classes)]))
+    return BootstrapStatistics(rows, value, mistakes=np.array(mistakes) if mistakes else None)
 
 
 def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
@@ -181,6 +212,7 @@ def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
 METRICS: dict[str, Callable[[Sequence[float], Sequence[Sequence[float]]], BootstrapStatistics]] = {
     "accuracy": _accuracy_statistics,
     "f1": _f1_statistics,
+    "macro_f1": _macro_f1_statistics,
     "matthews": _matthews_statistics,
     "pearson": _pearson_statistics,
     "spearman": _spearman_statistics,

@@ -13,9 +13,10 @@ from pipeline_src.common.yaml_files import TASK_SPECS, entry_names, read_entry
 from pipeline_src.config.schema import FileName, FilePath, Name, Section
 
 RankMetric = Literal["ndcg_at_10", "recall_at_100", "mrr_at_10"]
-Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman", "em", "entity_f1", RankMetric]
+Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "em", "entity_f1", RankMetric]
 METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
     "f1": "F1",
+    "macro_f1": "macro F1",
     "matthews": "Matthews",
     "pearson": "Pearson",
     "spearman": "Spearman",
@@ -217,7 +218,7 @@ class TaskSpec(Section):
     @model_validator(mode="after")
     def _metrics_fit_the_answers(self) -> TaskSpec:
         allowed = {
-            "classification": {"pearson", "spearman"} if self.range else {"accuracy", "matthews"},
+            "classification": {"pearson", "spearman"} if self.range else {"accuracy", "macro_f1", "matthews"},
             "choice": {"accuracy"},
             "tagging": {"accuracy", "entity_f1"},
             "span": {"em", "f1"},

@@ -37,6 +37,7 @@ def classes(seed: int, number: int, count: int, right: float) -> tuple[list[int]
 def check_classes(gold: list[int], predicted: list[int]) -> None:
     expected = {
         "accuracy": sklearn_metrics.accuracy_score(gold, predicted),
+        "macro_f1": sklearn_metrics.f1_score(gold, predicted, average="macro", zero_division=0.0),
         "matthews": sklearn_metrics.matthews_corrcoef(gold, predicted),
     }
     if set(gold) | set(predicted) <= {0, 1}:

@@ -28,7 +28,7 @@ kind: classification
 columns: {texts: [text], label: verdict}
 labels: [bad, good]
 train: train.SUFFIX
-scores: {reviews: {title: Reviews, file: dev.SUFFIX, metrics: [accuracy, f1],
+scores: {reviews: {title: Reviews, file: dev.SUFFIX, metrics: [accuracy, f1, macro_f1],
                    test: {file: test.SUFFIX, submit: Reviews.tsv}}}
 """
 SOURCE = """
@@ -106,12 +106,14 @@ def test_custom_task_from_catalogue_entry_to_score_table(
     run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(seeds=(1,)))
     scores = read_json("results/scores.json")
     means = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
-    assert means == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0)}
+    assert means == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0), "macro_f1": pytest.approx(80.0)}
     first = scores["rows"][0]
     assert scores["further"] == ["reviews"] and first["task"] == "reviews"  # before synthetic ones
     assert first["baselines"]["bag_of_words"]["score"] >= 60
     errors = read_json("results/tasks/reviews.json")["errors"]["reviews"]
     assert errors["confusion"]["counts"] == [[2, 0], [1, 2]]
+    recalls = [(row["label"], row["support"], row["recall"]) for row in errors["classes"]]
+    assert recalls == [("bad", 2, 100.0), ("good", 3, pytest.approx(200 / 3))]
     assert [(error["text"], error["gold"], error["predicted"]) for error in errors["worst"]] == [
         (TEXTS[2], "good", "bad")
     ]

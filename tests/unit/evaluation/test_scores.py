@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.evaluation.scores import NUM_WORST, by_length, confusion, worst
+from pipeline_src.evaluation.scores import NUM_WORST, by_length, class_scores, confusion, error_analysis, worst
 from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.task import ExampleResult
 
@@ -35,6 +35,29 @@ def test_confusion_tags_are_counted_by_word():
 @pytest.mark.parametrize("task", ["stsb", "squad1", "swag"])
 def test_confusion_task_without_labels_has_none(task: str):
     assert confusion(load_spec(task), [result()]) is None
+
+
+def test_class_scores_equal_sklearn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    labels = ("contradiction", "entailment", "neutral")
+    gold, predicted = [labels[n * n % 3] for n in range(60)], [labels[n % 2] for n in range(60)]
+    pairs = [result(*pair) for pair in zip(gold, predicted, strict=True)]
+    rows = error_analysis(load_spec("mnli"), pairs)["classes"]
+    expected = metrics.precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0.0)
+    for key, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        assert [row[key] or 0.0 for row in rows] == pytest.approx(values if key == "support" else 100 * values), key
+
+
+def test_class_scores_without_examples_or_predictions_are_unknown():
+    rows = class_scores({"labels": ["a", "b", "c"], "counts": [[4, 0, 0], [1, 0, 0], [0, 0, 0]]})
+    assert rows[0] == {"label": "a", "support": 4, "precision": 80.0, "recall": 100.0, "f1": pytest.approx(800 / 9)}
+    assert rows[1] == {"label": "b", "support": 1, "precision": None, "recall": 0.0, "f1": 0.0}
+    assert rows[2] == {"label": "c", "support": 0, "precision": None, "recall": None, "f1": None}
+
+
+@pytest.mark.parametrize("task", ["ner", "stsb", "squad1"])
+def test_class_scores_are_of_classifications_alone(task: str):
+    assert error_analysis(load_spec(task), [result("O", "O")])["classes"] is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=200))

@@ -26,6 +26,7 @@ CELLS = {  # metric -> the population's shares of (gold, predicted) cells, and h
     "accuracy": (np.array([[0.4, 0.1], [0.1, 0.4]]), 300),
     "f1": (np.array([[0.5, 0.1], [0.12, 0.28]]), 300),
     "matthews": (np.array([[0.3, 0.05, 0.05], [0.06, 0.2, 0.04], [0.1, 0.05, 0.15]]), 300),
+    "macro_f1": (np.array([[0.5, 0.05, 0.05], [0.06, 0.14, 0.02], [0.05, 0.05, 0.08]]), 300),
     "pearson": (None, 200),
     "spearman": (None, 200),
 }
@@ -174,7 +175,7 @@ def test_score_interval_constant_resamples_give_none(metric):
     assert units.score(0) == 0.0 and score_interval(units, 0, resampled_values(units, 1)[0]) is None
 
 
-@pytest.mark.parametrize("metric", ["matthews", "f1"])
+@pytest.mark.parametrize("metric", ["matthews", "f1", "macro_f1"])
 @pytest.mark.parametrize("often", [2, 5])
 def test_score_interval_without_error_reaches_score_with_few_errors(metric, often):
     count = 300

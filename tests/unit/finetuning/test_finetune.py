@@ -146,6 +146,21 @@ def test_finetune_dropout_overrides_dropout_of_encoder(study):
     assert losses[0] != losses[1]
 
 
+def test_finetune_class_weights_change_classifications_alone(study):
+    train = Path("data/tasks/sst2/train.tsv")
+    header, *lines = train.read_text(encoding="utf-8").splitlines(keepends=True)
+    few = [line for line in lines if line.endswith("1\n")][:40]
+    train.write_text("".join([header, *few, *(line for line in lines if line.endswith("0\n"))]), encoding="utf-8")
+    losses = {}
+    for task in ("sst2", "stsb"):
+        for weights in (None, "balanced"):
+            fine_tune(task, wanted=params(class_weights=weights))
+            (run,) = read_json(f"results/predictions/{task}/1/predicted/run.json")["runs"]
+            losses[task, weights] = run["train_loss"]
+    assert losses["sst2", "balanced"] > losses["sst2", None] + 0.1, "the few count as much as the many"
+    assert losses["stsb", "balanced"] == losses["stsb", None]
+
+
 def test_load_task_teacher_first_last_pooling_is_restored(study):
     fine_tune(wanted=params(pooling="first_last"))
     folder = Path("models/finetuned/sst2/1/kept-model")

@@ -1,10 +1,20 @@
 """Batches of a task: every item once, similar lengths together, pieces within the budget, places to go on from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
-from pipeline_src.finetuning.task_data import epoch_order, evaluation_batches, make_batch, training_batches
-from pipeline_src.tasks.features import Features
+from pipeline_src.finetuning.heads import sequence_loss, token_loss
+from pipeline_src.finetuning.task_data import (
+    balanced_class_weights,
+    epoch_order,
+    evaluation_batches,
+    make_batch,
+    training_batches,
+)
+from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures
 
 
 def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) -> Features:
@@ -56,6 +66,34 @@ def test_training_batches_microbatches_are_balanced():
         assert np.concatenate([part.examples for part in pieces]).tolist() == piece.examples.tolist()
         tokens = [len(part.ids) for part in pieces]
         assert max(tokens) <= 600 and min(tokens) > 0.8 * max(tokens), tokens
+
+
+def test_balanced_class_weights_equal_sklearn():
+    class_weight = pytest.importorskip("sklearn.utils.class_weight")
+    labels = np.random.default_rng(1).choice(4, 500, p=(0.8, 0.12, 0.06, 0.02))
+    expected = class_weight.compute_class_weight("balanced", classes=np.arange(4), y=labels)
+    assert balanced_class_weights(labels, 4) == pytest.approx(expected)
+    assert balanced_class_weights(np.append(labels, NO_TAG), 5).tolist() == pytest.approx([*expected, 0.0])
+
+
+@pytest.mark.parametrize("tokens", [10_000, 100])
+@pytest.mark.parametrize("loss", [sequence_loss, token_loss])
+def test_class_weights_give_the_weighted_mean_of_torch_however_a_batch_is_cut(loss, tokens):
+    rng, many = np.random.default_rng(1), features(sequences=64, seed=2)
+    if loss is token_loss:
+        labels = np.where(rng.random(len(many.ids)) < 0.5, NO_TAG, rng.choice(3, len(many.ids), p=(0.8, 0.15, 0.05)))
+        values = {**vars(many), "labels": labels, "word": labels}
+        many = TokenFeatures(**values)
+    else:
+        many = replace(many, labels=rng.choice(3, 64, p=(0.8, 0.15, 0.05)))
+    weights = balanced_class_weights(many.labels, 3)
+    torch_loss = torch.nn.CrossEntropyLoss(torch.tensor(weights, dtype=torch.float32))
+    for pieces in training_batches(many, 32, 1, seed=3, microbatch_tokens=tokens, class_weights=weights):
+        outputs = [torch.randn(len(piece.labels), 3, generator=torch.Generator().manual_seed(1)) for piece in pieces]
+        total = sum(loss(*pair) * pair[1].losses for pair in zip(outputs, pieces, strict=True))
+        expected = torch_loss(torch.cat(outputs), torch.cat([piece.labels for piece in pieces]))
+        torch.testing.assert_close(total / sum(piece.losses for piece in pieces), expected)
+        assert len(pieces) > 1 or tokens == 10_000
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 1000])

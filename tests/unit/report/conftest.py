@@ -51,6 +51,10 @@ def task_details(task: str) -> dict:
     error = {"text": f"A text of {task} <b>with</b> 1,234 marks.", "gold": "0", "predicted": "1", "confidence": 0.987}
     errors = {
         "confusion": None if task == "squad1" else {"labels": ["0", "1"], "counts": [[40, 3], [2, 55]]},
+        "classes": [
+            {"label": "0", "support": 43, "precision": 95.24, "recall": 93.02, "f1": 94.12},
+            {"label": "1", "support": 57, "precision": None, "recall": 96.49, "f1": 95.65},
+        ],
         "lengths": [
             {"from": 3, "to": 9, "examples": 60, "right": 0.95},
             {"from": 10, "to": 10, "examples": 40, "right": 0.9},

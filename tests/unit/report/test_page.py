@@ -107,6 +107,11 @@ def test_page_of_weighted_sources_has_shares_and_losses(results):
     assert "phase1 it 37.5 % 4,321 17 5 89" in text
 
 
+def test_page_has_a_table_of_classes(results):
+    text = Page(page()).text
+    assert "Class Examples Precision Recall F1 0 43 95.2 93.0 94.1 1 57 – 96.5 95.7" in text
+
+
 def test_page_of_older_results_leaves_out_what_they_lack(results):
     corpus = read_json(results / "corpus.json")
     write_json(results / "corpus.json", {name: corpus[name] for name in corpus if name != "passages"})

@@ -32,9 +32,22 @@ def test_metrics_only_right_or_wrong_examples_are_yes_no():
     assert not ratio_statistics([np.array([0.5])]).yes_no  # F1 of answers, reciprocal ranks
 
 
+def test_macro_f1_is_the_mean_over_classes_and_small_ones_count_as_much():
+    gold, predicted = [0] * 8 + [1, 2], [0] * 8 + [0, 2]
+    assert score("macro_f1", gold, predicted) == pytest.approx((100 * 16 / 17 + 0 + 100) / 3)
+    assert majority_score("macro_f1", gold) == pytest.approx(100 * 16 / 18 / 3)
+    assert score("macro_f1", gold, [0] * 10) == pytest.approx(majority_score("macro_f1", gold))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
+def test_majority_score_of_macro_f1_is_the_best_constant_of_several_classes(gold: list[int]):
+    scores = [score("macro_f1", gold, [constant] * len(gold)) for constant in range(4)]
+    assert max(scores) == pytest.approx(majority_score("macro_f1", gold))
+
+
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
 def test_majority_score_is_the_best_constant_prediction(gold: list[int]):
-    for metric in ("accuracy", "f1", "matthews"):
+    for metric in ("accuracy", "f1", "macro_f1", "matthews"):
         for constant in (0, 1):
             assert score(metric, gold, [constant] * len(gold)) <= majority_score(metric, gold) + 1e-9
 
