@@ -160,7 +160,10 @@ def run_once(
 
     rates = [study.mask_prob if part.mask_prob is None else part.mask_prob for part in trick.parts]
     opened = [
-        open_examples(PHASE, "train", tokenizer, rate, study.pretrain.masking, seed, study.pretrain.objective)
+        open_examples(
+            *(PHASE, "train", tokenizer, rate, study.pretrain.masking, seed),
+            *(study.pretrain.objective, study.model.architecture),
+        )
         for rate in rates
     ]
     objective = build_objective(phase, tokenizer, opened[0].pairs, device)
@@ -202,7 +205,8 @@ def run_once(
         with torch.no_grad():
             for name, parameter in objective.named_parameters():
                 parameter.copy_(total[name] / averaged)
-    figures = ValidationSet(PHASE, tokenizer, study.pretrain.objective, opened[0].store, process).measure(objective)
+    member = (study.pretrain.objective, study.model.architecture)
+    figures = ValidationSet(PHASE, tokenizer, *member, opened[0].store, process).measure(objective)
     figures = {
         "steps": trainer.state.step,
         "tokens": tokens,

@@ -186,7 +186,8 @@ def load() -> None:
     study = load_study("params.yaml")
     for phase in ("phase1", "phase2"):
         opened = time.process_time()
-        options = (study.mask_prob, study.pretrain.masking, study.seed, study.pretrain.objective)
+        member = (study.pretrain.objective, study.model.architecture)
+        options = (study.mask_prob, study.pretrain.masking, study.seed, *member)
         examples = open_examples(phase, "train", load_tokenizer(VOCABULARY), *options)
         start, tokens = time.process_time(), 0
         for microbatches in examples.batches(BATCH_SIZE, study.seed, 0, BATCHES, DataShard()):

@@ -30,6 +30,7 @@ class ArchitectureSpec:
         blocks: ``own``: every layer has its own block; ``shared``: all layers share one; ``none``: there are none.
         rotary: whether it has rotary positions, so that a phase may change their theta.
         pads_sequences: whether attention or recurrence computes on padded sequences, on a GPU too.
+        special_replacements: whether a random token in place of a predicted one may be a special token.
     """
 
     even: Literal["hidden", "head"] | None = None
@@ -39,6 +40,7 @@ class ArchitectureSpec:
     blocks: Literal["own", "shared", "none"] = "own"
     rotary: bool = False
     pads_sequences: bool = False
+    special_replacements: bool = True
 
 
 @dataclass(frozen=True)

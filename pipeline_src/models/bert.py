@@ -123,6 +123,10 @@ class BertConfig:
             **run,
         )
 
+    def with_pad_id(self, pad_id: int) -> Self:
+        """Return the config for a vocabulary whose padding token has the id ``pad_id``."""
+        return self
+
     def training_flops(self, work: Workload) -> int:
         return training_flops(self, work)
 

@@ -13,7 +13,8 @@ from pipeline_src.config.model import ModelParams
 from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter, huggingface_classes
 from pipeline_src.models.bert import Architecture, Bert, BertConfig, Embeddings
 
-SPEC = ArchitectureSpec()
+# fairseq draws a random token from its dictionary without the special symbols (data/mask_tokens_dataset.py).
+SPEC = ArchitectureSpec(special_replacements=False)
 
 ROBERTA = StateDictAdapter(
     model_type="roberta",
@@ -60,6 +61,10 @@ class RobertaConfig(BertConfig):
         config = super().from_params(params, vocab_size, causal, **run)
         positions = params.max_position_embeddings + config.first_position
         return replace(config, type_vocab_size=1, max_position_embeddings=positions)
+
+    def with_pad_id(self, pad_id: int) -> Self:
+        positions = self.max_position_embeddings + pad_id - self.pad_token_id
+        return replace(self, pad_token_id=pad_id, max_position_embeddings=positions)
 
     @property
     def first_position(self) -> int:

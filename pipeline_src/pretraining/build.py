@@ -22,6 +22,7 @@ from pipeline_src.models.hub import check_fits, load_config, read_tensors
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.phases import Phase
 from pipeline_src.tokenizer.extend import EXTENDED
+from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.teacher import load_teacher
 
@@ -43,7 +44,9 @@ def build_objective(
             attention_probs_dropout_prob=model.attention_probs_dropout_prob,
         )
     else:
+        vocabulary = kind_of(tokenizer)
         config = load_architecture(model.architecture).config.from_params(model, vocab_size, spec.causal)
+        config = config.with_pad_id(vocabulary.id_of(tokenizer, vocabulary.pad))
     rope: dict[str, Any] = {"global_rope_theta": model.global_rope_theta} if model.global_rope_theta else {}
     config = replace(
         config,

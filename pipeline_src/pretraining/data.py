@@ -15,6 +15,7 @@ from torch import Tensor
 from pipeline_src.common.counter_rng import bits, derive_seed, permuted
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, TOKENS
+from pipeline_src.common.registry import architecture_spec
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.token_store import TokenStore, check_ids, read_sample_index
 from pipeline_src.models.flops import Workload
@@ -247,10 +248,18 @@ class PretrainingExamples:
 
 
 def open_examples(
-    phase: str, split: str, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, objective: str
+    phase: str,
+    split: str,
+    tokenizer: Tokenizer,
+    mask_prob: float,
+    masking: Masking,
+    seed: int,
+    objective: str,
+    architecture: str = "bert",
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split, masked for ``objective``."""
-    collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed)
+    """Open the examples of one phase and split, masked for ``objective`` as the recipe of ``architecture`` does."""
+    special_replacements = architecture_spec(architecture).special_replacements
+    collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed, special_replacements)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
     store, templates = TokenStore(TOKENS, split), read_templates(tokenizer)

@@ -35,7 +35,9 @@ class Collator:
     label_shift: ClassVar[int] = 0
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> Collator:
+    def of(
+        cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
+    ) -> Collator:
         return cls()
 
     @property
@@ -76,6 +78,8 @@ class MLMCollator(Collator):
         mask_prob: share of all tokens, special tokens included, that are predicted (0.15 in the paper).
         special: which ids are never predicted (padding; special tokens unless they may be masked), bool [vocab_size].
         continuation: which ids are subwords that continue a word, bool [vocab_size].
+        replacements: ids from which random tokens are drawn, int64; None: all, special tokens included, as in
+            google-research/bert and albert, DeBERTa, DistilBERT and ModernBERT.
     """
 
     mask_prob: float
@@ -84,13 +88,22 @@ class MLMCollator(Collator):
     special: np.ndarray
     continuation: np.ndarray
     seed: int
+    replacements: np.ndarray | None = None
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> MLMCollator:
+    def of(
+        cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
+    ) -> MLMCollator:
         kind, special = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
-        marks = [] if masking.mask_special_tokens else read_templates(tokenizer).special_ids
-        special[[*marks, kind.id_of(tokenizer, kind.pad)]] = True
-        return cls(mask_prob, masking, kind.id_of(tokenizer, kind.mask), special, kind.is_continuation(tokenizer), seed)
+        marks, pad_id = read_templates(tokenizer).special_ids, kind.id_of(tokenizer, kind.pad)
+        special[[pad_id] if masking.mask_special_tokens else [*marks, pad_id]] = True
+        replacements = None
+        if not special_replacements:
+            # The special symbols of fairseq's dictionary are <s>, <pad>, </s> and <unk>; <mask> is one of its words.
+            excluded = [*marks, pad_id, kind.id_of(tokenizer, kind.unk)]
+            replacements = np.setdiff1d(np.arange(len(special)), excluded)
+        mask_id, continuation = kind.id_of(tokenizer, kind.mask), kind.is_continuation(tokenizer)
+        return cls(mask_prob, masking, mask_id, special, continuation, seed, replacements)
 
     @property
     def dynamic(self) -> bool:
@@ -118,9 +131,11 @@ class MLMCollator(Collator):
         random = (replacement >= mask_ratio) & (replacement < mask_ratio + random_ratio)
         # a number in the interval for a random token is uniform there, and so chooses the token
         token = (replacement[random] - mask_ratio) / random_ratio
+        count = len(self.special) if self.replacements is None else len(self.replacements)
+        drawn = np.minimum(token * count, count - 1).astype(np.int64)
         input_ids = ids.copy()
         input_ids[predicted[replacement < mask_ratio]] = self.mask_id
-        input_ids[predicted[random]] = np.minimum(token * len(self.special), len(self.special) - 1).astype(np.int64)
+        input_ids[predicted[random]] = drawn if self.replacements is None else self.replacements[drawn]
         return input_ids, predicted
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -135,7 +150,9 @@ class CLMCollator(Collator):
     label_shift: ClassVar[int] = 1
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int) -> CLMCollator:
+    def of(
+        cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
+    ) -> CLMCollator:
         return cls(read_templates(tokenizer).single.special_ids[-1][-1])
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:

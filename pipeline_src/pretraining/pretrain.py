@@ -101,7 +101,10 @@ class PhaseTraining:
         )
         objective = trainer.objective
         by_source = params.continued or "sources" in phase.examples_manifest[phase.name]
-        validation = ValidationSet(phase.name, self.tokenizer, params.objective, examples.store, distributed, by_source)
+        architecture = phase.model.architecture
+        validation = ValidationSet(
+            phase.name, self.tokenizer, params.objective, architecture, examples.store, distributed, by_source
+        )
         self.validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
         self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
         self.monitor = LossMonitor(phase, run_settings(phase, objective.config), validation)
@@ -145,8 +148,9 @@ class PhaseTraining:
 
 def open_training_examples(phase: Phase, tokenizer: Tokenizer) -> PretrainingExamples:
     """Open the examples that the phase trains on."""
-    params = phase.pretrain
-    return open_examples(phase.name, "train", tokenizer, phase.mask_prob, params.masking, phase.seed, params.objective)
+    masking, objective = phase.pretrain.masking, phase.pretrain.objective
+    masks = (phase.mask_prob, masking, phase.seed, objective, phase.model.architecture)
+    return open_examples(phase.name, "train", tokenizer, *masks)
 
 
 def make_phase_trainer(

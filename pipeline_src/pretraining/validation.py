@@ -137,6 +137,13 @@ def shared_batches(
         yield examples.batch(np.arange(first, min(first + size, len(examples)))), number < total
 
 
+def open_validation_examples(
+    phase: str, tokenizer: Tokenizer, objective: str, architecture: str
+) -> PretrainingExamples:
+    """Open the validation examples of a phase, with the same masks whatever the study's rate and seed."""
+    return open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective, architecture)
+
+
 def source_documents(split: str) -> dict[str, int]:
     """Return source -> number of documents, in the order of the token store."""
     parts = read_json(TOKENS / "manifest.json", {"parts": {split: dict}})["parts"][split]
@@ -156,13 +163,14 @@ class ValidationSet:
         phase: str,
         tokenizer: Tokenizer,
         objective: str,
+        architecture: str,
         store: TokenStore,
         distributed: Distributed,
         by_source: bool = False,
     ) -> None:
         self.distributed = distributed
-        self.examples = open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective)
-        self.store, self.tokenizer, self.objective = store, tokenizer, objective
+        self.store, self.tokenizer, self.objective, self.architecture = store, tokenizer, objective, architecture
+        self.examples = open_validation_examples(phase, tokenizer, objective, architecture)
         if by_source:
             self.examples.assign_sources(source_documents("validation"))
         self.by_source = [f"mlm_loss_{name}" for name in self.examples.sources]
@@ -186,7 +194,7 @@ class ValidationSet:
         ranges = position_ranges(length)
         if not ranges:
             return {}
-        examples = open_examples(phase, "validation", self.tokenizer, MASK_PROB, Masking(), SEED, self.objective)
+        examples = open_validation_examples(phase, self.tokenizer, self.objective, self.architecture)
         metrics = measure_examples(objective, examples, None, self.distributed, ranges=ranges)
         return {name: value for name, value in metrics.items() if name[0].isdigit()}
 

@@ -1,14 +1,19 @@
 """Masks: rate, 80/10/10, units, and independence of the batch."""
 
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pipeline_src.common.counter_rng import derive_seed, uniform
-from pipeline_src.common.registry import member_names
+from pipeline_src.common.registry import architecture_spec, member_names
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.pretraining.data import PretrainingExamples
 from pipeline_src.pretraining.masking import UNITS, CLMCollator, MLMCollator, collator_class, shuffle
+from pipeline_src.tokenizer import wordpiece
+from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from tests.frames import bert_templates
 
@@ -153,6 +158,27 @@ def test_apply_mask_special_tokens_predicts_them(specials):
     _, chosen = model.apply(ids, np.full(100, 4), np.arange(100))
     share = np.isin(ids[chosen], marks).mean()
     assert len(chosen) == 200 and abs(share - specials / 2) < 0.1
+
+
+def drawn_at_random(architecture: str, vocabulary: Path) -> set[str]:
+    """The random tokens that replace a predicted letter in 4,000 sequences."""
+    letters = "abcdefgh"
+    wordpiece.save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *letters], lowercase=True)
+    tokenizer = load_tokenizer(vocabulary)
+    masking = Masking(mask_ratio=0.0, random_ratio=1.0, keep_ratio=0.0)
+    collator = MLMCollator.of(tokenizer, 0.5, masking, 1, architecture_spec(architecture).special_replacements)
+    ids = np.array([tokenizer.token_to_id(token) for token in ("[CLS]", "a", "b", "[SEP]")] * 4000)
+    seen, chosen = collator.apply(ids, np.full(4000, 4), np.arange(4000))
+    counts = Counter(seen[chosen].tolist())
+    assert max(counts.values()) < 1.2 * min(counts.values())
+    return {tokenizer.id_to_token(number) for number in counts}
+
+
+@pytest.mark.parametrize("architecture", member_names("models"))
+def test_apply_random_tokens_are_special_but_in_roberta(tmp_path, architecture):
+    """As in the recipes' code; fairseq's leaves out the special symbols of its dictionary, of which <mask> is none."""
+    left_out = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} if architecture == "roberta" else set()
+    assert drawn_at_random(architecture, tmp_path) == {*SPECIAL_TOKENS, *"abcdefgh"} - left_out
 
 
 def test_whole_word_mask_word_beyond_limit_is_not_masked():
