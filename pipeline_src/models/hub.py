@@ -31,6 +31,7 @@ from pipeline_src.models.bert import (
     load_architecture,
     uninitialised,
 )
+from pipeline_src.models.tokenizer_config import state_inputs
 
 
 def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
@@ -190,6 +191,7 @@ def save_model(
     save_tensors(folder, tensors, config, huggingface_class)
     for name in (*TOKENIZER_FILES, *([LISTED] if (vocabulary / LISTED).exists() else [])):
         shutil.copyfile(vocabulary / name, folder / name)
+    state_inputs(folder, config.longest_input, config.type_vocab_size)
     if card is not None:
         with atomic_file(folder / CARD) as file:
             file.write(card)

@@ -40,6 +40,7 @@ from pipeline_src.models.hub import (
     save_tensors,
 )
 from pipeline_src.models.model_card import imported_card
+from pipeline_src.models.tokenizer_config import state_inputs
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 
@@ -216,6 +217,7 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
     else:
         tokenizer = type(foreign.model).__name__
         save_foreign(output, foreign)
+    state_inputs(output, config.longest_input, config.type_vocab_size)
     if (folder / CARD).exists():
         shutil.copyfile(folder / CARD, output / CARD)  # its authors' card
     else:

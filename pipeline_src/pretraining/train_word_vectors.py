@@ -16,6 +16,7 @@ from pipeline_src.common.paths import TOKENS, VOCABULARY, WORD_VECTORS
 from pipeline_src.common.progress import log
 from pipeline_src.config.data import WordVectorsParams
 from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.models.tokenizer_config import state_inputs
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SKIP_GRAM = {"cbow": 0, "skip_gram": 1}  # gensim's `sg`
@@ -84,3 +85,4 @@ def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
     for file in sorted(vocabulary.iterdir()):
         if file.name != "manifest.json":
             shutil.copyfile(file, folder / file.name)
+    state_inputs(folder, MAX_INPUT_TOKENS)

@@ -23,6 +23,7 @@ from pipeline_src.examples.token_store import SPLITS
 from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD, MAX_LENGTH
 from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
+from pipeline_src.models.tokenizer_config import state_inputs
 from pipeline_src.pretraining.data import open_examples
 from pipeline_src.tokenizer.load import load_tokenizer
 
@@ -255,6 +256,7 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
     for file in model.iterdir():
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
+    state_inputs(folder, config.longest_input, config.type_vocab_size)
     steps = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
     paths = ["", *(f"{number}_{step}" for number, step in enumerate(steps[1:], 1))]
     modules = [

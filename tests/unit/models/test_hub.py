@@ -65,6 +65,7 @@ def half(tensors):
 def test_save_model_load_weights_round_trip_is_exact(folder, model, config):
     assert load_config(folder) == config
     assert (folder / "README.md").read_text() == "# A card\n"
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == 24
     assert same(loaded(folder, config), model)
 
 

@@ -245,6 +245,8 @@ def test_phase_keep_checkpoint_steps_saves_models(study):
     run("phase1", phase1=9, keep_checkpoint_steps=(3, 6))
     third, last = (hash_file(f"models/pretrained/phase1/{at}model.safetensors") for at in ("steps/3/", ""))
     assert sorted(os.listdir("models/pretrained/phase1/steps")) == ["3", "6"] and third != last
+    for folder in ("", "steps/3/"):
+        assert read_json(f"models/pretrained/phase1/{folder}tokenizer_config.json")["model_max_length"] == 32
     run("phase1", phase1=3)  # still in the warm-up, so that a shorter training takes the same steps
     assert hash_file("models/pretrained/phase1/model.safetensors") == third
     assert not os.path.exists("models/pretrained/phase1/steps")

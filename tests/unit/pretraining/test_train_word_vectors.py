@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.common.files import write_json
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.config.data import WordVectorsParams
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
@@ -75,6 +75,10 @@ def test_train_word_vectors_same_bytes_in_another_process(run_in, folder, root):
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=folder)
     assert {path.name: path.read_bytes() for path in run_in.iterdir()} == before
     assert set(before) == {"config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_train_word_vectors_states_the_longest_input(run_in):
+    assert read_json(run_in / "tokenizer_config.json")["model_max_length"] == load_config(run_in).longest_input == 8192
 
 
 @pytest.mark.parametrize("bilstm", [False, True])

@@ -25,6 +25,7 @@ def read(path):
 
 def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, tmp_path):
     (folder / "training_state").mkdir()
+    write_json(folder / "tokenizer_config.json", read(folder / "tokenizer_config.json") | {"model_max_length": 512})
     for given, parts in (((), 2), (("--pooling", "cls", "--normalise"), 3)):
         made = tmp_path / f"made{parts}"
         call(export, made, "--format", "sentence-transformers", "--model", folder, *given)
@@ -36,6 +37,7 @@ def test_export_sentence_transformers_writes_its_layout_and_card(folder, call, t
         assert pooling["word_embedding_dimension"] == 16 and pooling["pooling_mode_cls_token"] == (parts == 3)
         assert pooling["pooling_mode_mean_tokens"] == (parts == 2) and not pooling["pooling_mode_max_tokens"]
         assert read(made / "sentence_bert_config.json")["max_seq_length"] == 12
+        assert read(made / "tokenizer_config.json")["model_max_length"] == 12
         names = {path.name for path in folder.iterdir() if path.is_file()}
         assert {path.name for path in made.iterdir()} - {"2_Normalize"} == names | LAYOUT
         _, front, body = (made / "README.md").read_text(encoding="utf-8").split("---\n", 2)

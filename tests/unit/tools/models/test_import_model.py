@@ -38,6 +38,7 @@ def test_import_folder_of_transformers_keeps_weights(folder, model, call, tmp_pa
         assert torch.equal(one, two), name
     assert load_tokenizer(tmp_path / "made").encode("The CATS").tokens == ["[CLS]", "the", "cat", "##s", "[SEP]"]
     assert json.loads((tmp_path / "made/config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    assert json.loads((tmp_path / "made/tokenizer_config.json").read_text())["model_max_length"] == 12
     assert "license: other" in (tmp_path / "made/README.md").read_text()
     assert len(fill_mask(ProbedModel.open(tmp_path / "made"), "the [MASK]", 3)[0]) == 3
 

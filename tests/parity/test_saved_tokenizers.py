@@ -1,0 +1,100 @@
+"""A saved model's folder in transformers: the tokenizer gives inputs that the model takes, up to its longest."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers.pre_tokenizers import ByteLevel
+
+from pipeline_src.common.registry import member_names
+from pipeline_src.config.model import ModelParams
+from pipeline_src.interpretation.model import ProbedModel
+from pipeline_src.models.bert import BertForPretraining, initialise, load_architecture
+from pipeline_src.models.hub import save_model
+from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from tests.parity.peers import assert_close
+
+transformers = pytest.importorskip("transformers", reason="an extra of the tests")
+WITHOUT_CLASS = {"bilstm", "word_vectors"}
+ARCHITECTURES = [name for name in member_names("models") if name not in WITHOUT_CLASS]
+LETTERS = "abcdefgh"
+
+
+def save_wordpiece(folder: Path) -> int:
+    pieces = [*wordpiece.SPECIAL_TOKENS, *LETTERS]
+    wordpiece.save_tokenizer(folder, pieces, lowercase=True)
+    return len(pieces)
+
+
+def save_long_wordpiece(folder: Path) -> int:
+    """Another maximum length of words, for which transformers' class is another."""
+    pieces = [*wordpiece.SPECIAL_TOKENS, *LETTERS]
+    wordpiece.save_tokenizer(folder, pieces, lowercase=True, max_word_length=200)
+    return len(pieces)
+
+
+def save_byte_bpe(folder: Path) -> int:
+    pieces = [*byte_bpe.FIRST, *sorted(ByteLevel.alphabet()), byte_bpe.MASK]
+    byte_bpe.save_tokenizer(folder, pieces, [], lowercase=True)
+    return len(pieces)
+
+
+def save_unigram(folder: Path) -> int:
+    pieces = [*((token, 0.0) for token in unigram.SPECIAL_TOKENS), *((f"▁{letter}", -1.0) for letter in LETTERS)]
+    unigram.save_tokenizer(folder, pieces, lowercase=True)
+    return len(pieces)
+
+
+VOCABULARIES = {
+    "wordpiece": save_wordpiece,
+    "long wordpiece": save_long_wordpiece,
+    "byte_bpe": save_byte_bpe,
+    "unigram": save_unigram,
+}
+
+
+def save(folder: Path, architecture: str, vocabulary: str, longest: int) -> Path:
+    """Save a model of random weights that takes up to ``longest`` tokens."""
+    (folder / "vocabulary").mkdir()
+    (folder / "model").mkdir()
+    entries = VOCABULARIES[vocabulary](folder / "vocabulary")
+    params = ModelParams(
+        architecture=architecture,
+        num_hidden_layers=1,
+        hidden_size=16,
+        num_attention_heads=2,
+        max_position_embeddings=longest,
+    )
+    tokenizer = load_tokenizer(folder / "vocabulary")
+    pad_id = tokenizer.token_to_id(kind_of(tokenizer).pad)
+    config = load_architecture(architecture).config.from_params(params, entries).with_pad_id(pad_id)
+    model = BertForPretraining(config)
+    initialise(model, torch.Generator().manual_seed(0))
+    save_model(folder / "model", model, config, config.names.classes["pretraining"], folder / "vocabulary")
+    return folder / "model"
+
+
+@pytest.mark.parametrize("longest", [24, 700])
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_long_text_is_cut_to_longest_input_and_read_by_transformers(tmp_path, architecture, vocabulary, longest):
+    folder = save(tmp_path, architecture, vocabulary, longest)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    one = tokenizer("a b c d " * 300, truncation=True, return_tensors="pt")
+    pair = tokenizer("a b " * 300, "c d " * 300, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        states, of_pair = model(**one).last_hidden_state, model(**pair).last_hidden_state
+    assert states.shape == of_pair.shape == (1, longest, 16)
+    ours = ProbedModel.open(folder)
+    text = one["input_ids"][0, 1:-1].tolist()
+    assert_close(ours.hidden_states([text])[0][-1], states[0])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_sentence_transformers_reads_saved_folder_to_its_longest_input(tmp_path, architecture):
+    peer = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    made = peer.SentenceTransformer(str(save(tmp_path, architecture, "wordpiece", 700)), device="cpu")
+    assert made.get_max_seq_length() == 700
+    assert made.encode("a b c d " * 300).shape == (16,)
