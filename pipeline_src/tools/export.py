@@ -24,8 +24,8 @@ from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.hub import CARD, MAX_LENGTH
 from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
 from pipeline_src.models.tokenizer_config import state_inputs
-from pipeline_src.pretraining.data import open_examples
 from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tools.show_examples import open_study_examples
 
 MAIN = "main"  # branch of a hub's repository that has the final model
 STATE = "training_state/state.json"
@@ -81,20 +81,19 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:
-    """Write the examples of a phase and split as Parquet, ``per_file`` in a file, masked as in the study's training.
+    """Write the examples of a phase and split as Parquet, ``per_file`` in a file, with the study's own masks.
 
+    Examples of the split ``validation`` are masked as for the validation loss, whatever the study's rate and seed.
     Columns have the names of transformers: ``input_ids`` and ``token_type_ids`` without padding, ``labels`` with
     -100 where nothing is predicted, and ``next_sentence_label`` if examples are pairs.
     """
     study = load_study()
-    pretrain = study.pretrain
-    if pretrain.masking.dynamic:
+    if split == "train" and study.pretrain.masking.dynamic:
         raise PipelineError(
             "dynamic masks cannot be written to files", "pretrain.masking.dynamic: true", where="params.yaml",
             hint="set it to false; examples.dupe_factor gives several masks of each text",
         )  # fmt: skip
-    tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_examples(phase, split, tokenizer, study.mask_prob, pretrain.masking, study.seed, pretrain.objective)
+    examples = open_study_examples(study, phase, split, load_tokenizer(VOCABULARY))
     with atomic_directory(output) as folder, Progress("exporting", len(examples), "example") as progress:
         for start in range(0, len(examples), per_file):
             batch = examples.batch(np.arange(start, min(start + per_file, len(examples))))

@@ -12,9 +12,17 @@ from tokenizers import Tokenizer
 from pipeline_src.common.counter_rng import permuted
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import VOCABULARY
-from pipeline_src.config.study import load_study
+from pipeline_src.config.study import Study, load_study
 from pipeline_src.examples.token_store import SPLITS
-from pipeline_src.pretraining.data import PretrainingBatch, ReadablePiece, open_examples, pair_label, readable_pieces
+from pipeline_src.pretraining.data import (
+    PretrainingBatch,
+    PretrainingExamples,
+    ReadablePiece,
+    open_examples,
+    pair_label,
+    readable_pieces,
+)
+from pipeline_src.pretraining.validation import open_validation_examples
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 
 STYLES = {"mask": "\033[1;31m", "random": "\033[1;33m", "keep": "\033[1;32m"}
@@ -33,11 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print examples of the study in params.yaml, masked as its training sees them."""
+    """Print examples of the study in params.yaml, masked as its training or its validation reads them."""
     study = load_study()
     tokenizer = load_tokenizer(VOCABULARY)
-    pretrain, sampling = study.pretrain, (study.mask_prob, study.pretrain.masking, study.seed)
-    examples = open_examples(arguments.phase, arguments.split, tokenizer, *sampling, pretrain.objective)
+    examples = open_study_examples(study, arguments.phase, arguments.split, tokenizer)
     if arguments.example is None:
         numbers = permuted(study.seed, np.arange(min(max(arguments.count, 1), len(examples))), len(examples))
     elif 0 <= arguments.example < len(examples):
@@ -53,6 +60,15 @@ def main(arguments: argparse.Namespace) -> None:
         print(f"\nexample {number} ({arguments.phase}, {arguments.split}): {counts}")
         for name, line in zip("AB", as_text(batch, tokenizer, label_shift, colour=sys.stdout.isatty()), strict=False):
             print(f"  {name}: {line}")
+
+
+def open_study_examples(study: Study, phase: str, split: str, tokenizer: Tokenizer) -> PretrainingExamples:
+    """Open the examples of a split with the masks with which the study trains on it, or measures it."""
+    pretrain, architecture = study.pretrain, study.model.architecture
+    if split == "validation":
+        return open_validation_examples(phase, tokenizer, pretrain.objective, architecture)
+    masks = (study.mask_prob, pretrain.masking, study.seed, pretrain.objective, architecture)
+    return open_examples(phase, split, tokenizer, *masks)
 
 
 def as_text(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int, colour: bool = False) -> list[str]:

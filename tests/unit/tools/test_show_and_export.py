@@ -6,19 +6,26 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
 
 from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import write_json
+from pipeline_src.common.files import read_json, write_json
 from pipeline_src.config.pretrain import Masking
+from pipeline_src.config.study import load_study
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.models.bert import BertConfig
 from pipeline_src.pretraining.data import DataShard, open_examples, shown_examples
+from pipeline_src.pretraining.validation import ValidationSet
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools import export
 from pipeline_src.tools import show_examples as show
 from pipeline_src.tools.preset import preset_text
+from pipeline_src.training.distributed import single_process
+from pipeline_src.training.objective import load_objective
 
 WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
 
@@ -124,6 +131,17 @@ def test_shown_examples_name_their_pair(study):
         assert pair == ("B is a random text" if random else "B follows A")
 
 
+def test_open_study_examples_of_roberta_draw_no_padding_at_random(validated):
+    params = (validated / "params.yaml").read_text().replace("architecture: bert", "architecture: roberta")
+    params = params.replace("mask_ratio: 0.8", "mask_ratio: 0.0").replace("random_ratio: 0.1", "random_ratio: 0.9")
+    (validated / "params.yaml").write_text(params)
+    study, tokenizer = load_study(), load_tokenizer("data/vocabulary")
+    for split in ("train", "validation"):
+        examples = show.open_study_examples(study, "phase1", split, tokenizer)
+        batch = examples.batch(np.arange(len(examples)))
+        assert len(batch.predicted) > 500 and not np.isin(batch.ids[batch.predicted], (0, 1, 2, 3)).any()
+
+
 def test_show_examples_unknown_number_is_rejected(study):
     with pytest.raises(PipelineError, match="no such example"):
         show.main(arguments(show, "--example", "100000"))
@@ -163,6 +181,53 @@ def test_export_parquet_has_the_examples_that_training_reads(study, per_file):
     labels = np.concatenate(table["labels"].tolist())
     assert np.flatnonzero(labels != -100).tolist() == batch.predicted.tolist()
     assert np.array_equal(labels[batch.predicted], batch.labels)
+
+
+@pytest.fixture
+def validated(study, make_store):
+    """The same study with other masks than validation has, the documents of its training text as validation text."""
+    train, validation = (study / f"data/examples/phase1/{split}.npy" for split in ("train", "validation"))
+    shutil.copyfile(train, validation)
+    for path in (study / "data/tokens").glob("train.*"):
+        shutil.copyfile(path, path.with_name(path.name.replace("train", "validation")))
+    manifest = read_json("data/tokens/manifest.json")
+    manifest["splits"]["validation"] = manifest["splits"]["train"]
+    write_json("data/tokens/manifest.json", manifest)
+    params = (study / "params.yaml").read_text()
+    params = params.replace("mask_prob: 0.15", "mask_prob: 0.4").replace("dynamic: false", "dynamic: true")
+    (study / "params.yaml").write_text(params)
+    return study
+
+
+def test_export_parquet_validation_examples_give_the_validation_loss(validated):
+    assert load_study().mask_prob == 0.4 and load_study().pretrain.masking.dynamic
+    objective = load_objective("mlm")(BertConfig(5 + len(WORDS), 16, 1, 2, 32, 64), "nsp").eval()
+    objective.init_weights(torch.Generator().manual_seed(0))
+    tokenizer, store = load_tokenizer("data/vocabulary"), TokenStore("data/tokens", "train")
+    expected = ValidationSet("phase1", tokenizer, "mlm", "bert", store, single_process()).measure(objective)
+
+    export.main(arguments(export, "pq", "--format", "parquet", "--split", "validation"))
+    table = pd.read_parquet("pq/examples-00000.parquet")
+    losses = []
+    for row in table.itertuples():
+        ids, segments, labels = (torch.tensor(values) for values in (row.input_ids, row.token_type_ids, row.labels))
+        (predicted,) = torch.where(labels != -100)
+        starts = torch.tensor([0, len(ids)])
+        with torch.no_grad():
+            logits, _ = objective.model(ids.long(), segments.long(), starts, predicted)
+        losses.append(cross_entropy(logits, labels[predicted].long(), reduction="none"))
+    assert expected["predictions"] == sum(map(len, losses))
+    assert torch.cat(losses).mean().item() == pytest.approx(expected["mlm_loss"], rel=1e-6)
+
+
+def test_show_examples_of_validation_have_the_masks_of_validation(validated, capsys):
+    show.main(arguments(show, "--split", "validation", "--example", "3"))
+    tokenizer = load_tokenizer("data/vocabulary")
+    examples = open_examples("phase1", "validation", tokenizer, 0.15, Masking(), 0, "mlm")
+    batch = examples.batch(np.asarray([3]))
+    line = show.as_text(batch, tokenizer, 0)[0]
+    printed = capsys.readouterr().out
+    assert f"{len(batch.predicted)} predicted" in printed and f"  A: {line}\n" in printed
 
 
 def test_export_parquet_left_to_right_labels_are_the_tokens_themselves(left_to_right):
