@@ -47,7 +47,7 @@ def read_examples(
     """
     path = Path(path)
     if spec.kind == "span":
-        return read_questions(spec, path, test, counts)
+        return read_questions(spec, path, test, counts, training=eval_set is None and not test)
     if spec.kind == "tagging":
         return read_sentences(spec, path, eval_set, counts)
     if spec.kind == "retrieval":

@@ -342,20 +342,67 @@ class Question:
     answers: tuple[Answer, ...]
 
 
+# The most characters by which an ``answer_start`` that counts from 1, or before a space was lost, is off.
+NEAR = 3
+LEFT_OUT = "questions left out of training (no answer is in the context near where the file says)"
+MOVED = "answers moved to where their text is, near where the file says"
+
+
 def is_at_start(answer: Answer, context: str) -> bool:
     """Return whether the context has the answer's text at ``answer.start``."""
     return bool(answer.text) and answer.start >= 0 and context.startswith(answer.text, answer.start)
 
 
+def find_answer(answer: Answer, context: str) -> Answer | None:
+    """Return the answer at its place in the context; None if that is more than ``NEAR`` characters from its start."""
+    start = max(0, answer.start)
+    # Java, JavaScript and C# count a character beyond U+FFFF, such as an emoji, as two units of UTF-16.
+    units = context.encode("utf-16-le")[: 2 * start]
+    in_characters = len(units.decode("utf-16-le", errors="ignore"))
+    near = range(start - NEAR, start + NEAR + 1)
+    for place in (start, in_characters, *sorted(near, key=lambda place: abs(place - start))):
+        found = Answer(answer.text, place)
+        if answer.text.strip() and is_at_start(found, context):
+            return found
+    return None
+
+
+def learnable(spec: TaskSpec, questions: Iterable[Question], counts: Counter[str]) -> list[Question]:
+    """Return the questions to train on, with the answers that are in the context, and count what differs from the file.
+
+    A question none of whose answers is found is left out, as in run_squad.py: it would teach that there is no answer.
+    """
+    kept = []
+    reasons: Counter[str] = Counter()
+    for question in questions:
+        found = [find_answer(answer, question.context) for answer in question.answers]
+        answers = tuple(answer for answer in found if answer is not None)
+        if question.answers and not answers:
+            reasons[LEFT_OUT] += 1
+            continue
+        reasons[MOVED] += len(set(answers) - set(question.answers))
+        kept.append(replace(question, answers=answers))
+    counts += reasons
+    for reason, count in (+reasons).items():
+        log.warning("%s: %d %s", spec.name, count, reason)
+    return kept
+
+
 def read_questions(
-    spec: TaskSpec, path: str | Path, test: bool = False, counts: Counter[str] | None = None
+    spec: TaskSpec,
+    path: str | Path,
+    test: bool = False,
+    counts: Counter[str] | None = None,
+    training: bool = False,
 ) -> list[Question]:
     """Read a file in SQuAD's layout: data > paragraphs > qas, with ``is_impossible`` if questions may have no answer.
 
-    No question is dropped: a question that cannot be learnt from is scored like the others, and counted.
+    Of a file for evaluation no question is dropped: one that cannot be learnt from is scored like the others, and
+    counted.
 
     Args:
         test: whether it is a test file, which has no answers.
+        training: whether to keep only what can be learnt from; see ``learnable``.
         counts: filled with the number of questions without words or with an empty context, and the number of answers
             whose text is not in the context where the file says.
     """
@@ -382,11 +429,13 @@ def read_questions(
                 if problem:
                     raise PipelineError("not in SQuAD's layout", problem, where=where, hint=FETCH_AGAIN)
                 questions[question.id] = question
-    if not questions:
-        raise PipelineError("no questions in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
-    if counts is not None:
-        counts += _doubtful(questions.values())
-    return list(questions.values())
+    counts = Counter() if counts is None else counts
+    counts += _doubtful(questions.values())
+    examples = learnable(spec, questions.values(), counts) if training else list(questions.values())
+    if not examples:
+        problem = "no answer is where the file says" if questions else "no questions in the file"
+        raise PipelineError(problem, path, where=f"task {spec.name}", hint=FETCH_AGAIN)
+    return examples
 
 
 def _question(entry: dict[str, Any], context: str, test: bool) -> Question:

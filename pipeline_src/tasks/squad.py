@@ -39,7 +39,7 @@ TEXT_BATCH = 1024  # texts tokenised together
 QUESTION_BATCH = 512  # questions searched together, their windows padded to the longest
 
 # Reasons that are counted. On the first answer, which is trained on:
-NOT_THERE = "the answer is not in the context where the file says; learnt as no answer"
+NOT_THERE = "the answer is not in the context where the file says"
 NO_TOKEN = "the answer holds no token; learnt as no answer"
 INSIDE_A_WORD = "the answer begins or ends inside a token; learnt with the whole of it"
 TOO_LONG = f"the answer is longer than the {MAX_ANSWER_TOKENS} tokens of a prediction"

@@ -1,6 +1,8 @@
-"""Batches of a task: every item once, similar lengths together, pieces within the budget, places to go on from."""
+"""A task's data, and its batches: every item once, similar lengths together, pieces within the budget."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from pipeline_src.finetuning.heads import sequence_loss, token_loss
 from pipeline_src.finetuning.task_data import (
+    TaskData,
     balanced_class_weights,
     epoch_order,
     evaluation_batches,
@@ -15,6 +18,9 @@ from pipeline_src.finetuning.task_data import (
     training_batches,
 )
 from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures
+from pipeline_src.tasks.readers import LEFT_OUT, MOVED
+from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 
 def features(per_item: int = 1, sequences: int = 12, seed: int | None = None) -> Features:
@@ -103,3 +109,25 @@ def test_evaluation_batches_cover_every_item_longest_first(tokens, per_item):
     seen = [item for batch in batches for item in batch.examples.tolist()]
     assert seen == list(range(12 // per_item))[::-1]
     assert all(len(batch.ids) <= tokens or len(batch.labels) == 1 for batch in batches)
+
+
+def test_task_data_squad1_trains_on_no_question_without_its_answer(tmp_path, monkeypatch):
+    """Its windows would all be labelled as [CLS], which no answer of SQuAD 1.1 is."""
+    monkeypatch.chdir(tmp_path)
+    Path("data/tasks/squad1").mkdir(parents=True)
+    Path("vocabulary").mkdir()
+    save_tokenizer(Path("vocabulary"), [*SPECIAL_TOKENS, *"abcde"], lowercase=True)
+    answers = {"right": ("c", 4), "off by one": ("c", 5), "nowhere": ("d", 0), "in no text": ("e", 4)}
+    questions = [
+        {"id": name, "question": "a", "answers": [{"text": text, "answer_start": start}]}
+        for name, (text, start) in answers.items()
+    ]
+    content = {"data": [{"paragraphs": [{"context": "a b c a b d", "qas": questions}]}]}
+    for name in ("train", "dev"):
+        Path(f"data/tasks/squad1/{name}-v1.1.json").write_text(json.dumps(content), encoding="utf-8")
+    data = TaskData(load_spec("squad1"), Path("vocabulary"), 64)
+    features = data.training()
+    assert features.items == 2 and (features.labels[:, 0] > 0).all()
+    train = load_spec("squad1").train
+    assert data.counts[train][LEFT_OUT] == 2 and data.counts[train][MOVED] == 1
+    assert data.eval_set("squad1").features.items == 4 and data.num_training_examples == 2

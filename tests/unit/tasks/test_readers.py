@@ -13,8 +13,22 @@ import pytest
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.readers import IOB1, LONG, NO_WORDS, READERS, SHORT, as_iob2, read_columns, read_sentences
+from pipeline_src.tasks.readers import (
+    IOB1,
+    LEFT_OUT,
+    LONG,
+    MOVED,
+    NO_WORDS,
+    READERS,
+    SHORT,
+    Answer,
+    as_iob2,
+    find_answer,
+    read_columns,
+    read_sentences,
+)
 from pipeline_src.tasks.spec import Columns, Layout, TaskSpec, load_spec
+from pipeline_src.tasks.task import Task
 
 HEADER = "sentence\tlabel\n"
 
@@ -409,7 +423,7 @@ def test_read_squad_bad_file_is_rejected(tmp_path: Path, content: str, message: 
 def test_read_squad_misplaced_answer_is_counted(tmp_path: Path, start: int):
     counts: Counter[str] = Counter()
     answers = [{"text": "Paris", "answer_start": start}, {"text": "Paris", "answer_start": 13}]
-    (example,) = ONE.read(write_questions(tmp_path, entry(answers=answers)), counts=counts)
+    (example,) = ONE.read(write_questions(tmp_path, entry(answers=answers)), "squad1", counts=counts)
     assert counts == {"answers that are not in the context where the file says": 1}
     assert [answer.text for answer in example.answers] == ["Paris", "Paris"]
 
@@ -417,7 +431,7 @@ def test_read_squad_misplaced_answer_is_counted(tmp_path: Path, start: int):
 def test_read_squad_empty_texts_are_counted(tmp_path: Path):
     counts: Counter[str] = Counter({"before": 1})
     path = write_questions(tmp_path, entry(question=" ", answers=[], is_impossible=True), entry(id=7), context="")
-    examples = TWO.read(path, counts=counts)
+    examples = TWO.read(path, "squad2", counts=counts)
     assert [example.id for example in examples] == ["q0", "7"]
     assert counts == {
         "before": 1,
@@ -425,6 +439,60 @@ def test_read_squad_empty_texts_are_counted(tmp_path: Path):
         "questions about an empty context": 2,
         "answers that are not in the context where the file says": 1,
     }
+
+
+EMOJI = "\U0001f642\U0001f642 Ada lives in Paris, not in London, not in London."
+
+
+def in_units(context: str, text: str) -> int:
+    """Where a text begins, counted in units of UTF-16."""
+    return len(context[: context.index(text)].encode("utf-16-le")) // 2
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "found"),
+    [
+        ("Paris", EMOJI.index("Paris"), EMOJI.index("Paris")),
+        ("Paris", in_units(EMOJI, "Paris"), EMOJI.index("Paris")),
+        ("Paris", EMOJI.index("Paris") + 1, EMOJI.index("Paris")),
+        ("Paris", EMOJI.index("Paris") - 3, EMOJI.index("Paris")),
+        ("Paris", EMOJI.index("Paris") - 4, None),
+        ("\U0001f642 Ada", 2, 1),
+        ("\U0001f642 Ada", 3, 1),
+        ("Ada", -1, 3),
+        ("in", EMOJI.index("in London") + 1, EMOJI.index("in London")),
+        ("London", EMOJI.rindex("London") + 1, EMOJI.rindex("London")),
+        ("Berlin", EMOJI.index("Paris"), None),
+        ("", 3, None),
+        (" ", 2, None),
+        ("Ada", 10**9, None),
+    ],
+)
+def test_find_answer_by_characters_utf16_units_or_near(text: str, start: int, found: int | None):
+    assert find_answer(Answer(text, start), EMOJI) == (None if found is None else Answer(text, found))
+
+
+@pytest.mark.parametrize("task", [ONE, TWO])
+def test_read_squad_training_question_without_its_answer_is_left_out(tmp_path: Path, task: Task, caplog):
+    starts = {"right": 15, "utf-16": 16, "off by one": 14, "nowhere": 40}
+    questions = [entry(id=name, answers=[{"text": "Paris", "answer_start": start}]) for name, start in starts.items()]
+    path = write_questions(tmp_path, *questions, context="\U0001f642 Ada lives in Paris.")
+    counts: Counter[str] = Counter()
+    examples = task.read(path, counts=counts)
+    assert [(example.id, example.answers[0].start) for example in examples] == [
+        ("right", 15),
+        ("utf-16", 15),
+        ("off by one", 15),
+    ]
+    assert counts[LEFT_OUT] == 1 and counts[MOVED] == 2
+    assert f"1 {LEFT_OUT}" in caplog.text and f"2 {MOVED}" in caplog.text
+    evaluated = task.read(path, task.spec.name)
+    assert [example.answers[0].start for example in evaluated] == list(starts.values())
+
+
+def test_read_squad_training_file_without_any_answer_in_place_is_rejected(tmp_path: Path):
+    with pytest.raises(PipelineError, match="no answer is where the file says"):
+        ONE.read(write_questions(tmp_path, entry(answers=[{"text": "London", "answer_start": 0}])))
 
 
 def test_read_squad_test_file_needs_no_answers(tmp_path: Path):
