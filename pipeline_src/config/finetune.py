@@ -106,9 +106,9 @@ class FinetuneParams(Section):
         per_task: task -> its differences from ``defaults``, ``{}`` for none.
         bilstm: whether a new bidirectional LSTM reads the encoder's output (paper, section 5.1, left-to-right model).
         pair_head: how tasks read two texts: ``cross_encoder`` as one sequence (paper, figure 4), or ``bi_encoder`` (not
-            in the paper) separately. Then u and v are the texts' means over tokens of embeddings plus last layer, and
-            an output layer reads [u, v, |u - v|], or a regression predicts the cosine of u and v (Sentence-BERT,
-            Reimers and Gurevych 2019, section 3).
+            in the paper) separately. Then u and v are the texts' means of embeddings plus last layer, over all tokens
+            but the first and the last, and an output layer reads [u, v, |u - v|], or a regression predicts the cosine
+            of u and v (Sentence-BERT, Reimers and Gurevych 2019, section 3).
         optimizer: as ``pretrain.optimizer``; ``bert_adam`` is the paper's, ``muon`` has a single learning rate.
         warmup_ratio: fraction of the steps spent in warm-up (0.1 in google-research/bert, whose rate decays from step 0
             on: with 0.1, transformers' decay from the end of warm-up, used here, is 11 % higher after it).

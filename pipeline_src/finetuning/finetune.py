@@ -61,7 +61,7 @@ from pipeline_src.models.bert import (
 )
 from pipeline_src.models.flops import Workload
 from pipeline_src.models.hub import MAX_LENGTH, fill, load_config, load_weights, read_tensors, save_model
-from pipeline_src.models.model_card import Source, finetuned_card
+from pipeline_src.models.model_card import FIRST_LAST, Source, finetuned_card
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec, load_spec
@@ -334,7 +334,8 @@ class TaskRuns:
         # Its class for the task would leave out an LSTM without a word, so the card names that of the encoder.
         has_lstm = settings.bilstm or settings.feature_layers is not None
         card_class = classes["encoder"] if has_lstm else huggingface_class
-        card = finetuned_card(trainer.config, spec.name, card_class, source, training, results)
+        head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
+        card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
         save_model(folder, model, trainer.config, huggingface_class, self.data.encoder, card)
         # With unanswerable questions, the scores have the best threshold.
         saved = settings.model_copy(update={"threshold": scores.get("threshold")})

@@ -150,7 +150,7 @@ class BertForTask(nn.Module):
         return torch.segment_reduce(hidden, "mean", offsets=layout.cu_seqlens)
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """Return embeddings plus last layer, averaged over the tokens of each sequence, [B, H]."""
+        """Return embeddings plus last layer, averaged over each sequence's tokens but the first and last, [B, H]."""
         embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
         special = torch.cat([layout.first, layout.last])  # they make all texts alike
         tokens = (embedded + hidden).float().index_fill(0, special, 0.0)

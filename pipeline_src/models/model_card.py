@@ -15,6 +15,12 @@ from pipeline_src.models.bert import BertConfig
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 Score = tuple[str, str, str, float]  # evaluation set ("MNLI-mm"), file, metric, value
+# Head of a task whose ``pooling`` is ``first_last``, in transformers' words.
+FIRST_LAST = (
+    "This loads the encoder. The task's output layer is in model.safetensors too, as `{layer}.weight` and "
+    "`{layer}.bias`. It reads the sum of embeddings and last layer (`hidden_states[0] + hidden_states[-1]`, with "
+    "`output_hidden_states=True`), averaged over all tokens of a text but the first and the last."
+)
 POOLED = {"mean": "the mean", "max": "the maximum", "cls": "the first"}
 
 
@@ -88,6 +94,7 @@ def finetuned_card(
     source: Source | None,
     hyperparameters: Mapping[str, Any],
     scores: Sequence[Score],
+    head: str = "",
 ) -> str:
     """Return the card of a fine-tuned model.
 
@@ -95,6 +102,7 @@ def finetuned_card(
         task: the task's title ("CoLA").
         source: the task's data, from its ``source.json``; None if there is no such file.
         scores: the model's scores on the sets by which it was chosen.
+        head: what the output layer reads, if ``huggingface_class`` does not load it.
     """
     task = as_text(task)
     figures: dict[str, dict[str, float]] = {}
@@ -102,7 +110,7 @@ def finetuned_card(
         figures.setdefault(f"{eval_set}, {file}", {})[metric] = value
     return _card(
         config, huggingface_class, f", fine-tuned on {task}", ("fine-tuned",),
-        [source] if source else (), hyperparameters, figures, scores, task=task,
+        [source] if source else (), hyperparameters, figures, scores, task=task, head=head,
         about=f"with the output layer of one task, {task}, both trained on its training set",
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -218,6 +219,20 @@ def test_bert_for_task_logits_equal_transformers(case, head, tmp_path):
     again = BertForTask(config, head, 2)
     load_weights(again, tmp_path)
     assert all(torch.equal(first, second) for first, second in zip(ours.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_first_last_head_read_as_its_card_says_equals_ours(case, tmp_path):
+    config = case.config()
+    ours = randomize(BertForTask(config, "sequence", 2, pooling="first_last"))
+    folder = save(tmp_path, ours, config, config.names.classes["encoder"])
+    encoder = transformers.AutoModel.from_pretrained(folder).eval()
+    stored, layer = load_file(folder / "model.safetensors"), ours.output_layer
+    ids = torch.randint(5, ENTRIES, (1, 9), generator=torch.Generator().manual_seed(2))
+    hidden_states = encoder(input_ids=ids, output_hidden_states=True).hidden_states
+    mean = (hidden_states[0] + hidden_states[-1])[0, 1:-1].mean(0)
+    expected = nn.functional.linear(mean, stored[f"{layer}.weight"], stored[f"{layer}.bias"])
+    assert_close(ours(ids[0], ids[0] * 0, torch.tensor([0, 9]))[0], expected)
 
 
 def test_initialise_weights_have_distribution_of_original(pair):

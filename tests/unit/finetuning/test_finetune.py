@@ -105,6 +105,7 @@ def test_finetune_saved_model_is_loaded_by_transformers_with_equal_outputs(study
     folder = f"models/finetuned/{task}/1/kept-model"
     model, info = getattr(transformers, f"BertFor{name}").from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert read_json(f"{folder}/tokenizer_config.json")["model_max_length"] == model.config.max_position_embeddings
     if task == "sst2":
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         texts = [line.split("\t")[0] for line in Path("data/tasks/sst2/dev.tsv").read_text().splitlines()[1:40]]
@@ -166,6 +167,8 @@ def test_load_task_teacher_first_last_pooling_is_restored(study):
     folder = Path("models/finetuned/sst2/1/kept-model")
     kept = read_json(folder / "config.json", dict)
     assert (kept["finetune"]["pooling"], kept["architectures"]) == ("first_last", ["BertModel"])
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "`classifier.weight`" in card and "averaged over all tokens of a text but the first and the last" in card
     teacher = load_task_teacher(
         folder, "sequence", 2, load_config(folder), load_tokenizer(folder), torch.device("cpu"), layers=False
     )

@@ -102,6 +102,9 @@ def test_finetuned_card_has_task_data_hyperparameters_and_scores():
     assert "| MNLI-mm, dev_mismatched.tsv | accuracy | 83.9 |" in body
     assert "\npython -m pipeline_src predict MNLI FILE --model FOLDER\n" in body
     assert "pipeline_src predict" not in pretrained()
+    huggingface_class = "BertForSequenceClassification"
+    with_head = finetuned_card(CONFIG, "MNLI", huggingface_class, source, {"epochs": 3}, scores, "A head.")
+    assert with_head == card.replace("\n\n## Licence", "\n\nA head.\n\n## Licence") != card
 
 
 def test_read_sources_ignores_other_keys():
