@@ -94,16 +94,26 @@ class MLMCollator(Collator):
     def of(
         cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
     ) -> MLMCollator:
-        kind, special = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
-        marks, pad_id = read_templates(tokenizer).special_ids, kind.id_of(tokenizer, kind.pad)
-        special[[pad_id] if masking.mask_special_tokens else [*marks, pad_id]] = True
+        kind = kind_of(tokenizer)
+        marks = read_templates(tokenizer).special_ids
+        pad_id, unknown_id = (kind.id_of(tokenizer, token) for token in (kind.pad, kind.unk))
+        special = np.zeros(tokenizer.get_vocab_size(), bool)
+        special[pad_id] = True
+        if not masking.mask_special_tokens:
+            special[[*marks]] = True
         replacements = None
         if not special_replacements:
             # The special symbols of fairseq's dictionary are <s>, <pad>, </s> and <unk>; <mask> is one of its words.
-            excluded = [*marks, pad_id, kind.id_of(tokenizer, kind.unk)]
-            replacements = np.setdiff1d(np.arange(len(special)), excluded)
-        mask_id, continuation = kind.id_of(tokenizer, kind.mask), kind.is_continuation(tokenizer)
-        return cls(mask_prob, masking, mask_id, special, continuation, seed, replacements)
+            replacements = np.setdiff1d(np.arange(len(special)), [*marks, pad_id, unknown_id])
+        return cls(
+            mask_prob=mask_prob,
+            masking=masking,
+            mask_id=kind.id_of(tokenizer, kind.mask),
+            special=special,
+            continuation=kind.is_continuation(tokenizer),
+            seed=seed,
+            replacements=replacements,
+        )
 
     @property
     def dynamic(self) -> bool:
@@ -118,25 +128,50 @@ class MLMCollator(Collator):
     def apply(
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
+        predicted = self._choose(ids, lengths, examples, continues)
+        # Random numbers depend on a token's position in its sequence, so that they are the same in any batch.
         starts = np.cumsum(lengths) - lengths
-        positions = np.flatnonzero(~self.special[ids])
-        first = np.append(np.searchsorted(positions, starts), len(positions))
-        continues = self.continuation[ids] if continues is None else continues
-        maskable = Maskable(continues, positions, first, int(lengths.max(initial=0)))
-        number, key = self.num_predictions(lengths), derive_seed(self.seed, "choose")
-        predicted = np.flatnonzero(UNITS[self.masking.unit](maskable, number, examples, key))
-        sequence = np.repeat(np.arange(len(starts)), np.diff(np.searchsorted(predicted, starts), append=len(predicted)))
-        replacement = uniform(derive_seed(self.seed, "fate"), examples[sequence], predicted - starts[sequence])
-        mask_ratio, random_ratio = self.masking.mask_ratio, self.masking.random_ratio
-        random = (replacement >= mask_ratio) & (replacement < mask_ratio + random_ratio)
-        # a number in the interval for a random token is uniform there, and so chooses the token
-        token = (replacement[random] - mask_ratio) / random_ratio
-        count = len(self.special) if self.replacements is None else len(self.replacements)
-        drawn = np.minimum(token * count, count - 1).astype(np.int64)
+        first = np.searchsorted(predicted, starts)
+        counts = np.diff(first, append=len(predicted))
+        sequence = np.repeat(np.arange(len(starts)), counts)
+        positions = predicted - starts[sequence]
+        random = uniform(derive_seed(self.seed, "fate"), examples[sequence], positions)
         input_ids = ids.copy()
-        input_ids[predicted[replacement < mask_ratio]] = self.mask_id
-        input_ids[predicted[random]] = drawn if self.replacements is None else self.replacements[drawn]
+        input_ids[predicted] = self._replace(ids[predicted], random)
         return input_ids, predicted
+
+    def _choose(
+        self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None
+    ) -> np.ndarray:
+        """Return the positions to predict, ascending, int64; arguments as in ``apply``."""
+        positions = np.flatnonzero(~self.special[ids])
+        starts = np.cumsum(lengths) - lengths
+        first = np.append(np.searchsorted(positions, starts), len(positions))
+        if continues is None:
+            continues = self.continuation[ids]
+        maskable = Maskable(continues, positions, first, int(lengths.max(initial=0)))
+        choose = UNITS[self.masking.unit]
+        number = self.num_predictions(lengths)
+        key = derive_seed(self.seed, "choose")
+        mask = choose(maskable, number, examples, key)
+        return np.flatnonzero(mask)
+
+    def _replace(self, ids: np.ndarray, random: np.ndarray) -> np.ndarray:
+        """Return what the model reads in place of predicted ``ids``, given a random number in [0, 1) for each."""
+        masking = self.masking
+        replaced = ids.copy()
+        is_masked = random < masking.mask_ratio
+        replaced[is_masked] = self.mask_id
+        is_random = ~is_masked & (random < masking.mask_ratio + masking.random_ratio)
+        # A number in the interval for a random token is uniform there, and so chooses the token.
+        share = (random[is_random] - masking.mask_ratio) / masking.random_ratio
+        choices = self.replacements
+        if choices is None:
+            choices = np.arange(len(self.special))
+        last = len(choices) - 1
+        drawn = np.minimum(share * len(choices), last).astype(np.int64)
+        replaced[is_random] = choices[drawn]
+        return replaced
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return input_ids == self.mask_id

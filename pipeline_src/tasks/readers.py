@@ -359,11 +359,11 @@ def find_answer(answer: Answer, context: str) -> Answer | None:
     # Java, JavaScript and C# count a character beyond U+FFFF, such as an emoji, as two units of UTF-16.
     units = context.encode("utf-16-le")[: 2 * start]
     in_characters = len(units.decode("utf-16-le", errors="ignore"))
-    near = range(start - NEAR, start + NEAR + 1)
-    for place in (start, in_characters, *sorted(near, key=lambda place: abs(place - start))):
-        found = Answer(answer.text, place)
-        if answer.text.strip() and is_at_start(found, context):
-            return found
+    near = sorted(range(start - NEAR, start + NEAR + 1), key=lambda index: abs(index - start))
+    for index in (start, in_characters, *near):
+        moved = Answer(answer.text, index)
+        if answer.text.strip() and is_at_start(moved, context):
+            return moved
     return None
 
 
@@ -372,20 +372,20 @@ def learnable(spec: TaskSpec, questions: Iterable[Question], counts: Counter[str
 
     A question none of whose answers is found is left out, as in run_squad.py: it would teach that there is no answer.
     """
-    kept = []
+    examples = []
     reasons: Counter[str] = Counter()
     for question in questions:
-        found = [find_answer(answer, question.context) for answer in question.answers]
-        answers = tuple(answer for answer in found if answer is not None)
+        located = [find_answer(answer, question.context) for answer in question.answers]
+        answers = tuple(answer for answer in located if answer is not None)
         if question.answers and not answers:
             reasons[LEFT_OUT] += 1
             continue
         reasons[MOVED] += len(set(answers) - set(question.answers))
-        kept.append(replace(question, answers=answers))
+        examples.append(replace(question, answers=answers))
     counts += reasons
     for reason, count in (+reasons).items():
         log.warning("%s: %d %s", spec.name, count, reason)
-    return kept
+    return examples
 
 
 def read_questions(

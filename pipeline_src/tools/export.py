@@ -96,11 +96,13 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
     examples = open_study_examples(study, phase, split, load_tokenizer(VOCABULARY))
     with atomic_directory(output) as folder, Progress("exporting", len(examples), "example") as progress:
         for start in range(0, len(examples), per_file):
-            batch = examples.batch(np.arange(start, min(start + per_file, len(examples))))
+            stop = min(start + per_file, len(examples))
+            batch = examples.batch(np.arange(start, stop))
             labels = np.full_like(batch.ids, IGNORED)
             labels[batch.predicted + examples.collator.label_shift] = batch.labels
             flat = {"input_ids": batch.ids, "token_type_ids": batch.segments, "labels": labels}
-            table = pd.DataFrame({name: np.split(values, batch.cu_seqlens[1:-1]) for name, values in flat.items()})
+            bounds = batch.cu_seqlens[1:-1]
+            table = pd.DataFrame({name: np.split(values, bounds) for name, values in flat.items()})
             if examples.has_pairs:
                 table["next_sentence_label"] = batch.pair_label
             table.to_parquet(folder / f"examples-{start // per_file:05d}.parquet", index=False)
