@@ -94,6 +94,7 @@ def _model_checks(study: Study) -> Iterator[Check]:
     for key, names in (("steps", pretrain.steps.names), ("later_phases", ["phase1", "phase2", *later])):
         message = f"give it the phases of examples.max_seq_length: {', '.join(phases)}"
         yield names != list(phases), f"pretrain.{key}", message
+    yield from _schedule_checks(pretrain)
     for before, phase in pairwise(phases):
         key = "examples.max_seq_length"
         yield phases[before] > phases[phase], f"{key}.{before}", f"at most {phase} ({phases[phase]})"
@@ -135,6 +136,19 @@ def _model_checks(study: Study) -> Iterator[Check]:
     cap, minimum = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.longest)
     message = f"masks less than mask_prob at length {lengths.longest}; set it to null, or at least {minimum}"
     yield cap is not None and cap < study.mask_prob * lengths.longest, "pretrain.masking.max_predictions", message
+
+
+def _schedule_checks(pretrain: PretrainParams) -> Iterator[Check]:
+    # The learning rate runs once over all phases. In fewer steps it would never reach its peak, or jump down from it.
+    total = pretrain.steps.total
+    warmup = pretrain.warmup_steps
+    decay = pretrain.decay_steps or 0
+    message = f"the warm-up is longer than the training, whose phases have {total} steps in all; set it to at most that"
+    yield warmup > total, "pretrain.warmup_steps", message
+    message = f"the decay does not fit the {total} steps of all phases after {warmup} of warm-up"
+    if warmup < total:
+        message += f"; set it to {total - warmup} or less"
+    yield warmup + decay > total, "pretrain.decay_steps", message
 
 
 def _start_model_checks(study: Study) -> Iterator[Check]:

@@ -109,6 +109,7 @@ def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, va
 GIVEN = {"vocabulary.kind": "given"}
 TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
 RETRIEVAL = {"tasks": ["qnli_retrieval"], "finetune.per_task": {"qnli_retrieval": {}}}
+SHORT = {"pretrain.steps.phase1": 50, "pretrain.steps.phase2": 50, "pretrain.keep_checkpoint_steps": []}
 PAIRLESS = {"examples.pair_objective": "none"}
 THREE = {
     "examples.max_seq_length": {"phase1": 64, "phase2": 128, "phase3": 512},
@@ -143,6 +144,10 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("examples.pair_objective", {"model.architecture": "deberta"}),
         ("model.architecture", {"pretrain.objective": "bilm", **PAIRLESS}),
         ("pretrain.objective", {"pretrain.objective": "clm", "model.architecture": "albert", **PAIRLESS}),
+        ("pretrain.warmup_steps", {"pretrain.warmup_steps": 2001}),
+        ("pretrain.warmup_steps", SHORT),
+        ("pretrain.decay_steps", {"pretrain.decay_steps": 2001}),
+        ("pretrain.decay_steps", {"pretrain.decay_steps": 1851}),  # after 150 steps of warm-up
         ("pretrain.teacher", {"pretrain.objective": "distilbert"}),
         ("pretrain.teacher", {"pretrain.teacher": "models/x"}),
         ("pretrain.masking.max_predictions", {"pretrain.masking.max_predictions": 2}),
@@ -182,9 +187,22 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
     assert str(caught.value.value).partition(" = ")[0] == key and caught.value.hint
 
 
+def test_cross_checks_warmup_longer_than_training_is_rejected_with_both_numbers() -> None:
+    with pytest.raises(PipelineError, match="pretrain.warmup_steps = 150") as caught:
+        check_study(changed_all(SHORT))
+    assert "whose phases have 100 steps in all" in caught.value.hint
+    check_study(changed_all(SHORT | {"pretrain.warmup_steps": 100}))
+    with pytest.raises(PipelineError, match="pretrain.decay_steps = 90") as caught:
+        check_study(changed_all(SHORT | {"pretrain.warmup_steps": 20, "pretrain.decay_steps": 90}))
+    assert "the 100 steps of all phases after 20 of warm-up; set it to 80 or less" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"pretrain.warmup_steps": 2000},
+        {"pretrain.decay_steps": 1850},
+        THREE | {"pretrain.warmup_steps": 2200},
         THREE,
         THREE | ROTARY | {"pretrain.later_phases.phase3.global_rope_theta": 160_000.0},
         {"pretrain.objective": "electra", "objectives.electra.embeddings": "separate"},
