@@ -42,6 +42,7 @@ class TrainingMachine(Section):
     Attributes:
         threads: CPU threads of one process.
         microbatch_tokens: maximum tokens of a microbatch, a part of a batch; losses are divided by the batch's counts.
+            With dropout, another number draws other masks, as another seed would.
         activation_checkpointing: whether to recompute activations in the backward pass: a third more work, less memory.
     """
 
@@ -109,7 +110,7 @@ class Machine(Section):
     finetune: TrainingMachine = TrainingMachine()
 
     def settings(self, training: str) -> dict[str, object]:
-        """Return the settings that may change rounding, by key; ``training`` is ``pretrain`` or ``finetune``."""
+        """Return the settings that may change rounding and dropout, by key, of ``pretrain`` or ``finetune``."""
         settings = self.model_dump(exclude={"device", "tracking", "beam_args"})
         sections = {name: settings.pop(name) for name in ("pretrain", "finetune")}
         return settings | sections[training]

@@ -47,6 +47,11 @@ class ModelParams(Section):
     hidden_act: Literal["gelu", "gelu_tanh"] = "gelu"
     global_rope_theta: float | None = Field(default=None, gt=0, le=1e9, exclude_if=operator.not_)
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a rate is above 0."""
+        return bool(self.hidden_dropout_prob or self.attention_probs_dropout_prob)
+
     @field_validator("architecture")
     @classmethod
     def _known_architecture(cls, architecture: str) -> str:

@@ -352,12 +352,20 @@ def open_checkpointer(
     """Open the checkpoints of one run, which keep the best epoch too if the run of a grid point selects it."""
     phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
-    if point is None or trainer.hyperparameters.select == "last":
-        return Checkpointer(phase, identity, machine, trainer.distributed, stop_request)
+    has_dropout = bool(trainer.config.hidden_dropout_prob or trainer.config.attention_dropout)
+    every, best_by = None, None
+    if point is not None and trainer.hyperparameters.select == "best":
+        every, best_by = trainer.steps_per_epoch(point.batch), EpochScore.ERROR
     return Checkpointer(
-        phase, identity, machine, trainer.distributed, stop_request,
-        every=trainer.steps_per_epoch(point.batch), best_by=EpochScore.ERROR,
-    )  # fmt: skip
+        phase,
+        identity,
+        machine,
+        trainer.distributed,
+        stop_request,
+        every=every,
+        best_by=best_by,
+        has_dropout=has_dropout,
+    )
 
 
 class TaskObjective(Objective[TaskBatch]):

@@ -95,6 +95,7 @@ class PhaseTraining:
             last=last,
             best_by=objective_spec(params.objective).validation_columns[0],
             keep_best=True,
+            has_dropout=phase.model.has_dropout,
         )
         self.trainer = trainer = make_phase_trainer(
             phase, self.tokenizer, examples.pairs, distributed, checkpointer=self.checkpointer

@@ -50,6 +50,8 @@ NAME = re.compile(r"step-[0-9]{8,}")
 STEPS = "steps"  # folder, in a saved model, of the models of ``keep_checkpoint_steps``
 STATE_CHECKSUM = "checksum_of_the_rest"  # of state.json itself
 IN_USE = ".in-use"  # file in the folder of a training's checkpoints; locked while the training runs
+# Settings of machine.yaml with which dropout draws the same random numbers in the same order.
+SAME_MASKS = {"portable", "threads", "activation_checkpointing", "weight_copies", "sharding"}
 NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
 Parameters = Mapping[str, nn.Parameter]  # stored name -> parameter
 
@@ -195,7 +197,10 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions that affect only rounding: torch, processes, device, and ``settings`` of machine.yaml."""
+    """Return what the result depends on besides its identity: torch, processes, device, ``settings`` of machine.yaml.
+
+    These change rounding, and with dropout most of them change the masks too, as another seed would.
+    """
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     # builds for CUDA have the same kernels for a CPU
@@ -234,6 +239,7 @@ class Checkpointer(Callback):
         machine: result of ``environment``; if a checkpoint's differs, this is logged and sets the attribute ``mixed``.
         best_by: validation loss whose lowest value marks the best checkpoint, which is not removed.
         keep_best: whether ``finish`` moves the best checkpoint to ``ROOT/<phase>/best``.
+        has_dropout: whether the training has dropout, whose masks depend on ``machine``.
     """
 
     def __init__(
@@ -248,11 +254,12 @@ class Checkpointer(Callback):
         last: int | None = None,
         best_by: str | None = None,
         keep_best: bool = False,
+        has_dropout: bool = False,
     ) -> None:
         self.distributed, self._overdue = distributed, Overdue()
         self.requests = Requests(stop_request, self._overdue)
         super().__init__([every], at=() if last is None else (last,))
-        self.best_by, self.keep_best = best_by, keep_best
+        self.best_by, self.keep_best, self.has_dropout = best_by, keep_best, has_dropout
         self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
         self.machine, self.mixed = json.loads(json.dumps(machine)), False
         self.folder = self.phase / hash_values(self.identity)
@@ -314,14 +321,20 @@ class Checkpointer(Callback):
         restore_tensors(path / TENSORS, parameters, trainer.optimizer, KINDS, step, f"delete {path}")
         self.mixed = content["mixed"] or content["machine"] != self.machine
         if content["machine"] != self.machine:
-            changed = difference(content["machine"], self.machine)
-            log.warning("going on under other conditions, so last bits may differ by rounding: %s", changed)
+            self._warn_of_changes(content["machine"])
         best = content["best"]  # gone if a checkpoint that is now damaged had replaced it as the best
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
         if trainer.compute_tracker is not None:
             trainer.compute_tracker.load_state(content["compute"])
         log.info("going on from the checkpoint of step %d", step)
+
+    def _warn_of_changes(self, before: Mapping[str, Any]) -> None:
+        changed = {name for name, value in self.machine.items() if before.get(name) != value}
+        effect = "last bits may differ by rounding"
+        if self.has_dropout and changed - SAME_MASKS:
+            effect = "dropout may draw other masks from here on, as with another seed"
+        log.warning("going on under other conditions, so %s: %s", effect, difference(before, self.machine))
 
     def restore_best(self, objective: Objective[Any]) -> int:
         """Load the weights of the best checkpoint into ``objective``, and return its step."""

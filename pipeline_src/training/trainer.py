@@ -155,7 +155,7 @@ class Trainer(Generic[B]):
     """Trains an objective step by step.
 
     A step takes one batch in microbatches. Each term of the loss is divided by its count over the whole batch on all
-    processes, so that the number of microbatches and of processes changes only rounding.
+    processes, so that the number of microbatches and of processes changes only rounding, and the masks of dropout.
 
     Args:
         schedule: step (from 0) -> learning rate.

@@ -239,6 +239,31 @@ def test_finetune_stopped_anywhere_resumes_to_same_bytes(study, monkeypatch, aft
     assert not list(Path("checkpoints/finetune/sst2/1").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("rate", "effect"),
+    [(0.0, "last bits may differ by rounding"), (0.1, "dropout may draw other masks from here on")],
+)
+def test_finetune_resumed_with_other_microbatches_says_what_changes(study, monkeypatch, caplog, rate, effect):
+    wanted = params(dropout=rate)
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune, "make_trainer", stopping_after(3))
+        with pytest.raises(Interrupted):
+            fine_tune(wanted=wanted)
+    fine_tune(wanted=wanted, machine=Machine.model_validate({"finetune": {"microbatch_tokens": 500}}))
+    assert f"so {effect}" in caplog.text and "microbatch_tokens 16384 there, 500 here" in caplog.text
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_finetune_microbatch_tokens_change_loss_only_by_rounding_without_dropout(study, rate):
+    losses = []
+    for tokens in (16384, 500):
+        machine = Machine.model_validate({"finetune": {"microbatch_tokens": tokens}})
+        fine_tune(wanted=params(dropout=rate), machine=machine)
+        (done,) = read_json("results/predictions/sst2/1/predicted/run.json")["runs"]
+        losses.append(done["train_loss"])
+    assert (abs(losses[0] - losses[1]) <= 2e-5) == (rate == 0)
+
+
 def test_finetune_random_baseline_is_reused_for_encoder_of_same_config(study, monkeypatch):
     """What `dvc exp run -S mask_prob=0.2` changes is pretraining, on which random weights do not depend."""
     steps, baseline = [], Path("results/predictions/sst2/1/predicted/random/sst2.jsonl")

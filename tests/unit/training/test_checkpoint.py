@@ -17,6 +17,7 @@ from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.files import hash_file, read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
+from pipeline_src.report.results import read_curve
 from pipeline_src.training import checkpoint
 from pipeline_src.training.checkpoint import Checkpointer, difference, hash_values
 from pipeline_src.training.distributed import single_process
@@ -149,9 +150,34 @@ def test_resume_with_other_machine_settings_uses_checkpoint(study, monkeypatch, 
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9, microbatch_tokens=60, activation_checkpointing=True, threads=2)
     assert seen == [5, 6, 7, 8] and not folder.exists()
-    messages = [record.message for record in caplog.records if "rounding" in record.message]
+    messages = [record.message for record in caplog.records if "other conditions" in record.message]
     assert len(messages) == 1 and "microbatch_tokens 16384 there, 60 here" in messages[0]
+    assert "dropout may draw other masks from here on, as with another seed" in messages[0]
     assert read_json("results/pretrain/phase1.json")["ledger"]["machine"]["mixed"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "setting", "effect"),
+    [
+        (0.0, {"microbatch_tokens": 60}, "last bits may differ by rounding"),
+        (0.1, {"microbatch_tokens": 60}, "dropout may draw other masks from here on, as with another seed"),
+        (0.1, {"threads": 2}, "last bits may differ by rounding"),
+    ],
+)
+def test_resume_with_other_machine_settings_says_what_changes(study, monkeypatch, caplog, rate, setting, effect):
+    interrupted(5, monkeypatch, hidden_dropout_prob=rate)
+    run("phase1", phase1=9, hidden_dropout_prob=rate, **setting)
+    assert f"going on under other conditions, so {effect}: " in caplog.text
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_microbatch_tokens_change_losses_only_by_rounding_without_dropout(study, rate):
+    losses = []
+    for tokens in (16384, 60):
+        run("phase1", phase1=9, hidden_dropout_prob=rate, microbatch_tokens=tokens, log_points=100)
+        losses.append(read_curve(Path("results/pretrain/phase1.tsv"))["loss"])
+    differs = max(abs(one - other) for one, other in zip(*losses, strict=True))
+    assert (differs < 1e-5) == (rate == 0)
 
 
 def test_checkpointer_keeps_newest_two_and_best(study, monkeypatch):
@@ -276,7 +302,7 @@ def test_resume_on_other_machine_logs_difference(study, monkeypatch, caplog):
     write_json(path, state | {checkpoint.STATE_CHECKSUM: checkpoint._json_checksum(state)})
     with caplog.at_level(logging.INFO):
         run("phase1", phase1=9)
-    assert "last bits may differ by rounding: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
+    assert "as with another seed: torch 2.0 there" in caplog.text and "checkpoint of step 5" in caplog.text
 
 
 def test_difference_names_keys():
