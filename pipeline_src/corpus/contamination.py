@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ class Words:
             return none
         subwords = ids[positions]
         opens = ~self.continues[subwords]
-        opens[0] = True
+        # A text begins with a new word, even if its first subword would continue one.
+        first_written = np.searchsorted(positions, starts)
+        opens[first_written[first_written < len(positions)]] = True
         first = np.flatnonzero(opens)
         within = np.arange(len(subwords)) - np.repeat(first, np.diff(first, append=len(subwords)))
         with np.errstate(over="ignore"):
@@ -102,15 +105,13 @@ def measure_overlap(
     of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
     sorted_runs = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
     shared = np.zeros(len(sorted_runs), bool)
-    blocks = list(_blocks(store))
+    blocks = _blocks(store)
     if len(sorted_runs):
         search = partial(_search, store, words, sorted_runs)
         with Progress("looking for shared passages", len(store.ids), "token") as progress:
-            for (start, stop), indices in zip(
-                blocks, map_in_order(search, blocks, 1 if len(blocks) == 1 else workers), strict=True
-            ):
+            for num_tokens, indices in map_in_order(search, blocks, 1 if len(blocks) == 1 else workers):
                 shared[indices] = True
-                progress.advance(stop - start)
+                progress.advance(num_tokens)
     figures = {}
     for name, (runs, text) in of_texts.items():
         is_shared = shared[np.searchsorted(sorted_runs, runs)]
@@ -125,22 +126,24 @@ def measure_overlap(
     return figures
 
 
-def _blocks(store: TokenStore) -> Iterator[tuple[int, int]]:
-    """Yield ranges of tokens of full documents, about ``BLOCK_TOKENS`` each."""
+def _blocks(store: TokenStore) -> list[tuple[int, int]]:
+    """Return ranges of documents, [first, stop), of about ``BLOCK_TOKENS`` each."""
     starts = store.sentences[store.documents]
-    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK_TOKENS), len(store.ids)]))
-    yield from zip(starts[edges].tolist(), starts[edges[1:]].tolist(), strict=False)
+    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK_TOKENS), len(store.ids)])).tolist()
+    return list(pairwise(edges))
 
 
-def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> np.ndarray:
-    """Return the indices of the runs that occur in a block of the store, int64."""
+def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> tuple[int, np.ndarray]:
+    """Return the number of tokens in a block of documents, and the indices of the runs that occur in one of them."""
     shift = np.uint64(64 - FILTER_BITS)
     may_occur = np.zeros(1 << FILTER_BITS, bool)
     may_occur[sorted_runs >> shift] = True
-    runs, _ = words.runs(store.ids[slice(*block)], np.zeros(1, np.int64))
+    first, stop = block
+    edges = store.sentences[store.documents[first : stop + 1]]
+    runs, _ = words.runs(store.ids[edges[0] : edges[-1]], edges[:-1] - edges[0])
     runs = runs[may_occur[runs >> shift]]
     index = np.minimum(np.searchsorted(sorted_runs, runs), len(sorted_runs) - 1)
-    return np.unique(index[sorted_runs[index] == runs])
+    return int(edges[-1] - edges[0]), np.unique(index[sorted_runs[index] == runs])
 
 
 def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:

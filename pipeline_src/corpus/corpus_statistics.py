@@ -18,8 +18,9 @@ from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.common.names import checked_path
 from pipeline_src.common.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
+from pipeline_src.common.progress import log
 from pipeline_src.config.data import CorpusParams
-from pipeline_src.corpus.contamination import Words, end_to_end, measure_overlap
+from pipeline_src.corpus.contamination import RUN_WORDS, Words, end_to_end, measure_overlap
 from pipeline_src.corpus.documents import (
     COUNTS,
     Document,
@@ -42,6 +43,9 @@ MAX_UNKNOWN_TEMPLATES = 10  # by language: those whose words would bring most se
 MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
 NUM_BINS = 16  # of the histogram of lengths
 OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
+VALIDATION = "validation documents"
+# Of the validation documents; with more, the validation loss is partly that of text that was trained on.
+MAX_SHARED = 0.1
 
 
 def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
@@ -96,6 +100,8 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
     tokenizer = load_tokenizer(VOCABULARY)
     examples = EXAMPLES / "manifest.json"
     phases = [checked_path(name, examples) for name in read_json(examples, dict) if name.startswith("phase")]
+    overlap = _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks])
+    warning = overlap_warning(overlap[VALIDATION])
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folder in folders.values():
         manifest = read_manifest(folder)
@@ -111,7 +117,8 @@ def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str,
         "few_validation_documents": few_validation_documents(tokens["parts"]),
         "dropped": tokens["dropped"],
         "examples": {phase: _examples(phase, read_templates(tokenizer)) for phase in sorted(phases)},
-        "overlap": _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks]),
+        "overlap": overlap,
+        **({"overlap_warning": warning} if warning else {}),
     }
 
 
@@ -163,11 +170,23 @@ def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[st
 def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
     encoder = Encoder(tokenizer)
     validation = TokenStore(TOKENS, "validation")
-    texts = {"validation documents": (validation.ids[:], validation.sentences[validation.documents[:-1]])}
+    texts = {VALIDATION: (validation.ids[:], validation.sentences[validation.documents[:-1]])}
     for task in tasks:
         for name, passages in task_passages(task).items():
             texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
     return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
+
+
+def overlap_warning(overlap: Mapping[str, Any]) -> str:
+    """Return a sentence if many validation documents share a run of words with training text, else ""; and log it."""
+    if not overlap["texts"] or overlap["share"] <= MAX_SHARED:
+        return ""
+    warning = (
+        f"{overlap['found']:,} of {overlap['texts']:,} {VALIDATION} share a run of {RUN_WORDS} words with training "
+        "text, so the validation loss is partly that of text that was trained on"
+    )
+    log.warning("%s; corpus.near_duplicates leaves near-copies out", warning)
+    return warning
 
 
 def task_passages(task: str) -> dict[str, list[str]]:

@@ -48,6 +48,7 @@ def render_markdown(results: Results) -> str:
         f"# {results.title}",
         validation_line(results.last["validation"]),
         *_few_validation_documents(results.corpus),
+        *_overlap_warning(results.corpus),
         *_diagnoses(results),
         *_losses_by_source(results),
         f"## {heading(results.rows)}",
@@ -98,6 +99,10 @@ def _few_validation_documents(corpus: dict[str, Any]) -> list[str]:
     counts = corpus.get("few_validation_documents", {})
     sources = ", ".join(as_text(f"{count} of {source}") for source, count in counts.items())
     return [f"**Few validation documents: {sources}.**"] if counts else []
+
+
+def _overlap_warning(corpus: dict[str, Any]) -> list[str]:
+    return [f"**{as_text(corpus['overlap_warning'])}.**"] if "overlap_warning" in corpus else []
 
 
 def _diagnoses(results: Results) -> list[str]:

@@ -85,6 +85,21 @@ def test_measure_overlap_run_across_two_texts_is_not_counted(corpus):
     assert result == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
 
 
+def test_measure_overlap_run_across_two_training_documents_is_not_counted(corpus):
+    first, second = text(3, 200), text(4, 200)
+    across = first[word_starts(first)[-7] :] + second[: word_starts(second)[7]]
+    assert measure(corpus, [across])["found"] == 0
+    within = second[: word_starts(second)[RUN_WORDS]]
+    assert measure(corpus, [within])["found"] == 1
+
+
+def test_runs_text_that_begins_within_a_word_equals_the_text_alone():
+    before, ids = text(1, 20), [700, *text(2, 20)]
+    alone, _ = WORDS.runs(*end_to_end([ids]))
+    runs, texts = WORDS.runs(*end_to_end([before, ids]))
+    assert runs[texts == 1].tolist() == alone.tolist()
+
+
 def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
     texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
     whole = measure(corpus, texts)

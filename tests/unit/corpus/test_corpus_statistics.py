@@ -8,7 +8,13 @@ from pipeline_src.common.files import write_json
 from pipeline_src.common.fingerprint import imported_files
 from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.corpus import corpus_statistics as module
-from pipeline_src.corpus.corpus_statistics import MAX_PASSAGE_WORDS, corpus_statistics, describe, sample_passages
+from pipeline_src.corpus.corpus_statistics import (
+    MAX_PASSAGE_WORDS,
+    corpus_statistics,
+    describe,
+    overlap_warning,
+    sample_passages,
+)
 from pipeline_src.corpus.documents import Document, in_validation_split, write_manifest, write_shard
 from pipeline_src.examples import build_examples
 from pipeline_src.examples import tokenize_corpus as tokens
@@ -86,6 +92,25 @@ def test_corpus_statistics_overlap_finds_passages_of_tasks(study):
     assert (overlap["squad1/dev-v1.1.json"]["texts"], overlap["squad1/dev-v1.1.json"]["found"]) == (2, 1)
     assert overlap["qnli/dev.tsv"]["share"] == 1.0
     assert list(corpus_statistics(CORPUS.sources, ("cola",))["overlap"]) == ["validation documents"]
+
+
+@pytest.mark.parametrize(("found", "texts"), [(11, 100), (1, 2)])
+def test_overlap_warning_more_than_a_tenth_of_validation_is_logged_and_recorded(caplog, found, texts):
+    overlap = {"texts": texts, "found": found, "share": found / texts}
+    assert overlap_warning(overlap).startswith(f"{found} of {texts} validation documents share a run of 13 words")
+    assert overlap_warning(overlap) in caplog.text
+
+
+@pytest.mark.parametrize(("found", "texts"), [(10, 100), (0, 5), (0, 0)])
+def test_overlap_warning_up_to_a_tenth_of_validation_is_none(caplog, found, texts):
+    share = found / texts if texts else None
+    assert not overlap_warning({"texts": texts, "found": found, "share": share}) and not caplog.text
+
+
+def test_corpus_statistics_shared_validation_text_is_recorded(study, monkeypatch):
+    assert "overlap_warning" not in corpus_statistics(CORPUS.sources, ("cola",))
+    monkeypatch.setattr(module, "MAX_SHARED", -1)
+    assert "validation documents share" in corpus_statistics(CORPUS.sources, ("cola",))["overlap_warning"]
 
 
 def test_describe_counts_tokens_lengths_and_random_pairs():

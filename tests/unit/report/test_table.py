@@ -55,6 +55,15 @@ def test_markdown_of_a_diagnosed_phase_has_the_sentence_as_text(results):
     assert f"\n\nIs this normal? phase2: {escaped}.\n\n" in text and "Is this normal? phase1" not in text
 
 
+def test_report_of_shared_validation_text_has_the_warning(results):
+    for warning in ({}, {"overlap_warning": "16 of 64 validation documents share a run of 13 words"}):
+        update_json(results / "corpus.json", **warning)
+        read = read_results()
+        sentence = "16 of 64 validation documents share a run of 13 words."
+        assert (f"**{sentence}**" in render_markdown(read)) == bool(warning)
+        assert (f"<strong>{sentence}</strong>" in render_page(read, summarise(read))) == bool(warning)
+
+
 def test_markdown_of_losses_by_source_has_gain_and_forgetting(results):
     books = [{"step": step, "mlm_loss": loss} for step, loss in ((10, 4.2), (1_200, 3.75), (1_400, 3.71), (1_500, 3.7))]
     wikipedia = [{"step": 10, "mlm_loss": 4.5}, {"step": 1_500, "mlm_loss": 4.75}]
