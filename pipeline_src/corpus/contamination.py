@@ -135,15 +135,29 @@ def _blocks(store: TokenStore) -> list[tuple[int, int]]:
 
 def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> tuple[int, np.ndarray]:
     """Return the number of tokens in a block of documents, and the indices of the runs that occur in one of them."""
+    first, stop = block
+    edges = store.sentences[store.documents[first : stop + 1]]
+    start, end = int(edges[0]), int(edges[-1])
+    ids = store.ids[start:end]
+    runs, _ = words.runs(ids, edges[:-1] - start)
+    candidates = _exclude_most(sorted_runs, runs)
+    return end - start, np.unique(_find(sorted_runs, candidates))
+
+
+def _exclude_most(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return ``runs`` without those that the first bits of their hash exclude, which takes no search."""
     shift = np.uint64(64 - FILTER_BITS)
     may_occur = np.zeros(1 << FILTER_BITS, bool)
     may_occur[sorted_runs >> shift] = True
-    first, stop = block
-    edges = store.sentences[store.documents[first : stop + 1]]
-    runs, _ = words.runs(store.ids[edges[0] : edges[-1]], edges[:-1] - edges[0])
-    runs = runs[may_occur[runs >> shift]]
-    index = np.minimum(np.searchsorted(sorted_runs, runs), len(sorted_runs) - 1)
-    return int(edges[-1] - edges[0]), np.unique(index[sorted_runs[index] == runs])
+    return runs[may_occur[runs >> shift]]
+
+
+def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return the index in ``sorted_runs`` of each run that is there, in the order of ``runs``."""
+    index = np.searchsorted(sorted_runs, runs)
+    # beyond the last hash
+    index = np.minimum(index, len(sorted_runs) - 1)
+    return index[sorted_runs[index] == runs]
 
 
 def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -189,6 +203,5 @@ class EvaluationRuns:
         if not len(self.hashes):
             return None
         runs, _ = words.runs(ids, np.zeros(1, np.int64))
-        index = np.minimum(np.searchsorted(self.hashes, runs), len(self.hashes) - 1)
-        shared = index[self.hashes[index] == runs]
+        shared = _find(self.hashes, runs)
         return int(self.texts[shared[0]]) if len(shared) else None
