@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -18,7 +19,24 @@ from pipeline_src.config.schema import Section
 from pipeline_src.config.settled import read_settled
 
 SectionType = TypeVar("SectionType", bound=Section)
+# pydantic's words for values of Python -> words for values of a YAML file
+WORDS = {
+    r"^Value error, ": "",
+    r"^(Input|String|List|Tuple|Dictionary)\b": "it",
+    r" after validation": "",
+    r"a valid (dictionary( or instance of \w+)?|mapping)": "a mapping of keys",
+    r"a valid (tuple|list)": "a list",
+    r"a valid string": "text",
+    r"^Field required": "add it",
+}
+UNKNOWN, MISSING, INVALID = KINDS = ("unknown key", "a key is missing", "value not allowed")
 MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
+
+
+class _Mistake(NamedTuple):
+    what: str
+    value: str
+    hint: str
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -59,28 +77,40 @@ def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path,
         section = block.model_validate(raw)
     except ValidationError as error:
         errors = [details for details in error.errors(include_url=False) if _dotted(details) not in missing]
-    unknown: list[tuple[str, str, str]] = []  # message, value, hint
-    invalid: list[tuple[str, str, str]] = []
-    for details in errors:
-        key = _dotted(details)
-        if details["type"] == "extra_forbidden":
-            allowed = ", ".join(_siblings(block, details["loc"]))
-            unknown.append(("unknown key", key, f"remove it or fix its spelling; allowed here: {allowed}"))
-            continue
-        value = details["ctx"]["tag"] if details["type"] == "union_tag_invalid" else details["input"]
-        given = "" if isinstance(value, dict) else f" = {shown(value)}"
-        key = key or f"the {block.__name__.lower()}"
-        invalid.append(("value not allowed", f"{key}{given}", details["msg"].removeprefix("Value error, ")))
-    mistakes = unknown  # first, since a misspelt key is missing too
-    if missing := {key: default for key, default in missing.items() if complete or default is None}:
-        written = [f"`{key}`" if default is None else f"`{key}: {default}`" for key, default in missing.items()]
-        mistakes.append(("a key is missing", ", ".join(missing), f"add {', '.join(written)}"))
-    mistakes += invalid
+    mistakes = [_mistake(block, key, alternatives) for key, alternatives in _by_key(errors, raw).items()]
+    if not complete:
+        missing = {key: default for key, default in missing.items() if default is None}
+    if missing:
+        mistakes.append(_missing(missing))
     if not mistakes:
         return section
-    (message, first, hint), *further = mistakes
-    also = "".join(f"\n  also: {message}: {value}; {hint}" for message, value, hint in further)
-    raise PipelineError(message, first, where=path, hint=f"{hint}{also}")
+    # A misspelt key is missing too, so the spelling comes first.
+    mistakes.sort(key=lambda mistake: KINDS.index(mistake.what))
+    first, *further = mistakes
+    hint = first.hint
+    for mistake in further:
+        hint += f"\n  also: {mistake.what}: {mistake.value}; {mistake.hint}"
+    raise PipelineError(first.what, first.value, where=path, hint=hint)
+
+
+def _missing(keys: Mapping[str, str | None]) -> _Mistake:
+    written = [f"`{key}`" if default is None else f"`{key}: {default}`" for key, default in keys.items()]
+    return _Mistake(MISSING, ", ".join(keys), f"add {', '.join(written)}")
+
+
+def _mistake(block: type[Section], key: str, alternatives: list[ErrorDetails]) -> _Mistake:
+    details = alternatives[0]
+    if details["type"] == "extra_forbidden":
+        allowed = ", ".join(_siblings(block, details["loc"]))
+        return _Mistake(UNKNOWN, key, f"remove it or fix its spelling; allowed here: {allowed}")
+    hint = " or ".join(map(_reason, alternatives))
+    if details["type"] == "missing":
+        return _Mistake(MISSING, key, hint)
+    value = details["ctx"]["tag"] if details["type"] == "union_tag_invalid" else details["input"]
+    name = key or f"the {block.__name__.removesuffix('Spec').lower()}"
+    # A section as a whole is not shown.
+    given = "" if isinstance(value, dict) else f" = {shown(value)}"
+    return _Mistake(INVALID, f"{name}{given}", hint)
 
 
 def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
@@ -136,6 +166,35 @@ def _spelled(value: Any) -> str:
     )
 
 
+def _by_key(errors: Iterable[ErrorDetails], raw: Mapping[str, Any]) -> dict[str, list[ErrorDetails]]:
+    """Return dotted key -> its errors; a value that may be of several types has an error for each of them."""
+    by_key: defaultdict[str, list[ErrorDetails]] = defaultdict(list)
+    for details in errors:
+        value: Any = raw
+        location: list[int | str] = []
+        for step in details["loc"]:
+            # pydantic adds the type that was tried, such as "constrained-int", to the place of a plain value.
+            if not isinstance(value, Mapping | list | tuple) or step == "[key]":
+                break
+            location.append(step)
+            try:
+                value = value[step]  # type: ignore[index]
+            except LookupError:
+                # a missing key, or the kind of a source
+                value = raw
+        trimmed = details.copy()
+        trimmed["loc"] = tuple(location)
+        by_key[_dotted(trimmed)].append(details)
+    return by_key
+
+
+def _reason(details: ErrorDetails) -> str:
+    message = details["msg"]
+    for pattern, words in WORDS.items():
+        message = re.sub(pattern, words, message)
+    return message
+
+
 def _dotted(details: ErrorDetails) -> str:
     location = details["loc"]
     if location[:2] == ("corpus", "sources"):  # then the source's name, and its kind, which is no key
@@ -146,14 +205,23 @@ def _dotted(details: ErrorDetails) -> str:
 
 
 def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str]:
-    block: type[Section] | None = outer
+    block = outer
     steps = iter(location[:-1])
     for step in steps:
-        field = block.model_fields.get(str(step)) if block else None
-        if field and (kinds := _kinds(field.annotation)):
+        field = block.model_fields.get(str(step))
+        # a step that is no key is the number or the name of an entry
+        if field is None:
+            continue
+        if kinds := _kinds(field.annotation):
             next(steps, None)  # the entry's name, before its kind
-            block = kinds.get(str(next(steps, None)))
+            block = kinds[str(next(steps))]
         else:
-            block = _inner_block(field.annotation) if field else None
-    names = [str(field.validation_alias or name) for name, field in block.model_fields.items()] if block else []
-    return names or ["the keys of a preset"]
+            block = _section_in(field.annotation) or block
+    return [str(field.validation_alias or name) for name, field in block.model_fields.items()]
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """Return the section of a key, or of the entries of its list or mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)

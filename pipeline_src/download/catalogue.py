@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_path, shown
-from pipeline_src.common.yaml_files import HELP, read_entry
+from pipeline_src.common.yaml_files import read_entry
+from pipeline_src.config.reading import check_block
 from pipeline_src.config.schema import HUB, HUB_MODEL, Section
 from pipeline_src.download.checksums import Checksum
 
@@ -166,16 +167,7 @@ class Source(Section):
 
 def load_source(folder: str, name: str) -> Source:
     """Read entry ``name`` of a folder such as ``catalogue/task_sources``."""
-    try:
-        return Source.model_validate(read_entry(folder, name))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise PipelineError(
-            "wrong entry in the catalogue",
-            ".".join(str(step) for step in (name, *first["loc"])),
-            where=f"{folder}/{name}.yaml",
-            hint=f"{first['msg']}; see {HELP}",
-        ) from None
+    return check_block(Source, read_entry(folder, name), f"{folder}/{name}.yaml")
 
 
 def resolve(

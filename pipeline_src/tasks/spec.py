@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import shown
 from pipeline_src.common.yaml_files import TASK_SPECS, entry_names, read_entry
+from pipeline_src.config.reading import check_block
 from pipeline_src.config.schema import FileName, FilePath, Name, Section
 
 RankMetric = Literal["ndcg_at_10", "recall_at_100", "mrr_at_10"]
@@ -26,11 +28,20 @@ METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
     "recall_at_100": "recall@100",
     "mrr_at_10": "MRR@10",
 }
-Column = Annotated[int, Field(ge=1)] | str  # a header's name, or a number counted from 1 where the file has no header
+
+
+def _check_column(column: object) -> object:
+    if isinstance(column, bool) or not (isinstance(column, int) and column >= 1 or isinstance(column, str)):
+        raise ValueError(f"a column is a name of the header, or a number counted from 1, unlike {shown(column)}")
+    return column
+
+
+# The name of a column in the header, or its number, counted from 1, where the file has no header.
+Column = Annotated[int | str, BeforeValidator(_check_column)]
 
 
 class Columns(Section):
-    """Columns of a table.
+    """Columns of a table, by their names in its header, or without a header by their numbers, counted from 1.
 
     Attributes:
         texts: the column of the first segment, and of the second if there is one; a query and its passage.
@@ -163,16 +174,20 @@ class TaskSpec(Section):
             eval_set.corpus or eval_set.queries for eval_set in self.scores.values()
         ):
             raise ValueError("negatives, corpus and queries belong to the kind `retrieval`")
-        if (self.columns is None) != (self.kind == "span"):
-            raise ValueError("tables need columns; spans are read from JSON and take none")
-        if bool(self.labels) + (self.range is not None) != (self.kind in ("classification", "tagging")):
-            raise ValueError("a classification needs either labels or a range; choices and spans take neither")
+        if self.kind == "span" and self.columns is not None:
+            raise ValueError("spans are read from SQuAD's JSON, which has no columns: leave out `columns`")
+        if self.kind != "span" and self.columns is None:
+            raise ValueError(f"`columns` is missing: kind {self.kind} needs it, to find text and label in the file")
+        self._check_labels()
         if self.kind == "tagging" and self.columns is not None:
             required = self.columns.required
-            if self.range or len(required) != 2 or not all(type(name) is int for name in required):
-                raise ValueError("tagging needs labels, and one text column and a label, counted from 1")
-        if (self.kind == "choice") != bool(self.columns and self.columns.choices):
-            raise ValueError("choices belong to the kind `choice`, which needs them")
+            if len(required) != 2 or not all(type(name) is int for name in required):
+                raise ValueError("tagging needs the numbers of one text column and of the label's, counted from 1")
+        has_choices = bool(self.columns and self.columns.choices)
+        if self.kind == "choice" and not has_choices:
+            raise ValueError("`choices` is missing in `columns`: kind choice needs the columns of the endings")
+        if has_choices and self.kind != "choice":
+            raise ValueError(f"only kind choice has `choices`; leave it out of the columns of kind {self.kind}")
         if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1 or not all(self.labels):
             raise ValueError("labels are two or more, each listed once and none empty")
         if self.range is not None and not (-MAX_VALUE <= self.range[0] < self.range[1] <= MAX_VALUE):
@@ -181,6 +196,15 @@ class TaskSpec(Section):
         if len(set(names)) != len(names):
             raise ValueError("two evaluation sets submit under one name")
         return self
+
+    def _check_labels(self) -> None:
+        if self.kind in ("choice", "span") and (self.labels or self.range):
+            raise ValueError(f"kind {self.kind} has no `labels` and no `range`; leave them out")
+        if self.kind == "tagging" and (self.range or not self.labels):
+            raise ValueError("`labels` is missing: tagging needs the list of tags, and no `range`")
+        if self.kind == "classification" and bool(self.labels) == bool(self.range):
+            state = "both are given" if self.labels else "`labels` is missing"
+            raise ValueError(f"{state}: a classification needs a list of `labels`, or for numbers a `range`")
 
     def _check_retrieval(self) -> TaskSpec:
         files = [(self.train, self.columns, self.labels)]
@@ -278,10 +302,4 @@ def task_names() -> list[str]:
 @cache
 def load_spec(name: str) -> TaskSpec:
     """Load a task's specification."""
-    try:
-        return TaskSpec.model_validate({"name": name, **read_entry(TASK_SPECS, name)})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in (name, *first["loc"]))
-        hint = first["msg"].removeprefix("Value error, ")
-        raise PipelineError("task not declared well", key, where=TASK_SPECS, hint=hint) from None
+    return check_block(TaskSpec, {"name": name, **read_entry(TASK_SPECS, name)}, f"{TASK_SPECS}/{name}.yaml")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,15 +46,29 @@ def test_load_spec_unknown_task_or_eval_set_is_rejected():
 @pytest.mark.parametrize(
     ("entry", "key"),
     [
-        ("{kind: parsing}", "mine.kind"),
-        ("{kind: span, typo: 1}", "mine.typo"),
-        ("{kind: classification, columns: {texts: [a], label: b}}", "labels or a range"),
-        ("{kind: classification, labels: [x]}", "tables need columns"),
-        ("{kind: choice, columns: {texts: [a], label: b}}", "choices belong"),
-        ("{kind: tagging, columns: {texts: [1], label: 2}}", "labels or a range"),
+        ("{kind: parsing}", r"kind = 'parsing'"),
+        ("{kind: span, typo: 1}", r"(?s)unknown key: typo.*tasks/mine.yaml.*allowed here: name, kind, train"),
+        ("{kind: span, columns: {texts: [a]}}", "leave out `columns`"),
+        ("{kind: span, labels: [x, y]}", "kind span has no `labels`"),
+        ("{kind: choice, labels: [x, y], columns: {texts: [a], label: b}}", "kind choice has no `labels`"),
+        ("{kind: classification, columns: {texts: [a], label: b}}", "`labels` is missing: a classification"),
+        ("{kind: classification, labels: [x, y], range: [0, 1], columns: {texts: [a], label: b}}", "both are given"),
+        ("{kind: classification, labels: [x]}", "`columns` is missing: kind classification"),
+        ("{kind: choice, columns: {texts: [a], label: b}}", "`choices` is missing"),
+        (
+            "{kind: classification, labels: [x, y], columns: {texts: [a], label: b, choices: [c]}}",
+            "only kind choice has `choices`",
+        ),
+        ("{kind: tagging, columns: {texts: [1], label: 2}}", "`labels` is missing: tagging"),
+        ("{kind: tagging, range: [0, 1], columns: {texts: [1], label: 2}}", "`labels` is missing: tagging"),
+        (
+            "{kind: classification, labels: [x, y], columns: {text: [a], label: b}}",
+            "allowed here: texts, label, choices",
+        ),
+        ("{kind: classification, labels: [x, y], columns: {label: b}}", "a key is missing: columns.texts"),
         ("{kind: tagging, labels: [O, B-X], columns: {texts: [word], label: tag}}", "counted from 1"),
         ("{kind: tagging, labels: [O, B-X], columns: {texts: [1, 2], label: 3}}", "one text column"),
-        ("{kind: tagging, labels: [O, B-X], format: xml, columns: {texts: [1], label: 2}}", "mine.format"),
+        ("{kind: tagging, labels: [O, B-X], format: xml, columns: {texts: [1], label: 2}}", "format = 'xml'"),
         ("{kind: classification, labels: [x, y], columns: {texts: [a]}}", "columns need a label"),
         ("{kind: classification, labels: [x, y], header: false, columns: {texts: [a], label: 2}}", "numbers counted"),
         ("{kind: classification, range: [0, 1], columns: {texts: [a], label: b}}", "pearson, spearman"),
@@ -64,6 +79,19 @@ def test_load_spec_invalid_declaration_is_rejected_with_key(catalogue: Path, ent
     (catalogue / "tasks/mine.yaml").write_text(f"{entry[:-1]}, {scores}}}\n")
     with pytest.raises(PipelineError, match=key):
         load_spec("mine")
+
+
+@pytest.mark.parametrize("column", ["0", "-1", "1.5", "true", "[a]", "null"])
+@pytest.mark.parametrize("key", ["texts", "label"])
+def test_load_spec_impossible_column_is_rejected_in_words(catalogue: Path, column: str, key: str):
+    columns = {"texts": "[1]", "label": "2"} | {key: f"[{column}]" if key == "texts" else column}
+    entry = f"kind: tagging\nlabels: [O, B-X]\ncolumns: {{texts: {columns['texts']}, label: {columns['label']}}}\n"
+    scores = "scores: {mine: {title: Mine, file: dev.txt, metrics: [accuracy]}}\n"
+    (catalogue / "tasks/mine.yaml").write_text(entry + scores)
+    with pytest.raises(PipelineError) as caught:
+        load_spec("mine")
+    assert not re.search(r"\b(int|str)\b|Input|constrained|function|tuple", str(caught.value))
+    assert "counted from 1" in str(caught.value) or "columns need a label" in str(caught.value)
 
 
 def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
@@ -106,7 +134,7 @@ def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: 
         ({"labels": [], "range": [float("-inf"), float("inf")]}, "of at most"),
         ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name is of"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["f1", "em"]}}}, "does not fit"),
-        ({"columns": {"texts": [0], "label": 1}, "header": False}, "greater than or equal to 1"),
+        ({"columns": {"texts": [0], "label": 1}, "header": False}, "counted from 1, unlike 0"),
         ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"], "labels": ["c"]}}}, "1 labels"),
     ],
 )
