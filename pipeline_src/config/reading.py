@@ -22,7 +22,8 @@ SectionType = TypeVar("SectionType", bound=Section)
 # pydantic's words for values of Python -> words for values of a YAML file
 WORDS = {
     r"^Value error, ": "",
-    r"^(Input|String|List|Tuple|Dictionary)\b": "it",
+    r"^(Input|Value|String|List|Tuple|Dictionary)\b": "it",
+    r", unable to parse .*": "",
     r" after validation": "",
     r"a valid (dictionary( or instance of \w+)?|mapping)": "a mapping of keys",
     r"a valid (tuple|list)": "a list",
@@ -103,7 +104,7 @@ def _mistake(block: type[Section], key: str, alternatives: list[ErrorDetails]) -
     if details["type"] == "extra_forbidden":
         allowed = ", ".join(_siblings(block, details["loc"]))
         return _Mistake(UNKNOWN, key, f"remove it or fix its spelling; allowed here: {allowed}")
-    hint = " or ".join(map(_reason, alternatives))
+    hint = " or ".join(map(_reason, alternatives)).replace(" or it should be ", " or ")
     if details["type"] == "missing":
         return _Mistake(MISSING, key, hint)
     value = details["ctx"]["tag"] if details["type"] == "union_tag_invalid" else details["input"]

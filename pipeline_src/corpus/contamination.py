@@ -138,8 +138,7 @@ def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tup
     first, stop = block
     edges = store.sentences[store.documents[first : stop + 1]]
     start, end = int(edges[0]), int(edges[-1])
-    ids = store.ids[start:end]
-    runs, _ = words.runs(ids, edges[:-1] - start)
+    runs, _ = words.runs(store.ids[start:end], edges[:-1] - start)
     candidates = _exclude_most(sorted_runs, runs)
     return end - start, np.unique(_find(sorted_runs, candidates))
 

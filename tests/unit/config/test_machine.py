@@ -65,6 +65,17 @@ def test_load_machine_invalid_setting_is_rejected(tmp_path, text, key):
 SPECS = {"mlflow": ModuleSpec("mlflow", None, origin="mlflow.py"), "trackio": ModuleSpec("trackio", None)}
 
 
+@pytest.mark.parametrize("value", ["0", "many"])
+def test_load_machine_value_of_no_allowed_type_is_told_all_of_them(tmp_path, value):
+    (tmp_path / "machine.yaml").write_text(f"pretrain: {{microbatch_tokens: {value}}}\n")
+    with pytest.raises(PipelineError) as caught:
+        load_machine(tmp_path / "machine.yaml")
+    assert str(caught.value.value).startswith("pretrain.microbatch_tokens = ") and "constrained" not in str(
+        caught.value
+    )
+    assert caught.value.hint.endswith(" or 'auto'")
+
+
 def test_load_machine_tracker_not_installed_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline_src.config.machine.find_spec", SPECS.get)
     (tmp_path / "machine.yaml").write_text("tracking: [dvclive, mlflow, wandb]\n")

@@ -51,6 +51,8 @@ def test_check_study_preset_is_accepted(name: str) -> None:
         ("sede", 1, "seed"),
         ("pretrain.learning_rat", 1e-4, "learning_rate"),
         ("pretrain.masking.maks_ratio", 0.8, "mask_ratio"),
+        ("finetune.per_task.rte", {"epoch": 3}, "epochs"),
+        ("corpus.sources.books.text_colum", "body", "text_column"),
     ],
 )
 def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: Any, allowed: str) -> None:
@@ -104,6 +106,24 @@ def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, va
     with pytest.raises(PipelineError) as caught:
         check_study(changed(key, value))
     assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("finetune.defaults.epochs", [], "it should have at least 1 item, not 0"),
+        ("finetune.defaults.epochs", 0, "it should be greater than or equal to 1"),
+        ("finetune.per_task.rte", 3, "it should be a mapping of keys"),
+        ("tasks", "rte", "it should be a list"),
+        ("seed", "one", "it should be a valid integer"),
+        ("examples.weights", {"a b": 1}, "a name is of letters"),
+        ("pretrain.betas", [0.9], "add it"),
+    ],
+)
+def test_check_study_hint_has_words_of_the_file(key: str, value: Any, hint: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed(key, value))
+    assert caught.value.hint.startswith(hint) and not re.search("Input|valid dict|tuple|key]", str(caught.value))
 
 
 GIVEN = {"vocabulary.kind": "given"}
