@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
@@ -17,7 +18,7 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.corpus.contamination import write_texts
 from pipeline_src.download import from_corpus
 from pipeline_src.download.catalogue import Source, load_source, resolve
-from pipeline_src.download.fetch import Obtained, describe, fill_folder, obtain
+from pipeline_src.download.fetch import Obtained, describe, fill_folder, obtain, with_local_paths
 from pipeline_src.download.from_corpus import read_texts, task_origin
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.tasks.examples import read_examples
@@ -117,12 +118,6 @@ def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
         obtained: the fetched files of the task; errors name these instead of their copies below ``root``.
     """
     spec, folder = load_spec(task), root / task
-
-    def with_local_paths(text: object) -> str | None:
-        for item in obtained:
-            text = text and str(text).replace(f"{folder / item.file.path}", f"{item.local}")
-        return None if text is None else str(text)
-
     for file, eval_set, is_test in [(spec.train, None, False), *evaluation_files(spec, folder)]:
         if not (folder / file).exists():
             hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
@@ -130,5 +125,12 @@ def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
         try:
             read_examples(spec, folder / file, eval_set, is_test)
         except PipelineError as error:
-            value, where = with_local_paths(error.value), with_local_paths(error.where)
-            raise PipelineError(error.what, value, where=where, hint=error.hint) from None
+            raise with_local_paths(error, folder, obtained) from None
+
+
+def check_own_task(task: str, source: Source) -> None:
+    """Check the files of a task, all of which are the user's own, as the stage does, but write nothing."""
+    obtained = obtain(task, source)
+    with TemporaryDirectory() as folder:
+        fill_folder(task, source, obtained, Path(folder, task))
+        check_task(task, Path(folder), obtained)

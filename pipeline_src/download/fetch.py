@@ -10,7 +10,7 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,10 @@ def obtain(name: str, source: Source) -> list[Obtained]:
     obtained = _hub_files(name, source)
     for file in source.files:
         if file.scheme == "file":
-            obtained += _local_files(name, file)
+            obtained += local_files(name, file)
+            if _names_one_file(file):
+                expected = Checksum.parse(file.checksum) if file.checksum else None
+                _verify(name, file, obtained[-1].local, expected, delete=False)
         elif file.scheme != "hub":
             obtained.append(_download(name, file, source))
     return obtained
@@ -86,7 +89,8 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
     write_json(folder / "source.json", {"name": name, **stated, "files": files})
 
 
-def _local_files(name: str, file: SourceFile) -> list[Obtained]:
+def local_files(name: str, file: SourceFile) -> list[Obtained]:
+    """Return the user's own files that a ``file:`` address of entry ``name`` names, without reading them."""
     pattern, paths = file.url.removeprefix("file:"), file.local_files
     if "**" in pattern:  # glob skips folders that it cannot read
         for folder in glob.glob(f"{pattern[: pattern.index('**')]}**/", recursive=True):
@@ -96,8 +100,7 @@ def _local_files(name: str, file: SourceFile) -> list[Obtained]:
             "your own file is not there", pattern, where=f"{name} in the catalogue",
             hint="put it there (from the project's root), or change the address in the catalogue",
         )  # fmt: skip
-    if glob.escape(pattern) == pattern:  # a single file, which gets the catalogue's name
-        _verify(name, file, paths[0], Checksum.parse(file.checksum) if file.checksum else None, delete=False)
+    if _names_one_file(file):  # which gets the catalogue's name
         return [Obtained(file, paths[0], shared=False)]
     base = os.path.dirname(pattern[: min(pattern.find(mark) % len(pattern) for mark in "*?[")])
     targets = [(Path(file.path) / path.relative_to(base)).as_posix() for path in paths]
@@ -105,6 +108,20 @@ def _local_files(name: str, file: SourceFile) -> list[Obtained]:
         Obtained(file.model_copy(update={"path": target}), path, shared=False)
         for target, path in zip(targets, paths, strict=True)
     ]
+
+
+def _names_one_file(file: SourceFile) -> bool:
+    return glob.escape(file.url) == file.url
+
+
+def with_local_paths(error: PipelineError, folder: Path, obtained: Iterable[Obtained]) -> PipelineError:
+    """Return an error on files below ``folder`` that names the user's own files instead, of which they are copies."""
+    value, where = error.value, error.where
+    for item in obtained:
+        copied, own = str(folder / item.file.path), str(item.local)
+        value = value and str(value).replace(copied, own)
+        where = where and str(where).replace(copied, own)
+    return PipelineError(error.what, value, where=where, hint=error.hint)
 
 
 def _hub_files(name: str, source: Source) -> list[Obtained]:

@@ -38,6 +38,7 @@ WRITTEN = (
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 ENVIRONMENT_BYTES = 2e9
 TRAINING_BYTES = 16  # of memory per parameter: weights, gradients, two moments
+MAX_SHOWN = 5  # wrong files
 LIBRARY_BYTES = 1.5e9  # of memory for libraries and the activations of a microbatch
 
 
@@ -85,6 +86,8 @@ def run_check(name: str, check: Callable[[Any], Finding], study: Any) -> Finding
         return check(study)
     except ImportError as error:
         return Finding(name, WARNING, f"not known: {error.name} is not installed", ENVIRONMENT)
+    except OSError as error:
+        return Finding(name, PROBLEM, f"{error.filename}: {error.strerror}", "give yourself permission to read it")
     except PipelineError as error:
         return _problem(name, error)
 
@@ -204,23 +207,20 @@ def check_disk(study: Any, free: float | None = None) -> Finding:
 
 
 def check_sources(study: Any) -> Finding:
-    """Check that the study's source files on this machine (addresses ``file:``) can be opened."""
-    from pipeline_src.common.yaml_files import SOURCES
-    from pipeline_src.download.catalogue import load_source
-    from pipeline_src.download.download import resolved
-    from pipeline_src.download.download_tasks import fetched_sources
+    """Check that the study's own files of text and tasks (addresses ``file:``) can be read as the stages read them."""
+    from pipeline_src.tools.own_files import find_wrong
 
-    sources = list(fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets).values())
-    for name, params in study.corpus.sources.items():
-        if load_source(SOURCES, params.entry).files[0].scheme == "file":  # others may ask the network for their parts
-            sources += [entry for _, entry in resolved(name, params)]
-    files = [file for source in sources for file in source.files if file.scheme == "file"]
-    closed = [file.url.removeprefix("file:") for file in files if not file.local_files]
-    closed += [str(path) for file in files for path in file.local_files if not os.access(path, os.R_OK)]
-    if closed:
-        hint = "put the files in place, or choose another source: docs/own-corpus.md, docs/tasks.md"
-        return Finding("sources", PROBLEM, f"cannot be opened: {', '.join(closed[:5])}", hint)
-    return Finding("sources", OK, f"{sum(len(file.local_files) for file in files)} local files can be opened")
+    wrong = list(find_wrong(study))
+    if not wrong:
+        return Finding("sources", OK, "files of your own, if there are any, can be read")
+    state = PROBLEM if any(file.stops for file in wrong) else WARNING
+    shown = [_problem("sources", file.error) for file in wrong[:MAX_SHOWN]]
+    messages = [finding.message for finding in shown]
+    if len(wrong) > MAX_SHOWN:
+        messages.append(f"and {len(wrong) - MAX_SHOWN} more")
+    # several files may have one hint
+    hints = dict.fromkeys(str(finding.hint) for finding in shown)
+    return Finding("sources", state, "; ".join(messages), "; ".join(hints))
 
 
 def check_start_model(study: Any) -> Finding:
@@ -254,4 +254,5 @@ def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:
 
 def _problem(check: str, error: PipelineError) -> Finding:
     text = error.what + ("" if error.value is None else f": {error.value}")
+    text += "" if error.where is None else f" ({error.where})"
     return Finding(check, PROBLEM, printable(without_credentials(text)), error.hint)

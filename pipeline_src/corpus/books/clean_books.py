@@ -68,7 +68,7 @@ class Cleaned:
 
 
 def run(source: str, params: FilesParams) -> None:
-    """Clean every book in ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``."""
+    """Clean every text in ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``."""
     check_encoding(params.encoding)
     files = raw_files(source)
     paths = find_books(files)
@@ -82,7 +82,7 @@ def run(source: str, params: FilesParams) -> None:
     check_language(params.filters, language, source)
     cleaned = map_in_order(partial(clean_document, params=params, language=language), raw)
     with atomic_directory(clean_text(source)) as folder:
-        documents = books_filter.select(track(cleaned, f"cleaning {source}", "book"), folder)
+        documents = books_filter.select(track(cleaned, f"cleaning {source}", "text"), folder)
         shards: list[dict[str, Any]] = []
         while (first := next(documents, None)) is not None:
             shard = chain([first], _take(SHARD_CHARACTERS - len(first.text), documents))
@@ -103,11 +103,11 @@ def run(source: str, params: FilesParams) -> None:
         books_filter.sample.write(folder)
         if not manifest["documents"]:
             raise PipelineError(
-                "no book is left", manifest["dropped"], where=files,
-                hint=f"lower corpus.sources.{source}.min_words in params.yaml, or add books",
+                "no text is left", manifest["dropped"], where=files,
+                hint=f"lower corpus.sources.{source}.min_words in params.yaml, or add texts",
             )  # fmt: skip
     log.info(
-        "%d books, cut into %d documents, %d words kept; dropped %s",
+        "%d texts, cut into %d documents, %d words kept; dropped %s",
         *(manifest[key] for key in ("books", "documents", "words", "dropped")),
     )
 
@@ -155,7 +155,7 @@ class _BookFilter:
             name = book.document.id
             if name in self._ids:
                 raise PipelineError(
-                    "two books have the same id", name, where=raw_files(self._source),
+                    "two texts have the same id", name, where=raw_files(self._source),
                     hint="rename one of the files, or give its row another id",
                 )  # fmt: skip
             self._ids[name] = None

@@ -220,7 +220,7 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     if plausible and (latin or foreign >= MIN_FOREIGN) and (best := _most_like_a_language(sample, plausible, latin)):
         return best
     raise PipelineError(
-        "the encoding of a book cannot be told", path,
+        "the encoding of a file cannot be told", path,
         where=f"byte {offset:,} (0x{data[offset]:02x}) is not UTF-8; it may be {', '.join(plausible) or 'no text'}",
         hint=_hint(path, plausible[0] if plausible else "WINDOWS-1252"),
     )  # fmt: skip
@@ -291,14 +291,14 @@ def _hint(path: Path, encoding: str) -> str:
 def _not_decoded(path: Path, offset: int, byte: int, encoding: str, declared: str | None) -> PipelineError:
     origin = "declared as `encoding` of the source" if declared else "found out from the rest"
     return PipelineError(
-        f"a book is not {name_of(encoding)}", path, where=f"byte {offset:,} (0x{byte:02x}); the encoding was {origin}",
+        f"a file is not {name_of(encoding)}", path, where=f"byte {offset:,} (0x{byte:02x}); the encoding was {origin}",
         hint=_hint(path, "WINDOWS-1252" if encoding.startswith("utf-8") else encoding),
     )  # fmt: skip
 
 
 def _binary(path: Path, offset: int) -> PipelineError:
     return PipelineError(
-        "a book is binary", path, where=f"byte {offset:,} is NUL",
+        "a file is binary", path, where=f"byte {offset:,} is NUL",
         hint="take it away; if it is UTF-16 without a byte order mark, re-encode it: "
         f"`iconv -f UTF-16LE -t UTF-8 {path.name} > new{path.suffix}`",
     )  # fmt: skip

@@ -18,7 +18,15 @@ from typing import IO, Any, NamedTuple
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import list_folder
-from pipeline_src.corpus.books.encodings import BLOCK_SIZE, BYTE_ORDER_MARKS, decode_blocks, find_encoding, name_of
+from pipeline_src.config.data import FilesParams
+from pipeline_src.corpus.books.encodings import (
+    BLOCK_SIZE,
+    BYTE_ORDER_MARKS,
+    check_encoding,
+    decode_blocks,
+    find_encoding,
+    name_of,
+)
 from pipeline_src.corpus.books.plain_text import BLANK_LINES, SENTENCE_END
 from pipeline_src.corpus.sentences import split_sentences
 
@@ -178,12 +186,62 @@ class RawDocument:
     num_sentences: int = 0  # number of lines if each is one sentence; 0 for a book
 
 
+class WrongFile(NamedTuple):
+    """A file that cannot be read, and whether the stage ``clean`` stops at it or leaves it out."""
+
+    error: PipelineError
+    stops: bool
+
+
+def find_wrong_files(folder: Path, params: FilesParams) -> Iterator[WrongFile]:
+    """Read the first text of every file below ``folder``, and yield those of which that is not possible."""
+    for path in _files(folder):
+        try:
+            check_encoding(params.encoding)
+            _read_first_text(path, params)
+        except PipelineError as error:
+            yield WrongFile(error, stops=not isinstance(error, _LeftOut))
+    try:
+        find_books(folder)
+    except PipelineError as error:
+        yield WrongFile(error, stops=True)
+
+
+class _LeftOut(PipelineError):
+    """The stage ``clean`` leaves the file out and counts it."""
+
+
+def _read_first_text(path: Path, params: FilesParams) -> None:
+    if suffix_of(path) not in SUFFIXES:
+        hint = f"files of text end in {', '.join(SUFFIXES)}: save it as one of them, or take it away"
+        raise _LeftOut("no reader for this kind of file", path, hint=hint)
+    documents = read_books("", [path], params.sentences_per_document, params.encoding, params.text_column, Counter())
+    first = next(documents, None)
+    text = "" if first is None else first.text
+    if text is None:
+        text = _read_start(path, params)
+    if not text.strip():
+        raise _LeftOut("no text in a file", path, hint="fill it, or take it away")
+
+
+def _read_start(path: Path, params: FilesParams) -> str:
+    with open(path, "rb") as file:
+        head = file.read(BLOCK_SIZE)
+    try:
+        encoding = find_encoding(head, path, params.encoding, complete=len(head) < BLOCK_SIZE)
+        return next(decode_blocks(path, encoding, params.encoding))
+    except PipelineError as error:
+        if params.undecodable == "error":
+            raise
+        raise _LeftOut(error.what, error.value, where=error.where, hint=error.hint) from None
+
+
 def find_books(folder: Path) -> list[Path]:
     """Return every file of a known format below ``folder``, sorted by path."""
     paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
     if not paths:
         raise PipelineError(
-            "no books found", where=folder,
+            "no text found", where=folder,
             hint=f"run `download`, or put files there: {', '.join(SUFFIXES)}",
         )  # fmt: skip
     by_name: dict[str, Path] = {}
@@ -191,7 +249,7 @@ def find_books(folder: Path) -> list[Path]:
         if stem_of(path) in by_name:
             earlier = by_name[stem_of(path)]
             raise PipelineError(
-                "two books have the same name", path, where=earlier, hint="rename or remove one of them"
+                "two files have the same name", path, where=earlier, hint="rename or remove one of them"
             )
         by_name[stem_of(path)] = path
     return paths

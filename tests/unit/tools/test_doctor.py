@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -87,16 +88,31 @@ def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "entry", "pattern", "file"),
+    ("changes", "entry", "pattern", "contents"),
     [
-        ({"wikipedia": {"from": "own-wikipedia"}}, None, "data/own/wikipedia/excerpt.xml.bz2", "excerpt.xml.bz2"),
-        ({"books": {"from": "mine"}}, "sources/mine", "data/own/books/*.txt", "a.txt"),
-        ({"tasks": ["rte", "mine"]}, "task_sources/mine", "data/own/mine/**/*", "train.tsv"),
-        ({"interpretation": {"minimal_pairs": ["mine"]}}, "task_sources/mine", "data/own/mine/a.jsonl", "a.jsonl"),
+        (
+            {"wikipedia": {"from": "own-wikipedia"}},
+            None,
+            "data/own/wikipedia/excerpt.xml.bz2",
+            {"excerpt.xml.bz2": "<mediawiki>"},
+        ),
+        ({"books": {"from": "mine"}}, "sources/mine", "data/own/books/*.txt", {"a.txt": "text"}),
+        (
+            {"tasks": ["rte", "mine"]},
+            "task_sources/mine",
+            "data/own/mine/**/*",
+            {"train.tsv": "a\t1\t\ttext\n", "dev.tsv": "a\t1\t\ttext\n"},
+        ),
+        (
+            {"interpretation": {"minimal_pairs": ["mine"]}},
+            "task_sources/mine",
+            "data/own/mine/a.jsonl",
+            {"a.jsonl": "x"},
+        ),
     ],
 )
 def test_check_sources_missing_local_files_are_a_problem(
-    project: Path, catalogue: Path, changes: dict[str, Any], entry: str | None, pattern: str, file: str
+    project: Path, catalogue: Path, changes: dict[str, Any], entry: str | None, pattern: str, contents: dict[str, str]
 ) -> None:
     raw = yaml.safe_load((project / "params.yaml").read_text())
     if entry:
@@ -110,10 +126,11 @@ def test_check_sources_missing_local_files_are_a_problem(
         block[key] = {**block[key], **value} if isinstance(value, dict) else value
     study = check_study(raw)
     finding = doctor.check_sources(study)
-    assert (finding.state, finding.message) == (PROBLEM, f"cannot be opened: {pattern}")
+    assert finding.state == PROBLEM and finding.message.startswith(f"your own file is not there: {pattern}")
     folder = Path(pattern.partition("*")[0] if "*" in pattern else Path(pattern).parent)
     folder.mkdir(parents=True)
-    (folder / file).write_text("text")
+    for name, text in contents.items():
+        (folder / name).write_text(text)
     assert doctor.check_sources(study).state == OK
 
 
@@ -135,7 +152,11 @@ def test_check_start_model_that_does_not_fit_is_a_problem(project: Path) -> None
 
 @pytest.mark.parametrize(
     ("error", "state"),
-    [(ImportError("no", name="torch"), WARNING), (PipelineError("no such part", "x", hint="name another"), PROBLEM)],
+    [
+        (ImportError("no", name="torch"), WARNING),
+        (PipelineError("no such part", "x", hint="name another"), PROBLEM),
+        (PermissionError(errno.EACCES, "Permission denied", "data/own/train.tsv"), PROBLEM),
+    ],
 )
 def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
     def check(study: object) -> doctor.Finding:

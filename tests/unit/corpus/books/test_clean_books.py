@@ -190,14 +190,14 @@ def test_clean_books_undecodable_book_is_dropped_or_rejected(books: Path, conten
 
 
 def test_clean_books_without_books_or_with_repeated_name_is_rejected(books: Path) -> None:
-    with pytest.raises(PipelineError, match="no books found"):
+    with pytest.raises(PipelineError, match="no text found"):
         run()
     (books / "a.txt").write_text("Only five words are here.")
-    with pytest.raises(PipelineError, match="no book is left"):
+    with pytest.raises(PipelineError, match="no text is left"):
         run(min_words=6)
     assert not TEXT.exists()
     (books / "a.md").write_text("Another book of the same name.")
-    with pytest.raises(PipelineError, match="two books have the same name"):
+    with pytest.raises(PipelineError, match="two files have the same name"):
         run()
 
 
@@ -245,7 +245,7 @@ def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(books: Pat
         ("a.jsonl", b'{"title": "A", "content": "A book."}\n', r"no such column: text[\s\S]*a\.jsonl"),
         ("a.jsonl", b'{"text": "A."}\n{"text": null}\n', r"a row without text: text is null[\s\S]*a\.jsonl:2"),
         ("a.jsonl", b'{"text": ["A."]}\n', r"a row without text: text is \[\"A\.\"\]"),
-        ("a.jsonl", b'{"id": 1, "text": "A."}\n{"id": 1, "text": "B."}\n', r"two books have the same id: books:a-1"),
+        ("a.jsonl", b'{"id": 1, "text": "A."}\n{"id": 1, "text": "B."}\n', r"two texts have the same id: books:a-1"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "A."}\n' * 500, mtime=0)[:-10], r"damaged gzip[\s\S]*a\.jsonl\.gz"),
         ("a.jsonl", b'{"text": "\\ud800"}\n', r"half a character[\s\S]*a\.jsonl:1"),
         ("a.jsonl", b'{"text": ' + b"[" * 20000, r"nested too deeply|not JSON"),

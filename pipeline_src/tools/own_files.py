@@ -1,0 +1,76 @@
+"""Read the start of each of the user's own files of text, and their task files, as the stages do, before any work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.yaml_files import SOURCES
+from pipeline_src.config.data import FilesParams, SourceParams
+from pipeline_src.config.study import Study
+from pipeline_src.corpus.books.readers import WrongFile, find_wrong_files
+from pipeline_src.corpus.wikipedia.dump import find_dump, read_head
+from pipeline_src.download.catalogue import Source, load_source
+from pipeline_src.download.download import resolved
+from pipeline_src.download.download_tasks import check_own_task, fetched_sources
+from pipeline_src.download.fetch import local_files, with_local_paths
+
+
+def find_wrong(study: Study) -> Iterator[WrongFile]:
+    """Yield what is wrong with the study's own files (addresses ``file:``)."""
+    for name, source in fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets).items():
+        if not _is_own(source):
+            continue
+        try:
+            if name in study.tasks:
+                check_own_task(name, source)
+            else:
+                for file in source.files:
+                    local_files(name, file)
+        except PipelineError as error:
+            yield WrongFile(error, stops=True)
+    for name, params in study.corpus.sources.items():
+        # the parts of other sources are asked for at an address
+        if _is_own(load_source(SOURCES, params.entry)):
+            for part, source in resolved(name, params):
+                yield from _wrong_texts(part, source, params)
+
+
+def _is_own(source: Source) -> bool:
+    return all(file.scheme == "file" for file in source.files)
+
+
+def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[WrongFile]:
+    try:
+        obtained = [item for file in source.files for item in local_files(params.entry, file)]
+    except PipelineError as error:
+        yield WrongFile(error, stops=True)
+        return
+    if any(file.unpack or file.excerpts for file in source.files):
+        return
+    with TemporaryDirectory() as temporary:
+        # links under the names that the stage would give the files
+        folder = Path(temporary, part)
+        for item in obtained:
+            link = folder / item.file.path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(item.local.absolute())
+            if not os.access(item.local, os.R_OK):
+                hint = "give yourself permission to read it, or take it away"
+                yield WrongFile(PipelineError("no permission to read a file", item.local, hint=hint), stops=True)
+                link.unlink()
+        for wrong in _read_starts(folder, params):
+            yield WrongFile(with_local_paths(wrong.error, folder, obtained), wrong.stops)
+
+
+def _read_starts(folder: Path, params: SourceParams) -> Iterator[WrongFile]:
+    if isinstance(params, FilesParams):
+        yield from find_wrong_files(folder, params)
+        return
+    try:
+        read_head(find_dump(folder))
+    except PipelineError as error:
+        yield WrongFile(error, stops=True)
