@@ -248,7 +248,9 @@ def source_size(params: SourceParams) -> SourceSize:
     parts = [] if all_parts else [resolve(params.entry, entry, date=params.date, part=name) for name in names]
     sizes, fetched = [file_bytes(part) for part in parts], sum(map(fetched_bytes, parts))
     size = sum(sizes)
-    if all_parts or not all(sizes):
+    # the hub is not asked before the files are fetched
+    is_unsized = any(file.scheme == "hub" and file.bytes is None for part in parts for file in part.files)
+    if all_parts or is_unsized or not all(sizes):
         fetched = size = PART_BYTES * (len(parts) or NUM_PARTS) if is_dump else BOOKCORPUS_BYTES
         note = f"{params.entry}: {amount(size)}B assumed" + ("" if is_dump else ", as BookCorpus has")
     text = min((TEXT_PER_DUMP_BYTE if is_dump else 1) * size, BYTES_PER_WORD * (params.max_words or math.inf))

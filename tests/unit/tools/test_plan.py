@@ -165,6 +165,17 @@ def test_source_size_is_from_catalogue_or_disk(catalogue: Path, study_of: Callab
     assert size == (48_000, 0, 48_000, "")
 
 
+@pytest.mark.parametrize("bytes_of_copy", [None, 3_000_000])
+def test_source_size_of_a_hub_entry_is_assumed_unless_it_says(
+    catalogue: Path, study_of: Callable[..., Study], bytes_of_copy: int | None
+) -> None:
+    entry = yaml.safe_load((catalogue / "sources/fineweb-edu-10bt.yaml").read_text())
+    entry["files"][0]["bytes"] = bytes_of_copy
+    (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
+    size = source_size(study_of("sample").corpus.sources["reviews"].model_copy(update={"entry": "mine"}))
+    assert size.files == (bytes_of_copy or 4.4e9) and ("mine: 4.4 GB assumed" in size.note) == (bytes_of_copy is None)
+
+
 def test_fetched_bytes_count_a_wheel_whole_and_once(catalogue: Path) -> None:
     tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
     wheels = {name: {"checksum": f"sha256:{sha * 64}", "bytes": size, **tags}
