@@ -15,6 +15,7 @@ from pipeline_src.corpus.dropped import Record, read_dropped
 EXCERPT_CHARACTERS = 300  # of a text, unless --reason is given
 WIDTH = 100
 INDENT = "    "
+COPIES = ("duplicate", "near_duplicate")  # reasons whose value is the id of the original
 CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), " ")  # which a terminal would obey
 
 
@@ -54,8 +55,7 @@ def main(arguments: argparse.Namespace) -> None:
     for label, (by_reason, documents) in drops.items():
         for reason in [arguments.reason] if arguments.reason else sorted(by_reason):
             for document in [document for document in documents if document["reason"] == reason][:limit]:
-                heading = f"{label}: {reason}{_measured(document)}: {document['id']} ({document['title']})"
-                print(f"\n{heading.translate(CONTROLS)}")
+                print(f"\n{_heading(label, document).translate(CONTROLS)}")
                 print_text(document["text"][: None if arguments.reason else EXCERPT_CHARACTERS])
 
 
@@ -65,9 +65,17 @@ def print_text(text: str) -> None:
         print(textwrap.fill(paragraph.translate(CONTROLS), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT))
 
 
+def _heading(label: str, document: Record) -> str:
+    reason = document["reason"]
+    heading = f"{label}: {reason}{_measured(document)}: {document['id']} ({document['title']})"
+    if reason in COPIES:
+        heading += f" was dropped; {document['value']}, which comes before it, stayed"
+    return heading
+
+
 def _measured(document: Record) -> str:
     value = document.get("value")
-    if value is None:
+    if value is None or document["reason"] in COPIES:
         return ""
     text = f"{value:.3g}" if isinstance(value, float) else value
     return f" = {text}, limit {document['limit']:g}" if "limit" in document else f": {text}"

@@ -58,7 +58,8 @@ def test_dropped_prints_counts_and_texts(study: Path, capsys: pytest.CaptureFixt
     lines = output.split("\n")
     assert [line.split() for line in lines[:2]] == [["books", "duplicate", "100"], ["books", "too_short", "300"]]
     assert lines[2:4] == ["reviews: not made yet", "wikipedia: not made yet"]
-    assert "books: duplicate: books:x: a:duplicate-0 (Title 0)\n    The first line.\n    The second line" in output
+    heading = "books: duplicate: a:duplicate-0 (Title 0) was dropped; books:x, which comes before it, stayed"
+    assert f"{heading}\n    The first line.\n    The second line" in output
     assert output.count("too_short = 12, limit 200: a:too_short-") == 1
     assert "to its end" not in output  # the start alone
 
