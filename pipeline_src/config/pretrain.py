@@ -95,6 +95,7 @@ class PretrainParams(Section):
         muon_learning_rate: peak learning rate of the matrices that ``muon`` updates; null means ``learning_rate``.
         warmup_steps: steps of linear warm-up; 10,000 in the paper. The decay begins after it, as in transformers; in
             google-research/bert it begins at step 0, so that rates are lower by the fraction of steps in warm-up.
+            Warm-up and ``decay_steps`` together are at most the steps of all phases.
         decay_steps: steps at the end in which the rate falls linearly to zero; it is constant before
             (warmup-stable-decay, Hu et al. 2024). Null: all steps after the warm-up, as in the paper.
         betas: decay rates of the optimizer's two moments; 0.9 and 0.999 in the paper.

@@ -100,6 +100,11 @@ class SourceFile(Section):
         paths = map(Path, sorted(glob.glob(self.url.removeprefix("file:"), recursive=True)))
         return [path for path in paths if path.is_file()]
 
+    @property
+    def has_wildcards(self) -> bool:
+        """Whether a ``file:`` address may name several files."""
+        return glob.escape(self.url) != self.url
+
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
@@ -116,6 +121,8 @@ class SourceFile(Section):
         for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
             if not (path == "." and self.scheme in ("file", "hub")):  # a folder of the user, or a model
                 check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
+        if self.path == "." and self.scheme == "file" and not self.has_wildcards:
+            raise ValueError("path . is a folder, and the address names one file: name it in path too")
         if self.checksum and self.checksum_file:
             raise ValueError("give checksum or checksum_file, not both")
         if self.scheme == "hub":

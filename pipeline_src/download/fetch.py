@@ -45,7 +45,7 @@ def obtain(name: str, source: Source) -> list[Obtained]:
     for file in source.files:
         if file.scheme == "file":
             obtained += local_files(name, file)
-            if _names_one_file(file):
+            if not file.has_wildcards:
                 expected = Checksum.parse(file.checksum) if file.checksum else None
                 _verify(name, file, obtained[-1].local, expected, delete=False)
         elif file.scheme != "hub":
@@ -100,7 +100,7 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
             "your own file is not there", pattern, where=f"{name} in the catalogue",
             hint="put it there (from the project's root), or change the address in the catalogue",
         )  # fmt: skip
-    if _names_one_file(file):  # which gets the catalogue's name
+    if not file.has_wildcards:  # one file, which gets the catalogue's name
         return [Obtained(file, paths[0], shared=False)]
     base = os.path.dirname(pattern[: min(pattern.find(mark) % len(pattern) for mark in "*?[")])
     targets = [(Path(file.path) / path.relative_to(base)).as_posix() for path in paths]
@@ -108,10 +108,6 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
         Obtained(file.model_copy(update={"path": target}), path, shared=False)
         for target, path in zip(targets, paths, strict=True)
     ]
-
-
-def _names_one_file(file: SourceFile) -> bool:
-    return glob.escape(file.url) == file.url
 
 
 def with_local_paths(error: PipelineError, folder: Path, obtained: Iterable[Obtained]) -> PipelineError:

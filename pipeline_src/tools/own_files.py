@@ -16,7 +16,7 @@ from pipeline_src.corpus.wikipedia.dump import find_dump, read_head
 from pipeline_src.download.catalogue import Source, load_source
 from pipeline_src.download.download import resolved
 from pipeline_src.download.download_tasks import check_own_task, fetched_sources
-from pipeline_src.download.fetch import local_files, with_local_paths
+from pipeline_src.download.fetch import fill_folder, local_files, obtain, with_local_paths
 
 
 def find_wrong(study: Study) -> Iterator[WrongFile]:
@@ -28,8 +28,7 @@ def find_wrong(study: Study) -> Iterator[WrongFile]:
             if name in study.tasks:
                 check_own_task(name, source)
             else:
-                for file in source.files:
-                    local_files(name, file)
+                _check_pairs(name, source)
         except PipelineError as error:
             yield WrongFile(error, stops=True)
     for name, params in study.corpus.sources.items():
@@ -41,6 +40,20 @@ def find_wrong(study: Study) -> Iterator[WrongFile]:
 
 def _is_own(source: Source) -> bool:
     return all(file.scheme == "file" for file in source.files)
+
+
+def _check_pairs(name: str, source: Source) -> None:
+    # it imports torch, which few studies need here
+    from pipeline_src.interpretation.minimal_pairs import read_pair_set
+
+    obtained = obtain(name, source)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary, name)
+        fill_folder(name, source, obtained, folder)
+        try:
+            read_pair_set(folder, seed=0)
+        except PipelineError as error:
+            raise with_local_paths(error, folder, obtained) from None
 
 
 def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[WrongFile]:

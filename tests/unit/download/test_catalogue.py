@@ -57,6 +57,7 @@ def test_load_source_unknown_name_lists_entries() -> None:
     ("file", "message"),
     [
         ("{path: a, url: 'ftp://x/a'}", "https, file, pypi"),
+        ("{path: ., url: 'file:own/a.txt'}", "path . is a folder"),
         ("{path: ../a, url: 'https://x/a'}", "stays below its folder"),
         ("{path: a.zip, url: 'https://x/a.zip', unpack: {../../b: b}}", "stays below its folder"),
         ("{path: a, url: 'https://x/a', checksum: 'sha256:abc'}", "64 hex digits"),

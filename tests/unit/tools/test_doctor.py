@@ -23,6 +23,7 @@ from pipeline_src.tools.preset import preset_text
 from tests.users import FIRST, GROUP, as_user
 
 SIZES = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+PAIR = json.dumps(dict.fromkeys(("sentence_good", "sentence_bad", "linguistics_term", "UID"), "x"))
 ENTRY = {"description": "d", "licence": "l", "citation": "c"}
 
 
@@ -107,7 +108,7 @@ def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
             {"interpretation": {"minimal_pairs": ["mine"]}},
             "task_sources/mine",
             "data/own/mine/a.jsonl",
-            {"a.jsonl": "x"},
+            {"a.jsonl": PAIR},
         ),
     ],
 )
@@ -116,7 +117,7 @@ def test_check_sources_missing_local_files_are_a_problem(
 ) -> None:
     raw = yaml.safe_load((project / "params.yaml").read_text())
     if entry:
-        files = [{"path": ".", "url": f"file:{pattern}"}]
+        files = [{"path": "." if "*" in pattern else "a.jsonl", "url": f"file:{pattern}"}]
         (catalogue / f"{entry}.yaml").write_text(json.dumps(ENTRY | {"files": files}))
         declared = (catalogue / "tasks/cola.yaml").read_text()
         (catalogue / "tasks/mine.yaml").write_text(declared.replace("cola:", "mine:"))

@@ -218,6 +218,18 @@ def test_check_sources_missing_task_file_is_named(study: Callable[..., Study]) -
     assert (finding.state, finding.message) == (PROBLEM, "a file of the task is not fetched: dev.jsonl (task mine)")
 
 
+def test_check_sources_wrong_minimal_pair_is_named(study: Callable[..., Study], catalogue: Path) -> None:
+    (TEXT / "a.txt").write_text("A mill.")
+    (TASK / "a.jsonl").write_text('{"sentence_good": "It is.", "sentence_bad": "It are."}\n')
+    files = [{"path": ".", "url": f"file:{TASK}/*"}]
+    (catalogue / "task_sources/pairs.yaml").write_text(json.dumps(ENTRY | {"files": files}))
+    made = study()
+    interpretation = made.interpretation.model_copy(update={"minimal_pairs": ("pairs",)})
+    finding = doctor.check_sources(made.model_copy(update={"interpretation": interpretation}))
+    message = "a pair lacks a value: linguistics_term (data/own/mine/a.jsonl:1)"
+    assert (finding.state, finding.message) == (PROBLEM, message)
+
+
 def test_check_sources_unreadable_file_is_named(study: Callable[..., Study], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.txt", "b.txt"):
         (TEXT / name).write_text("A mill.")
