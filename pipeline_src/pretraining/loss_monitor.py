@@ -92,14 +92,18 @@ class LossMonitor(Callback):
         progress = step, params.warmup_steps, losses, self._corpus, params.continued
         run = Run(self._settings, tokens, trainer.metrics, *progress)
         self.status = check_loss(run, pd.read_csv(REFERENCE_RUNS, sep="\t"))
-        (log.warning if self.status["cause"] else log.info)("is this normal? %s", self.status["sentence"])
+        say = log.warning if self.status["cause"] else log.info
+        # The sentence, which is recorded, has no room for the band.
+        band = f"; within {BAND} nats of comparable trainings is normal" if self.status["status"] else ""
+        say("is this normal? %s%s", self.status["sentence"], band)
 
 
 def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
     """Return ``status`` (behind, normal, ahead; None: no run is comparable), ``cause``, and both in a ``sentence``."""
     gap, status, (cause, reason) = run.metrics["gap"], None, find_cause(run)
     stage = next(text for smallest, text in STAGES.items() if gap >= smallest)
-    sentence = f"{gap:.2f} nats below the unigram baseline after {run.tokens / 1e6:.2f} M tokens: {stage}, "
+    side = "below" if gap >= 0 else "above"
+    sentence = f"{abs(gap):.2f} nats {side} the unigram baseline after {run.tokens / 1e6:.2f} M tokens: {stage}, "
     expected = [] if run.continued else expected_gaps(run.settings, run.tokens, reference_runs)
     if expected:
         low, high = min(expected), max(expected)

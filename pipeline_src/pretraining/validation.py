@@ -39,7 +39,8 @@ class ValidationBatch:
 
     Attributes:
         unseen: whether the model predicts a token from its context alone: it sees [MASK], or is causal, bool [P].
-        unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P].
+        unigram_losses: cross-entropy of each label under add-one unigram counts of the training text, float64 [P];
+            None if they are not compared with.
         sources: index of each prediction's source in ``source_names``, int64 [P].
         positions: position of each prediction in its sequence, int64 [P].
         ranges: ranges of positions to measure, see ``position_ranges``.
@@ -48,7 +49,7 @@ class ValidationBatch:
     tensors: TensorBatch
     has_pairs: bool
     unseen: np.ndarray
-    unigram_losses: np.ndarray
+    unigram_losses: np.ndarray | None
     sources: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     source_names: tuple[str, ...] = ()
     positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -76,7 +77,8 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
     }
     if unseen.any():  # if only a few tokens are predicted, all may be visible
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
-        metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
+        if batch.unigram_losses is not None:
+            metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
     if batch.has_pairs and pairs is not None:
         pair_losses, pairs_correct = losses_and_correct(pairs, tensors.pair_label)
         metrics["nsp_loss"] = Metric(pair_losses.sum(), len(pair_losses))
@@ -224,7 +226,7 @@ def measure_examples(
     objective.eval()
     for batch, is_counted in shared_batches(examples, distributed, max_predictions):
         unseen = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
-        losses = np.zeros(len(batch.labels)) if unigram_losses is None else unigram_losses[batch.labels]
+        losses = None if unigram_losses is None else unigram_losses[batch.labels]
         sequence = np.searchsorted(batch.cu_seqlens, batch.predicted, side="right") - 1
         sources = examples.source_of[batch.examples[sequence]] if examples.sources else np.empty(0, np.int64)
         positions = batch.predicted - batch.cu_seqlens[sequence]
@@ -243,7 +245,7 @@ def measure_examples(
     for share in distributed.gather(sums):
         _add(totals, share)
     metrics = {name: compute(total, count) for name, (total, count, compute) in totals.items()}
-    if "unigram_loss" in metrics and unigram_losses is not None:
+    if "unigram_loss" in metrics:
         metrics["gap"] = metrics["unigram_loss"] - metrics["mask_loss"]
     log.info("validation: %s", ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
     return metrics

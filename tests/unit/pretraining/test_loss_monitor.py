@@ -79,6 +79,11 @@ def test_check_loss_status_is_relative_to_band_of_comparable_runs(gap, status):
     assert ("None of the known causes" in result["sentence"]) == (status == "behind")
 
 
+@pytest.mark.parametrize(("gap", "words"), [(0.73, "0.73 nats below"), (-0.73, "0.73 nats above")])
+def test_check_loss_sentence_has_no_negative_distance(gap, words):
+    assert check_loss(run(gap), SLOW_AND_FAST)["sentence"].startswith(f"{words} the unigram baseline")
+
+
 def test_check_loss_continued_run_is_not_compared():
     result = check_loss(run(0.4, continued=True), SLOW_AND_FAST)
     assert result["status"] is None and "from another model" in result["sentence"]
