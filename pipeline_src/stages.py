@@ -104,7 +104,7 @@ STAGES = {
         EVERY_BLOCK,  # the page shows them
         options={
             "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),
-            "price": Option("of an hour of one process, in any currency (default 1)", float),
+            "price": Option("of an hour of one process, in any currency (without it, none is shown)", float),
         },
     ),
 }

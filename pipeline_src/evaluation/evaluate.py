@@ -74,7 +74,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    content = {
+    recorded: dict[str, Any] = {
         "synthetic": bool(rules),
         "task_source": task_source,
         "rules": rules,
@@ -83,8 +83,17 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         "best_epoch": [task for task, details in by_task.items() if details["select"] == "best"],
         "rows": rows,
     }
-    write_json(SCORES, content)
+    # Without a grid there is no such key, so that scores from before it stay as they are.
+    grids = [task for task, details in by_task.items() if has_grid(details["runs"])]
+    if grids:
+        recorded["best_of_grid"] = grids
+    write_json(SCORES, recorded)
     log.info("%d scores of %d tasks", len(rows), len(tasks))
+
+
+def has_grid(runs: Sequence[dict[str, Any]]) -> bool:
+    """Return whether several runs of one seed were compared on the development set."""
+    return len({(run["seed"], run["weights"]) for run in runs}) < len(runs)
 
 
 def task_details(scores: TaskScores) -> dict[str, Any]:

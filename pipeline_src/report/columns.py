@@ -19,6 +19,8 @@ from pipeline_src.tasks.spec import METRIC_TITLES
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
 SYNTHETIC, FROM_CORPUS = "synthetic", "from this corpus"
+# key of scores.json that lists the tasks -> what was chosen on their development sets
+CHOICES = {"best_epoch": "best epoch", "best_of_grid": "best of a grid"}
 Difference = dict[str, Any]  # evaluation/significance.py, Comparison
 
 
@@ -29,7 +31,7 @@ class ScoreRow:
     Attributes:
         kind: SYNTHETIC, FROM_CORPUS, or empty for real labelled data.
         extra: whether the task is neither made here nor one of the paper's.
-        best_epoch: whether the scores are of the epoch that was best on the development set.
+        chosen: what of the training was chosen on the development set: "best epoch", "best of a grid", both, or "".
         values: score of each seed, in percent; ``mean``, ``deviation`` and ``best`` are computed from these.
         vs_random, vs_words: difference from random weights and from a bag of words, with its significance.
         published, test_server: published scores on the same split and on the test server; None for synthetic data.
@@ -48,7 +50,7 @@ class ScoreRow:
     main: bool = False
     kind: str = ""
     extra: bool = False
-    best_epoch: bool = False
+    chosen: str = ""
     examples: int | None = None
     interval: Sequence[float] | None = None
     majority: float | None = None
@@ -74,17 +76,22 @@ class ScoreRow:
 
     @property
     def marks(self) -> str:
-        """Kind of data and choice of epoch, in parentheses; empty for real data at the last epoch."""
-        return _in_parentheses(self.kind, "best epoch" if self.best_epoch else "")
+        """Kind of data and what was chosen on it, in parentheses; empty for real data and a single training."""
+        return _in_parentheses(self.kind, self.chosen)
 
     @property
     def metric_and_split(self) -> str:
         split = self.split if self.split != "dev" else ""
-        return self.metric + _in_parentheses(split, "best epoch" if self.best_epoch else "")
+        return self.metric + _in_parentheses(split, self.chosen)
 
     @property
     def mean_and_deviation(self) -> str:
         return show(self.mean, "one") + ("" if self.deviation is None else f" {show(self.deviation, 'spread')}")
+
+    @property
+    def best_of_seeds(self) -> float | None:
+        """Score of the seed with the highest main score; None for a single seed."""
+        return self.best if len(self.values) > 1 else None
 
     @property
     def difference(self) -> float | None:
@@ -107,6 +114,7 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
     published = {} if synthetic else published
     baselines = row.get("baselines", {})
     words, random = (baselines.get(name, {}) for name in ("bag_of_words", "random_weights"))
+    choices = [name for key, name in CHOICES.items() if task in scores.get(key, ())]
     fields = ("title", "file", "values", "mean", "deviation", "best", "main", "examples", "random_weights")
     return ScoreRow(
         **{name: row[name] for name in fields},
@@ -115,7 +123,7 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
         metric_key=metric,
         kind=SYNTHETIC if synthetic else FROM_CORPUS if from_corpus else "",
         extra=task in scores.get("further", ()),
-        best_epoch=task in scores.get("best_epoch", ()),
+        chosen=", ".join(choices),
         interval=row.get("interval"),
         majority=row["majority_baseline"],
         bag_of_words=words.get("score"),
@@ -126,16 +134,22 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
     )
 
 
-def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
-    """Return the paper's average for each seed, over the scores that the study has; None if it has none of them.
+def averaged_rows(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
+    """Return the rows that are part of the paper's GLUE average."""
+    return [row for row in rows if GLUE_AVERAGE.get(row.eval_set) == row.metric_key]
 
-    The row is marked as synthetic, or of the best epoch, if any of the scores is.
+
+def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
+    """Return the paper's average for each seed; None unless the study has all of its scores.
+
+    The row is marked as synthetic, or by what was chosen on development sets, if any of the scores is.
     """
-    averaged = [row for row in rows if GLUE_AVERAGE.get(row.eval_set) == row.metric_key]
-    if not averaged:
+    averaged = averaged_rows(rows)
+    # The mean of a few tasks is no GLUE average: RTE alone would be one.
+    if len(averaged) < len(GLUE_AVERAGE):
         return None
     values = [fmean(of_seed) for of_seed in zip(*(row.values for row in averaged), strict=True)]
-    synthetic, complete = any(row.synthetic for row in averaged), len(averaged) == len(GLUE_AVERAGE)
+    synthetic = any(row.synthetic for row in averaged)
     return ScoreRow(
         task="glue",
         eval_set="glue",
@@ -147,8 +161,8 @@ def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = N
         deviation=stdev(values) if len(values) > 1 else None,
         best=max(values),
         kind=SYNTHETIC if synthetic else "",
-        best_epoch=any(row.best_epoch for row in averaged),
-        test_server=(published or {}).get(("glue", "average", TEST_SERVER)) if complete and not synthetic else None,
+        chosen="some chosen on their development sets" if any(row.chosen for row in averaged) else "",
+        test_server=(published or {}).get(("glue", "average", TEST_SERVER)) if not synthetic else None,
         averaged=averaged,
     )
 
@@ -214,10 +228,11 @@ COLUMNS = (
     Column("", lambda row: row.kind or None, "text", PAGE, "tag"),
     Column("metric", lambda row: row.metric, "text", TEXT | TSV),
     Column("split", lambda row: row.split, "text", MARKDOWN),
-    Column("score", lambda row: row.mean_and_deviation, "text", PAGE | TEXT, "number main"),
+    Column("score", lambda row: row.mean, "one", PAGE | TEXT, "number main"),
+    Column("± deviation over seeds", lambda row: row.deviation, "spread", PAGE | TEXT, "soft"),
     Column("value", lambda row: row.mean, "four", TSV),
     Column("95 % interval", lambda row: row.interval, "interval", PAGE | TEXT, "soft"),
-    Column("best", lambda row: row.best if len(row.values) > 1 else None, "one", PAGE | MARKDOWN, "soft"),
+    Column("best seed by main score", lambda row: row.best_of_seeds, "one", PAGE | MARKDOWN, "soft"),
     Column("majority", lambda row: row.majority, "one", PAGE | TEXT),
     Column("majority_baseline", lambda row: row.majority, "four", TSV),
     Column("bag of words", lambda row: row.bag_of_words, "one", PAGE | TEXT),

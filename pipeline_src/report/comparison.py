@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -17,7 +18,7 @@ from scipy.special import stdtrit
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.report.columns import ScoreRow, verdict
 from pipeline_src.report.experiments import Experiment, compared_with
-from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, new_axes, svg
+from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, ORANGE, PANELS, curve_points, new_axes, svg
 from pipeline_src.report.page import summary_label
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import SUMMARY, extra_scores
@@ -30,7 +31,8 @@ METRIC_KEYS = {
     "F1": ("f1", "entity_f1"),
     "Matthews": ("matthews",),
 }  # the paper's metric -> ours
-SECTIONS = {"members": "Means over seeds", "figures": "Figures", "side_by_side": "Scores", "ablations": "Ablations"}
+CURVES = [name for name in PANELS if name != "learning_rate"]  # quantities whose curves are compared
+LINES = ("-", "--", ":")
 
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
@@ -43,20 +45,47 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
     ]
     members = group(experiments)
     means = lines_of(members) if any(len(member.experiments) > 1 for member in members) else []
+    ablations, panels = find_ablations(experiments), curve_panels(experiments)
+    # A section without content is left out.
+    sections = {"members": "Means over seeds"} if means else {}
+    sections |= {"figures": "Figures", "side_by_side": "Scores"}
+    sections |= {"curves": "Curves"} if panels else {}
+    sections |= {"ablations": "Ablations"} if ablations else {}
     return render(
         "comparison.html.j2",
         title="Experiments side by side",
-        sections=list(SECTIONS.items()),
+        sections=list(sections.items()),
         experiments=experiments,
         summaries=_summary_figures(experiments),
         params=differing(experiments),
         scores=scores,
         verdict=lambda row, difference: verdict(difference, len(row.values), better="better"),
-        ablations=find_ablations(experiments),
+        ablations=ablations,
+        panels=panels,
         members=members,
         means=means,
         members_picture=picture(members, means),
     )
+
+
+def curve_panels(experiments: Sequence[Experiment]) -> list[str]:
+    """Plot the training curves of all experiments over each other, one plot for each quantity that any measured."""
+    panels = []
+    for name in CURVES:
+        axes, panel = new_axes(), PANELS[name]
+        # With three colours and three kinds of line, nine experiments differ.
+        styles = itertools.cycle(itertools.product(LINES, (BLUE, ORANGE, GREY)))
+        for experiment, (line, colour) in zip(experiments, styles, strict=False):
+            points = [point for _, curve in sorted(experiment.curves.items()) for point in curve_points(curve, name)]
+            if points:
+                steps, values = zip(*points, strict=True)
+                scaled = [panel.factor * value for value in values]
+                axes.plot(steps, scaled, line, color=colour, linewidth=1.3, label=experiment.name)
+        if axes.lines:
+            axes.set(title=f"{panel.title}, training", xlabel="step", ylabel=panel.label)
+            axes.figure.legend(loc="outside lower center")
+            panels.append(svg(axes, f"curve-{name}", f"{panel.title} by training step, for each experiment"))
+    return panels
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
@@ -105,11 +134,23 @@ class Cell:
     difference_error: float | None = None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        return _around(self.mean, self.error)
+
+    @property
+    def difference_interval(self) -> tuple[float, float] | None:
+        return _around(self.difference, self.difference_error)
+
+    @property
     def significant(self) -> bool | None:
         """Whether the difference is larger than its error; None if it is not known."""
         if self.difference is None or self.difference_error is None:
             return None
         return abs(self.difference) > self.difference_error
+
+
+def _around(value: float | None, error: float | None) -> tuple[float, float] | None:
+    return None if value is None or error is None else (value - error, value + error)
 
 
 @dataclass(frozen=True)
@@ -198,7 +239,7 @@ def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
         axes.errorbar(cell.mean, height, xerr=cell.error or 0.0, fmt="o", color=BLUE, ecolor=GREY, capsize=3)
     axes.axvline(cells[0].mean, color=INK, linewidth=0.8, linestyle=":")
     axes.set_yticks(heights, [member.name for member in members])
-    axes.set(xlabel=f"{line.title} (percent)", title="Mean over seeds, with its interval")
+    axes.set(xlabel=f"{line.title} (percent)", title="Mean over seeds, with its 95 % interval")
     return svg(axes, "members", f"{line.title}: " + ", ".join(member.name for member in members))
 
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,27 @@ from pipeline_src.common.paths import TASKS, task_predictions
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.settled import read_settled
 from pipeline_src.report.columns import Difference, ScoreRow, score_rows
-from pipeline_src.report.results import reading_results
+from pipeline_src.report.results import Curve, curve_of, reading_results
 
 WORKSPACE = "workspace"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Summary, scores and parameters (by dotted key) of an experiment; ``commit`` is None for the workspace."""
+    """Results of an experiment.
+
+    Attributes:
+        params: by dotted key.
+        commit: None for the workspace.
+        curves: phase -> columns of its training curve, for the phases whose curve is at hand.
+    """
 
     name: str
     summary: dict[str, float]
     rows: list[ScoreRow]
     params: dict[str, Any]
     commit: str | None = None
+    curves: dict[str, Curve] = field(default_factory=dict)
 
     def row(self, eval_set: str, metric: str) -> ScoreRow | None:
         return next((row for row in self.rows if (row.eval_set, row.metric_key) == (eval_set, metric)), None)
@@ -89,7 +96,21 @@ def read_experiment(name: str) -> Experiment:
             for path in (row.task, row.eval_set, row.file):
                 if path is not None:
                     checked_path(path, f"results/scores.json of {name}")
-        return Experiment(name, json.loads(summary), rows, dotted(parse_yaml(params)), commit)
+        curves = _read_curves(files)
+        return Experiment(name, json.loads(summary), rows, dotted(parse_yaml(params)), commit, curves)
+
+
+def _read_curves(files: Any | None) -> dict[str, Curve]:
+    """Read the training curves from DVC's file system, or the workspace; what DVC's cache lacks is left out."""
+    from dvc.exceptions import DvcException
+
+    curves = {}
+    pattern = "results/pretrain/*.tsv"
+    for path in sorted(map(Path, files.glob(pattern) if files else Path().glob(pattern))):
+        with suppress(DvcException, OSError):
+            text = files.read_text(path.as_posix()) if files else path.read_text(encoding="utf-8")
+            curves[path.stem] = curve_of(text, path)
+    return curves
 
 
 def resolve(name: str) -> str:

@@ -68,6 +68,7 @@ def svg(axes: Axes, name: str, description: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
 
 
+WHISKERS = "95 % interval"
 BELOW = {"loc": "outside lower center", "ncols": 2}  # position of legends
 SYSTEMS = {
     "pretrained": ("pretrained", BLUE),
@@ -84,7 +85,10 @@ def colours(phases: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot of a quantity, times ``factor``, by training step; ``baseline``: name of a validation figure."""
+    """A plot of a quantity, times ``factor``, by training step.
+
+    ``baseline`` is the name of a validation figure, which has to be of the same tokens.
+    """
 
     title: str
     label: str
@@ -95,7 +99,7 @@ class Panel:
 
 PANELS = {  # column of the curve -> its plot
     "loss": Panel("Loss: masked words + next sentence", "loss (nats)"),
-    "mlm_loss": Panel("Loss of masked words", "cross-entropy (nats)", 1, "unigram_loss", "unigrams at [MASK]"),
+    "mlm_loss": Panel("Loss of masked words", "cross-entropy (nats)"),
     "mlm_accuracy": Panel("Accuracy of masked words", "accuracy (percent)", 100),
     "nsp_accuracy": Panel("Accuracy of next sentences", "accuracy (percent)", 100, "nsp_majority", "larger class"),
     "rtd_loss": Panel("Loss of replaced tokens", "cross-entropy (nats)"),
@@ -146,10 +150,15 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
     return svg(axes, element or name, description)
 
 
+def curve_points(curve: Curve, name: str) -> list[tuple[float, float]]:
+    """Return (step, value) of each measurement of a quantity."""
+    pairs = zip(curve["step"], curve.get(name, []), strict=False)
+    return [(step, value) for step, value in pairs if step is not None and value is not None]
+
+
 def _points(curve: Curve, name: str) -> tuple[list[float], list[float]]:
     """Return the steps at which a quantity was measured, and its values."""
-    pairs = zip(curve["step"], curve.get(name, []), strict=False)
-    points = [(step, value) for step, value in pairs if step is not None and value is not None]
+    points = curve_points(curve, name)
     return [step for step, _ in points], [value for _, value in points]
 
 
@@ -206,12 +215,13 @@ def label_panels(results: Results) -> list[str]:
             errors = _errors([(score["score"], score["interval"]) for _, score in known])
             scores = [score["score"] for _, score in known]
             axes.errorbar(positions, scores, errors, color=colour, label=label, marker="o", markersize=4)
+        axes.plot([], [], "|", markersize=12, color=INK, label=WHISKERS)
         axes.set_xscale("log")
         axes.set_xticks([point["examples"] for point in points], [f"{point['examples']:,}" for point in points])
         axes.minorticks_off()
         axes.tick_params(axis="x", labelrotation=30)  # the last counts lie close together
         axes.set(title=row.title, xlabel="labelled examples to train on", ylabel=f"{row.metric} (percent)")
-        axes.figure.legend(loc="outside lower center", ncols=3)
+        axes.figure.legend(**BELOW)
         panels.append(svg(axes, f"labels-{task}", f"{row.metric} of {row.title} by the number of labelled examples"))
     return panels
 
@@ -234,7 +244,9 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
     heights = list(range(len(rows)))[::-1]
     errors = _errors([(row.mean, row.interval) for row in rows])
     means = [row.mean for row in rows]
-    axes.barh(heights, means, color=BLUE, height=0.6, label="pretrained", xerr=errors, ecolor=INK)
+    axes.barh(heights, means, color=BLUE, height=0.6, label="pretrained")
+    if any(row.interval for row in rows):
+        axes.errorbar(means, heights, xerr=errors, fmt="none", ecolor=INK, label=WHISKERS)
     baselines: list[tuple[str, list[float | None], dict[str, Any]]] = [
         ("majority baseline", [row.majority for row in rows], {"marker": "|", "s": 150, "color": INK, "linewidths": 2}),
         ("random weights", [row.random_weights for row in rows], {"marker": "D", "s": 28, "color": ORANGE} | EDGES),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ def interpretation(results: Results) -> dict[str, Any] | None:
     parts = results.interpretation
     if not is_complete(parts):
         return None
-    probes = _probes(parts, results.scores["rules"])
+    probes = _probes(parts, results.scores["rules"], results.titles)
     measures = [*map(_probe_measure, probes), *_sense_measures(parts), *_similarity_measures(parts)]
     return {
         "parts": parts,
@@ -88,9 +89,10 @@ def interpretation(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _probes(parts: Mapping[str, Any], synthetic: Collection[str]) -> list[Probe]:
+def _probes(parts: Mapping[str, Any], synthetic: Collection[str], titles: Mapping[str, str]) -> list[Probe]:
+    names = {**titles, **TITLES}
     return [
-        Probe(TITLES.get(name, name), name in synthetic, figures)
+        Probe(names.get(name, name), name in synthetic, figures)
         for name, figures in parts.get("probes", {}).items()
         if "gain" in figures
     ]
@@ -240,10 +242,15 @@ def _checkpoint_panel(parts: Mapping[str, Any]) -> list[str]:
     return [svg(axes, "senses-by-step", "Share of neighbours of the same sense, by layer and step")]
 
 
-def render_interpretation(parts: Mapping[str, Any], synthetic: Collection[str] = ()) -> str:
-    """Render interpretation.html from ``parts`` (name of a file -> its content), of which only ``contents`` is needed.
+def render_interpretation(
+    parts: Mapping[str, Any], synthetic: Collection[str] = (), titles: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Render interpretation.html.
 
-    ``synthetic`` has the names of the tasks whose labels are synthetic.
+    Args:
+        parts: name of a file -> its content, of which only ``contents`` is needed.
+        synthetic: names of the tasks whose labels are synthetic.
+        titles: name of a task -> its title.
     """
     model, senses = parts["contents"]["model"], parts.get("senses", {})
     sentences = parts.get("sentences", {}).get("attention", [])
@@ -253,7 +260,7 @@ def render_interpretation(parts: Mapping[str, Any], synthetic: Collection[str] =
         {"prompt": text["prompt"], "ways": {name: _folded(way) for name, way in text["ways"].items()}}
         for text in parts.get("completion", {}).get("completions", [])
     ]
-    probes = _probes(parts, synthetic)
+    probes = _probes(parts, synthetic, titles)
     measures = [measure for probe in probes for measure in (_probe_measure(probe), _code_measure(probe))]
     measures += [*_sense_measures(parts), *_similarity_measures(parts)]
     contents = {"sentence": sentences, "word": words, "layers": measures, "completion": completions}

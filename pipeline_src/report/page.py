@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from markupsafe import Markup, escape
 
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.config.settled import read_settled
 from pipeline_src.report import figures
-from pipeline_src.report.columns import FROM_CORPUS, GLUE_AVERAGE, ScoreRow, cells_of_page
+from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, cells_of_page
+from pipeline_src.report.experiments import dotted
 from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.rendering import render
-from pipeline_src.report.results import SUMMARY, Results, all_phases, extra_scores, position_losses, source_losses
+from pipeline_src.report.results import (
+    NORMAL,
+    SUMMARY,
+    Results,
+    all_phases,
+    extra_scores,
+    position_losses,
+    source_losses,
+)
 
-PARAMS = Path("params.yaml")
+PARAMS, SAMPLE = Path("params.yaml"), Path("workflow/presets/sample.yaml")
 SECTIONS = {
     "scores": "Scores",
     "pretraining": "Pretraining",
@@ -28,6 +37,15 @@ SECTIONS = {
     "errors": "Errors",
     "parameters": "Parameters",
 }
+# kind of task -> what "right" means for one of its examples (tasks/task.py, ExampleResult)
+RIGHT = {
+    "classification": "accuracy",
+    "choice": "accuracy",
+    "tagging": "token accuracy",
+    "span": "F1",
+    "retrieval": "nDCG@10",
+}
+CLOSENESS = "1 − |error| / range"  # of a regression
 NUM_STEPS_SHOWN = 5  # steps of a phase for which filled masks are shown, including the first and the last
 
 
@@ -47,10 +65,9 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         last=results.last,
         steps=sum(result["steps"] for result in results.pretrain.values()),
         words=sum(part["words"] for part in corpus["parts"].values()),
-        titles={row.task: row.title for row in reversed(rows)},
+        titles=results.titles,
         synthetic_titles=list(dict.fromkeys(row.title for row in rows if row.synthetic)),
         num_seeds=max((len(row.values) for row in rows), default=0),
-        num_averaged=len(GLUE_AVERAGE),
         has_extra=any(row.extra for row in rows),
         has_from_corpus=any(row.kind == FROM_CORPUS for row in rows),
         filled=filled,
@@ -76,16 +93,17 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
             for made in (False, True)
         ],
         arithmetic=arithmetic(results),
-        errors=[
-            [(row, errors) for row, errors in errors_of(results) if row.synthetic == made] for made in (False, True)
-        ],
+        errors=[[case for case in errors_of(results) if case[0].synthetic == made] for made in (False, True)],
+        right=right_of,
         dropped=[
             (task, file, counts)
             for task, details in results.tasks.items()
             for file, counts in details["counts"].items()
             if counts
         ],
+        normal=NORMAL,
         parameters=parameters(),
+        changes=changes(),
         dropout=any(result["config"].get("hidden_dropout_prob", 0.1) for result in results.pretrain.values()),
     )
 
@@ -122,7 +140,7 @@ def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
     main = [row for row in main if not row.synthetic] or main
     comparison: dict[str, dict[str, list[str]]] = {}
     for row in main:
-        for baseline, test in (("random weights", row.vs_random), ("counting words", row.vs_words)):
+        for baseline, test in (("random weights", row.vs_random), ("the bag of words", row.vs_words)):
             if test:
                 titles = comparison.setdefault(baseline, {"better": [], "worse": [], "not_significant": []})
                 better = "better" if test["difference"] > 0 else "worse"
@@ -131,13 +149,13 @@ def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
 
 
 class Box(NamedTuple):
-    """A value at the top of the page; ``error`` is half its interval, if it has an interval."""
+    """A value at the top of the page, with its 95 % interval if it has one."""
 
     label: str
     value: float
     format: str
     synthetic: bool
-    error: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 def summary_label(name: str, extra: Mapping[str, ScoreRow]) -> tuple[str, str, bool] | None:
@@ -159,9 +177,11 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
     for name, value in summary.items():
         if (known := summary_label(name, extra)) and (name in extra or not name.endswith("_error")):
             label, format, synthetic = known
-            if name in ("glue", "synthetic_glue") and results.average and results.average.best_epoch:
-                label += " (best epoch)"
-            values.append(Box(label, value, format, synthetic, summary.get(f"{name}_error")))
+            if name in ("glue", "synthetic_glue") and results.average and results.average.chosen:
+                label += f" ({results.average.chosen})"
+            error = summary.get(f"{name}_error")
+            interval = None if error is None else (value - error, value + error)
+            values.append(Box(label, value, format, synthetic, interval))
     return values
 
 
@@ -195,11 +215,34 @@ def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
     ]
 
 
-def parameters() -> dict[str, str]:
-    """Return name -> text of the sections of params.yaml; empty if there is no such file."""
+def right_of(kind: str, errors: Mapping[str, Any]) -> str:
+    """Return the name of the figure by which ``errors`` shows scores by length; it may differ from the set's metric."""
+    # A classification without labels, and so without a confusion matrix, is a regression.
+    return CLOSENESS if kind == "classification" and errors["confusion"] is None else RIGHT[kind]
+
+
+def parameters() -> dict[str, list[tuple[str, str]]]:
+    """Return block of params.yaml -> its (dotted key, value as text); empty if there is no such file."""
+    blocks: dict[str, list[tuple[str, str]]] = {}
+    for key, value in _values(PARAMS).items():
+        blocks.setdefault(key.split(".")[0], []).append((key, value))
+    return blocks
+
+
+def changes() -> list[tuple[str, str, str]] | None:
+    """Return (dotted key, value, value in the preset ``sample``) of what differs; None without one of the files."""
+    study, sample = _values(PARAMS), _values(SAMPLE)
+    if not study or not sample:
+        return None
+    keys = dict.fromkeys([*study, *sample])
+    rows = [(key, study.get(key, "not there"), sample.get(key, "not there")) for key in keys]
+    return [(key, here, there) for key, here, there in rows if here != there]
+
+
+def _values(path: Path) -> dict[str, str]:
+    """Return dotted key -> value as text of a file of parameters; empty if there is no such file."""
     try:
-        blocks = parse_yaml(read_settled(PARAMS))
+        values = dotted(parse_yaml(read_settled(path)))
     except FileNotFoundError:
-        blocks = {}
-    options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10_000, "allow_unicode": True}
-    return {name: yaml.safe_dump(value, **options).removesuffix("...\n").strip() for name, value in blocks.items()}
+        return {}
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}

@@ -53,7 +53,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "signed": "{:+.1f}".format,
     "signed_three": "{:+.3f}".format,
     "spread": "± {:.1f}".format,
-    "spread_three": "± {:.3f}".format,
     "percent": lambda share: f"{100 * share:.1f}\u00a0%",
     "percent_exact": lambda share: f"{100 * share:g}\u00a0%",
     "percent_three": lambda share: f"{100 * share:.3f}\u00a0%",

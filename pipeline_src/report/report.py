@@ -16,20 +16,21 @@ from pipeline_src.report.experiments import read_experiment
 from pipeline_src.report.interpretation import is_complete, render_interpretation
 from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, read_results, reading_results, summarise
-from pipeline_src.report.run_page import PRICE, check_price, render_run
+from pipeline_src.report.run_page import check_price, render_run
 from pipeline_src.report.table import render_markdown
 
 CONFUSION_COLUMNS = ("score", "actual", "predicted", "share", "count")
 
 
-def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any) -> None:
+def run(*, price: float | None = None, experiments: Sequence[str] = (), **blocks: Any) -> None:
     """Write the report of the results in the workspace, or a comparison of experiments.
 
     Args:
-        price: price of one process for an hour.
+        price: price of one process for an hour; without it, run.html has no price.
         experiments: DVC experiments, git revisions, or ``workspace``; if given, only ``comparison.html`` is written.
     """
-    check_price(price, "--price")
+    if price is not None:
+        check_price(price, "--price")
     if experiments:
         with reading_results("comparison"), atomic_file(RESULTS / "comparison.html") as file:
             file.write(render_comparison([read_experiment(name) for name in dict.fromkeys(experiments)]))
@@ -40,12 +41,14 @@ def run(*, price: float = PRICE, experiments: Sequence[str] = (), **blocks: Any)
     log.info("report: %s", RESULTS / "report.html")
 
 
-def _write_report(results: Results, price: float) -> None:
+def _write_report(results: Results, price: float | None) -> None:
     summary = summarise(results)
     pages = {"report.html": render_page(results, summary), "report.md": render_markdown(results)}
     pages["run.html"] = render_run(results, price)  # on this machine's run, so not in DVC
     if is_complete(results.interpretation):
-        pages["interpretation.html"] = render_interpretation(results.interpretation, results.scores["rules"])
+        pages["interpretation.html"] = render_interpretation(
+            results.interpretation, results.scores["rules"], results.titles
+        )
     for name, text in pages.items():
         with atomic_file(RESULTS / name) as file:
             file.write(text)

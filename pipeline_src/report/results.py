@@ -40,17 +40,22 @@ def reading_results(output: str) -> Iterator[None]:
 IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
 SUMMARY = {  # name of a figure of the summary -> label and format
     "mlm_loss": ("validation MLM loss (nats)", "three"),
-    "mlm_gap": ("nats better than unigram counts at [MASK]", "three"),
+    "mlm_gap": ("at [MASK], unigram loss minus the model’s (nats)", "three"),
     "nsp_accuracy": ("validation NSP accuracy", "percent"),
     "rtd_auc": ("validation AUC of replaced tokens", "three"),
     "from_corpus": ("average of the tasks made from this corpus", "one"),
-    "from_corpus_error": ("half its interval", "one"),
+    "from_corpus_error": ("half the 95 % interval of that average", "one"),
     "glue": ("GLUE average", "one"),
-    "glue_error": ("half its interval", "one"),
+    "glue_error": ("half the 95 % interval of that average", "one"),
     "squad1": ("SQuAD, all answerable: F1", "one"),
     "squad2": ("SQuAD with unanswerable: F1", "one"),
     "swag": ("SWAG accuracy", "one"),
 }
+# The diagnosis of a phase does not say how wide "normal" is (pretraining/loss_monitor.py, BAND).
+NORMAL = (
+    "The losses compared are those at [MASK]. One within 0.3 nats of comparable trainings counts as normal: seeds "
+    "differ by 0.1, texts by more."
+)
 MAX_FIGURES = 8  # of the summary, not counting extra tasks; they fit a terminal's width
 Curve = dict[str, list[float | None]]
 
@@ -102,6 +107,11 @@ class Results:
         return f"{self.model or 'BERT'}, from raw text to scores"
 
     @property
+    def titles(self) -> dict[str, str]:
+        """Task -> title of its first evaluation set."""
+        return {row.task: row.title for row in reversed(self.rows)}
+
+    @property
     def sources(self) -> dict[str, str]:
         """Letter -> source of the published scores in the table."""
         scores = [score for row in self.table for score in (row.published, row.test_server) if score]
@@ -145,11 +155,15 @@ def read_results(folder: Path = RESULTS) -> Results:
 
 
 def read_curve(path: Path) -> Curve:
-    """Read columns of numbers from a TSV file; an empty cell is None."""
+    """Read columns of numbers from a TSV file, see ``curve_of``."""
     if not path.exists():
         raise PipelineError("no loss curve", path, hint="run the study, or `dvc pull` its results")
-    with open(path, encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file, delimiter="\t")
+    return curve_of(path.read_text(encoding="utf-8"), path)
+
+
+def curve_of(text: str, path: str | Path) -> Curve:
+    """Parse a TSV file ``path`` of numbers; an empty cell is None."""
+    header, *rows = csv.reader(text.splitlines(), delimiter="\t")
     try:
         return {name: [float(row[at]) if row[at] else None for row in rows] for at, name in enumerate(header)}
     except (ValueError, IndexError) as error:

@@ -19,7 +19,6 @@ from pipeline_src.report.figures import throughput_panel
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import Results, read_curve
 
-PRICE = 1.0  # default price of one process for an hour
 # schemas of the logs of a pretraining phase and of one run of a stage
 COST = {"flops": float, "seconds": float, "processes": int}
 RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
@@ -34,8 +33,8 @@ def check_price(price: float, option: str) -> None:
         raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
 
 
-def render_run(results: Results, price: float) -> str:
-    """Render run.html; ``price`` is that of one process for an hour."""
+def render_run(results: Results, price: float | None) -> str:
+    """Render run.html; ``price`` is that of one process for an hour, None if it is not known."""
     phases = measured_phases(results)
     curves = {phase: LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv" for phase in phases}
     hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
@@ -46,7 +45,7 @@ def render_run(results: Results, price: float) -> str:
         measured=phases,
         throughput=throughput_panel({name: read_curve(path) for name, path in curves.items() if path.exists()}),
         rate=price,
-        price=price * hours,
+        price=None if price is None else price * hours,
         stages=stage_costs(),
         provenance=provenance(),
         hashes=data_hashes(),
@@ -59,7 +58,8 @@ def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
     logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
     for log in logs.values():
         if str(log.get("peak_source", "this machine")).endswith("this machine"):
-            log["mfu"] = None  # a CPU's measured peak varies with the load
+            # A CPU's measured peak varies with the load, and so would a share of it.
+            log |= dict.fromkeys(("mfu", "peak_flops", "peak_source"))
     costs = {phase: results.pretrain[phase].get("cost", {}) for phase in logs}
     return {phase: log for phase, log in logs.items() if log["flops"] == costs[phase].get("flops")}
 

@@ -14,11 +14,12 @@ from pipeline_src.report.columns import (
     MARKDOWN,
     TERMINAL,
     ScoreRow,
+    averaged_rows,
     glue_average,
     score_rows,
     text_table,
 )
-from pipeline_src.report.results import RESULTS, Results, position_losses, reading_results, source_losses
+from pipeline_src.report.results import NORMAL, RESULTS, Results, position_losses, reading_results, source_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,14 +86,14 @@ def validation_line(validation: dict[str, Any]) -> str:
 
 
 def average_line(rows: Sequence[ScoreRow]) -> str:
-    """Return the paper's GLUE average as one line."""
+    """Return the paper's GLUE average as one line, which says so if scores are missing."""
+    how = "MNLI-m and -mm apart, F1 for QQP and MRPC, Spearman for STS-B, without WNLI"
     average = glue_average(rows)
-    count = len(average.averaged) if average else 0
-    some = f", {count} of the {len(GLUE_AVERAGE)} scores" if 0 < count < len(GLUE_AVERAGE) else ""
-    how = f"MNLI-m and -mm apart, F1 for QQP and MRPC, Spearman for STS-B, without WNLI{some}"
-    how += ", some of the best epoch" if average and average.best_epoch else ""
-    kind = "Synthetic GLUE" if average and average.synthetic else "GLUE"
-    return f"{kind} average ({how}): {f'{average.mean:.1f}' if average else 'none'}"
+    if average is None:
+        return f"GLUE average ({how}): none, with {len(averaged_rows(rows))} of its {len(GLUE_AVERAGE)} scores"
+    chosen = f", {average.chosen}" if average.chosen else ""
+    kind = "Synthetic GLUE" if average.synthetic else "GLUE"
+    return f"{kind} average ({how}{chosen}): {average.mean:.1f}"
 
 
 def _few_validation_documents(corpus: dict[str, Any]) -> list[str]:
@@ -106,11 +107,12 @@ def _overlap_warning(corpus: dict[str, Any]) -> list[str]:
 
 
 def _diagnoses(results: Results) -> list[str]:
-    return [
+    sentences = [
         f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}."
         for phase, result in results.pretrain.items()
         if "diagnosis" in result
     ]
+    return [*sentences, NORMAL] if sentences else []
 
 
 def _losses_by_source(results: Results) -> list[str]:

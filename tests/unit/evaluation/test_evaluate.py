@@ -110,7 +110,17 @@ def test_evaluate_best_epoch_is_marked(study):
     scores = read_json("results/scores.json")
     assert scores["best_epoch"] == ["rte"]
     assert read_json("results/tasks/rte.json")["select"] == "best"
-    assert score_rows(scores)[0].marks == " (synthetic, best epoch)"
+    assert score_rows(scores)[0].marks == " (synthetic, best epoch, best of a grid)"
+
+
+def test_evaluate_best_of_a_grid_is_marked(study):
+    evaluate_rte()
+    scores = read_json("results/scores.json")
+    assert scores["best_of_grid"] == ["rte"] and score_rows(scores)[0].marks == " (synthetic, best of a grid)"
+    write_run("rte", "1", one_run(25.0), one_run(75.0, weights="random"))
+    write_run("rte", "2", one_run(100.0))
+    evaluate_rte()
+    assert "best_of_grid" not in read_json("results/scores.json")
 
 
 def test_evaluate_missing_predictions_are_rejected(study):

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import comparison, figures
+from pipeline_src.report.columns import GLUE_AVERAGE
 
 Attributes = list[tuple[str, str | None]]
 SVG = figures.svg
@@ -62,7 +63,8 @@ def task_details(task: str) -> dict:
         "wrong": 5,
         "worst": [error, error | {"confidence": None}],
     }
-    return {"counts": {"train.tsv": {"broken_rows": 12}}, "errors": {task: errors}}
+    kind = "span" if task == "squad1" else "classification"
+    return {"kind": kind, "counts": {"train.tsv": {"broken_rows": 12}}, "errors": {task: errors}}
 
 
 def write_scores(folder: Path, rows: list[dict], rules: Sequence[str] = (), **kinds: Any) -> None:
@@ -75,6 +77,11 @@ def write_scores(folder: Path, rows: list[dict], rules: Sequence[str] = (), **ki
 def update_json(path: Path, **changes: Any) -> None:
     """Change values of a JSON file."""
     write_json(path, read_json(path) | changes)
+
+
+def glue_rows(*values: float, **changes: Any) -> list[dict]:
+    """Return a row for each score that is part of the GLUE average."""
+    return [score_row(name, metric, *values, **changes) for name, metric in GLUE_AVERAGE.items()]
 
 
 ROWS = [

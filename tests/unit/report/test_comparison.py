@@ -1,5 +1,6 @@
 """Experiments of DVC side by side, ablations next to the paper's, and means over seeds."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -34,6 +35,7 @@ from pipeline_src.report.experiments import (
     read_experiment,
     resolve,
 )
+from pipeline_src.report.results import SUMMARY
 from pipeline_src.tasks.spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
 
@@ -97,7 +99,7 @@ def test_find_ablations_pairs_experiments_with_the_papers(experiments):
     scores = [variant.row.mean if variant.row else None for variant in variants]
     assert scores == pytest.approx([84.4, 83.3, None, None]) and not ablations[0].synthetic
     assert [variant.paper for variant in variants] == [84.4, 83.9, 82.1, 82.1]
-    assert find_ablations(studies[:1]) == [] and "No two of these" in render_comparison(studies[:1])
+    assert find_ablations(studies[:1]) == [] and "Ablations" not in render_comparison(studies[:1])
     assert find_ablations(studies[1:]) == []
 
 
@@ -254,7 +256,7 @@ def test_lines_of_means_and_differences_are_scipys(family):
     assert albert.difference_error == pytest.approx((paired.high - paired.low) / 2)
     assert albert.significant == (stats.ttest_rel(ALBERT, BERT).pvalue < 0.05)
     assert electra.mean == 70.0 and electra.error is None and electra.difference is None
-    assert lines["nats better than unigram counts at [MASK]"].cells[2] is None
+    assert lines[SUMMARY["mlm_gap"][0]].cells[2] is None
 
 
 def test_comparison_difference_within_its_interval_is_not_significant(family):
@@ -262,17 +264,18 @@ def test_comparison_difference_within_its_interval_is_not_significant(family):
     assert line.cells[1].significant is True  # 3, 2.5 and 4 points
     noisy = [*family[:3], *(experiment(f"x-{seed}", seed, "x", BERT[seed - 1] + (-2) ** seed) for seed in (1, 2, 3))]
     text = Page(render_comparison(noisy)).text
-    assert ": not significant" in text and "-2.0 ± " in text
+    assert re.search(r"-2\.0 \(-[\d.]+ to [\d.]+\): not significant", text)
 
 
 def test_comparison_page_shows_members(family):
     parsed = Page(render_comparison(family))
-    assert not parsed.open and "Mean over seeds, with its interval" in parsed.text
-    assert "62.0 ± 2.5" in parsed.text and "58.8 ± 3.6" in parsed.text and "-3.2 ± 1.9" in parsed.text
+    assert not parsed.open and "Mean over seeds, with its 95 % interval" in parsed.text
+    assert "62.0 59.5 to 64.5" in parsed.text and "58.8 55.2 to 62.4" in parsed.text
+    assert "-3.2 (-5.1 to -1.3)" in parsed.text and "±" not in parsed.text.split("Figures")[1]
 
 
 def test_comparison_without_two_seeds_averages_nothing(family):
-    assert "No two of these experiments differ in their seed alone" in render_comparison(family[2:4])
+    assert "Means over seeds" not in render_comparison(family[2:4])
     assert picture(group(family[2:4]), []) == ""
 
 
@@ -284,4 +287,21 @@ def test_group_counts_equal_runs_once(elsewhere):
     members = group(runs)
     assert [member.seeds for member in members] == [(1,), (1,)]
     assert not any(cell.significant for cell in lines_of(members)[0].cells)
-    assert "No two of these experiments differ in their seed alone" in render_comparison(runs)
+    assert "Means over seeds" not in render_comparison(runs)
+
+
+def test_comparison_sections_all_have_content(results):
+    study(results, "nsp", 80.0, [])
+    page = render_comparison([dataclasses.replace(read_experiment("workspace"), curves={})])
+    assert re.findall(r'<section id="(\w+)"', page) == ["figures", "side_by_side"]
+
+
+def test_comparison_has_the_curves_of_every_experiment(pictures):
+    """As the workspace and git have them, so that they are there without a network."""
+    write_json(pictures / "summary.json", {})
+    (pictures.parent / "params.yaml").write_text("seed: 1\n")
+    here = read_experiment("workspace")
+    assert list(here.curves) == ["phase1", "phase2"] and here.curves["phase2"]["step"][0] == 11.0
+    page = render_comparison([here, dataclasses.replace(here, name="another")])
+    section = re.search(r'<section id="curves".*?</section>', page, re.DOTALL)[0]
+    assert section.count("<svg") == 3 and section.count(">another</text>") == section.count(">workspace</text>") == 3

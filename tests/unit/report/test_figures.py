@@ -4,10 +4,21 @@ import re
 
 import pytest
 
-from pipeline_src.report.figures import BLUE, GREY, ORANGE, label_panels, new_axes, svg, validation_curve
+from pipeline_src.report.columns import score_rows
+from pipeline_src.report.figures import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PANELS,
+    label_panels,
+    new_axes,
+    score_bars,
+    svg,
+    validation_curve,
+)
 from pipeline_src.report.rendering import TEMPLATES
 from pipeline_src.report.results import read_results
-from tests.unit.report.conftest import update_json
+from tests.unit.report.conftest import score_row, update_json
 
 
 def luminance(colour: str) -> float:
@@ -59,4 +70,15 @@ def test_label_panels_have_the_systems_that_were_measured(pictures):
     (panel,) = label_panels(read_results())
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", panel)
     assert {"RTE", "40", "400", "1,200", "pretrained", "bag of words", "labelled examples to train on"} <= set(texts)
-    assert "random weights" not in texts
+    assert "random weights" not in texts and "95 % interval" in texts
+
+
+@pytest.mark.parametrize("interval", [None, [45.0, 55.0]])
+def test_score_bars_whiskers_are_in_the_legend(interval):
+    (row,) = score_rows({"rules": {}, "rows": [score_row("rte", "accuracy", 50.0, interval=interval)]})
+    figure = score_bars([row], synthetic=False)
+    assert ("95 % interval" in re.findall(r"<text[^>]*>([^<]*)</text>", figure)) == (interval is not None)
+
+
+def test_panels_have_baselines_of_the_same_tokens_alone():
+    assert {panel.baseline for panel in PANELS.values()} == {None, "nsp_majority"}

@@ -120,7 +120,7 @@ def test_section_has_a_panel_for_each_measure(measured, pictures, monkeypatch):
     monkeypatch.setattr(interpretation, "svg", svg)
     page, _ = pages(measured)
     assert page.count('<svg role="img"') == 7 + 8 and "<script" not in page
-    assert not Page(page).open and "Rte (synthetic)</text>" in page
+    assert not Page(page).open and "RTE (synthetic)</text>" in page
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
 
@@ -131,10 +131,10 @@ def test_section_verdicts_follow_from_the_intervals(measured):
     verdicts = dict(re.findall(row, page))
     assert verdicts["parts of speech, best layer"] == interpretation.BETTER
     assert verdicts["one word in two senses, last layer"] == interpretation.BETTER
-    assert verdicts["rte, best layer"] == interpretation.ONLY_TYPES
+    assert verdicts["RTE, best layer"] == interpretation.ONLY_TYPES
     assert verdicts["whether a word was capitalised, best layer"] == interpretation.NO_BETTER
     assert verdicts["subject and verb"] == interpretation.NO_BETTER and interpretation.WORSE not in page
-    assert re.search(r'rte, best layer <span class="tag">synthetic', page) and "relations: no trees" in page
+    assert re.search(r'RTE, best layer <span class="tag">synthetic', page) and "relations: no trees" in page
     path = measured / "interpretation/pairs.json"
     update_json(path, agreement=read_json(path)["agreement"] | {"gain": [-0.2, -0.1]})
     assert f'<td class="wide">{interpretation.WORSE}</td>' in pages(measured)[0]
@@ -194,4 +194,4 @@ def test_interpretation_page_curves_are_next_to_their_controls(measured):
 
 def test_interpretation_page_marks_synthetic_labels(measured):
     titles = measures_of(pages(measured)[1]).keys()
-    assert {"Rte (synthetic)", "Rte (synthetic): online code", "Parts of speech"} <= titles
+    assert {"RTE (synthetic)", "RTE (synthetic): online code", "Parts of speech"} <= titles

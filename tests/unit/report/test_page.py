@@ -1,13 +1,25 @@
 """The page report.html."""
 
 import re
+import shutil
 
 import pytest
 
 from pipeline_src.common.files import read_json, write_json
-from pipeline_src.report.page import arithmetic, comparisons, filled_masks, render_page
-from pipeline_src.report.results import read_results, summarise
+from pipeline_src.pretraining.loss_monitor import BAND
+from pipeline_src.report.page import (
+    RIGHT,
+    arithmetic,
+    changes,
+    comparisons,
+    filled_masks,
+    parameters,
+    render_page,
+    right_of,
+)
+from pipeline_src.report.results import NORMAL, SUMMARY, read_results, summarise
 from pipeline_src.report.table import render_markdown
+from pipeline_src.tasks.kinds import KINDS
 from tests.unit.report.conftest import (
     GAIN,
     LOSS,
@@ -16,6 +28,7 @@ from tests.unit.report.conftest import (
     VALIDATION,
     Page,
     baselines,
+    glue_rows,
     score_row,
     update_json,
     write_costs,
@@ -61,8 +74,75 @@ def test_page_of_official_scores_names_no_synthetic_task(results):
 
 
 def test_page_of_best_epochs_marks_the_average(results):
-    write_scores(results, ROWS, best_epoch=["rte"])
-    assert "<dt>GLUE average (best epoch)</dt>" in page() and "mean (best epoch)" in page()
+    write_scores(results, glue_rows(85.0), best_epoch=["rte"])
+    assert "<dt>GLUE average (some chosen on their development sets)</dt>" in page()
+
+
+def test_page_has_no_average_of_a_single_task(results):
+    write_scores(results, [score_row("rte", "accuracy", 50.0)])
+    assert "GLUE average" not in page()
+
+
+def test_page_first_figure_is_of_one_measure(pictures):
+    """Unigram counts are measured at [MASK], the curve over all predicted tokens."""
+    story = re.search(r"<figure>(.*?)</figure>", page(), re.DOTALL)[1]
+    drawing, caption = story.split("</svg>")
+    assert "unigram" not in drawing and "At [MASK] alone, the validation loss is 6.300 nats" in caption
+
+
+def test_page_says_what_counts_as_normal(results):
+    assert NORMAL not in page() and f"within {BAND} nats" in NORMAL
+    update_json(results / "pretrain/phase2.json", diagnosis={"sentence": "2.11 nats below: normal (2.25 to 2.52)"})
+    assert NORMAL in page()
+
+
+@pytest.mark.parametrize(
+    ("kind", "confusion", "name"),
+    [
+        ("tagging", {}, "token accuracy"),
+        ("span", None, "F1"),
+        ("classification", {}, "accuracy"),
+        ("classification", None, "1 − |error| / range"),
+        ("choice", None, "accuracy"),
+        ("retrieval", None, "nDCG@10"),
+    ],
+)
+def test_scores_by_length_have_the_name_of_their_figure(results, kind, confusion, name):
+    assert right_of(kind, {"confusion": confusion}) == name
+    assert "Mean F1 by length of the text (synthetic)." in Page(page()).text  # SQuAD's
+    assert "Mean score" not in page()
+
+
+def test_right_of_knows_every_kind_of_task():
+    assert RIGHT.keys() == KINDS.keys()
+
+
+def test_boxes_have_intervals_that_are_named(results):
+    rows = [score_row("word_swap", "accuracy", 60.0, interval=[57.0, 63.0])]
+    write_scores(results, rows, from_corpus={"word_swap": ""})
+    assert "<dd>60.0 <small>95 % interval<br>57.0 to 63.0</small></dd>" in page()
+
+
+def test_summary_labels_of_gaps_hold_for_negative_ones():
+    assert "better" not in SUMMARY["mlm_gap"][0] and "minus" in SUMMARY["mlm_gap"][0]
+
+
+def test_page_lists_parameters_by_key_and_what_was_changed(results):
+    (results.parent / "params.yaml").write_text("seed: 2\npretrain: {steps: {phase1: 400}, rates: [0.1, 0.2]}\n")
+    sample = results.parent / "workflow/presets/sample.yaml"
+    assert changes() is None
+    sample.parent.mkdir(parents=True)
+    sample.write_text("seed: 1\npretrain: {steps: {phase1: 400}, old: null}\n")
+    assert parameters()["pretrain"] == [("pretrain.steps.phase1", "400"), ("pretrain.rates", "[0.1, 0.2]")]
+    assert changes() == [
+        ("seed", "2", "1"),
+        ("pretrain.rates", "[0.1, 0.2]", "not there"),
+        ("pretrain.old", "not there", "null"),
+    ]
+    text = Page(page()).text
+    assert "seed 2 1" in text and "pretrain.steps.phase1 400" in text and "{" not in text.split("Parameters")[-1]
+    shutil.copy(results.parent / "params.yaml", sample)
+    assert "This is the preset sample , unchanged." in Page(page()).text.replace("sample,", "sample ,")
 
 
 def test_page_without_next_sentences_has_no_plot_of_them(results):
@@ -140,7 +220,7 @@ def test_page_names_the_tasks_in_which_the_model_is_better_or_worse(results):
     write_scores(results, rows, further=["ner"])
     text = Page(page()).text
     verdicts = "(one seed) in NER. Worse than {0} (one seed) in SST2. No significant difference from {0} in WNLI."
-    for baseline in ("random weights", "counting words"):
+    for baseline in ("random weights", "the bag of words"):
         assert f"Better than {baseline} {verdicts.format(baseline)}" in text
     assert "+15.0 (10.0 to 20.0) (one seed)" in text and "-15.0 (-20.0 to -10.0) worse (one seed)" in text
     assert "+1.0 (-1.0 to 3.0) not significant (1,287 examples" in text

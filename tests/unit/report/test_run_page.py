@@ -11,7 +11,7 @@ from pipeline_src.report.run_page import check_price, data_hashes, measured_phas
 from tests.unit.report.conftest import LOG, Page, write_costs
 
 
-def page_text(price: float = 1.0) -> str:
+def page_text(price: float | None = None) -> str:
     return Page(render_run(read_results(), price)).text
 
 
@@ -44,7 +44,13 @@ def test_render_run_plots_throughput_if_tracked(results):
 )
 def test_render_run_has_utilisation_of_known_peaks_alone(results, source, known):
     write_costs(results, peak_source=source, mfu=1.25)
-    assert ("125.0 %" in page_text()) == known
+    text = page_text()
+    assert all((word in text) == known for word in ("125.0 %", "MFU", "Peak (TFLOP/s)", source))
+
+
+def test_render_run_has_no_price_that_nobody_gave(results):
+    write_costs(results)
+    assert "Price of" not in page_text() and "Price of pretraining: 0, at 0 an hour" in page_text(price=0.0)
 
 
 def test_render_run_without_logs_says_so(results):

@@ -11,16 +11,17 @@ from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import table
 from pipeline_src.report.columns import TERMINAL, score_rows, text_table
 from pipeline_src.report.page import render_page
-from pipeline_src.report.results import read_results, summarise
+from pipeline_src.report.results import NORMAL, read_results, summarise
 from pipeline_src.report.table import average_line, render_markdown, validation_line
-from tests.unit.report.conftest import ROWS, VALIDATION, score_row, update_json, write_scores
+from tests.unit.report.conftest import ROWS, VALIDATION, glue_rows, score_row, update_json, write_scores
 
 
-def test_average_line_counts_its_scores_and_says_if_of_best_epochs():
-    line = average_line(score_rows({"rules": {}, "best_epoch": ["wnli"], "rows": ROWS}))
-    assert line.endswith("85.0") and "2 of the 9 scores" in line and "best epoch" not in line  # WNLI is not averaged
-    assert "best epoch" in average_line(score_rows({"rules": {}, "best_epoch": ["rte"], "rows": ROWS}))
-    assert average_line([]).endswith("none")
+def test_average_line_is_of_all_scores_and_says_if_some_were_chosen():
+    rows = glue_rows(85.0)
+    line = average_line(score_rows({"rules": {}, "best_epoch": ["wnli"], "rows": rows}))
+    assert line.endswith("85.0") and "chosen" not in line  # WNLI is not averaged
+    assert "chosen" in average_line(score_rows({"rules": {}, "best_epoch": ["rte"], "rows": rows}))
+    assert average_line(score_rows({"rules": {}, "rows": ROWS})).endswith("none, with 2 of its 9 scores")
 
 
 def test_validation_line_has_next_sentences_if_measured():
@@ -52,7 +53,7 @@ def test_markdown_of_a_diagnosed_phase_has_the_sentence_as_text(results):
     update_json(results / "pretrain/phase2.json", diagnosis={"sentence": sentence})
     text = render_markdown(read_results())
     escaped = sentence.replace("|", "\\|").replace("<", "&lt;")
-    assert f"\n\nIs this normal? phase2: {escaped}.\n\n" in text and "Is this normal? phase1" not in text
+    assert f"\n\nIs this normal? phase2: {escaped}.\n\n{NORMAL}\n\n" in text and "Is this normal? phase1" not in text
 
 
 def test_report_of_shared_validation_text_has_the_warning(results):
