@@ -87,15 +87,20 @@ class LossMonitor(Callback):
         if not math.isfinite(trainer.metrics.get("gap", math.nan)) or not trainer.distributed.is_main:
             return
         params, step = self._phase.pretrain, trainer.state.step
-        tokens = self._phase.tokens(step)
         losses = [point["mlm_loss"] for point in trainer.state.curve if "mlm_loss" in point]
-        progress = step, params.warmup_steps, losses, self._corpus, params.continued
-        run = Run(self._settings, tokens, trainer.metrics, *progress)
+        run = Run(
+            self._settings,
+            self._phase.tokens(step),
+            trainer.metrics,
+            step=step,
+            warmup_steps=params.warmup_steps,
+            losses=losses,
+            corpus=self._corpus,
+            continued=params.continued,
+        )
         self.status = check_loss(run, pd.read_csv(REFERENCE_RUNS, sep="\t"))
         say = log.warning if self.status["cause"] else log.info
-        # The sentence, which is recorded, has no room for the band.
-        band = f"; within {BAND} nats of comparable trainings is normal" if self.status["status"] else ""
-        say("is this normal? %s%s", self.status["sentence"], band)
+        say("is this normal? %s (within %s nats of comparable trainings, it is)", self.status["sentence"], BAND)
 
 
 def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:

@@ -76,11 +76,13 @@ def curve_panels(experiments: Sequence[Experiment]) -> list[str]:
         # With three colours and three kinds of line, nine experiments differ.
         styles = itertools.cycle(itertools.product(LINES, (BLUE, ORANGE, GREY)))
         for experiment, (line, colour) in zip(experiments, styles, strict=False):
-            points = [point for _, curve in sorted(experiment.curves.items()) for point in curve_points(curve, name)]
-            if points:
-                steps, values = zip(*points, strict=True)
-                scaled = [panel.factor * value for value in values]
-                axes.plot(steps, scaled, line, color=colour, linewidth=1.3, label=experiment.name)
+            phases = [curve_points(curve, name) for curve in experiment.curves.values()]
+            points = list(itertools.chain.from_iterable(phases))
+            if not points:
+                continue
+            steps = [step for step, _ in points]
+            values = [panel.factor * value for _, value in points]
+            axes.plot(steps, values, line, color=colour, linewidth=1.3, label=experiment.name)
         if axes.lines:
             axes.set(title=f"{panel.title}, training", xlabel="step", ylabel=panel.label)
             axes.figure.legend(loc="outside lower center")

@@ -207,13 +207,14 @@ def label_panels(results: Results) -> list[str]:
         row = next(row for row in results.rows if row.task == task)
         axes = new_axes()
         for number, (system, (label, colour)) in enumerate(SYSTEMS.items()):
-            known = [(point["examples"], score) for point in points if (score := point["systems"].get(system))]
+            known = [point for point in points if system in point["systems"]]
             if not known:
                 continue
             # side by side, so that intervals do not overlap
-            positions = [count * (1 + 0.03 * (number - 1)) for count, _ in known]
-            errors = _errors([(score["score"], score["interval"]) for _, score in known])
-            scores = [score["score"] for _, score in known]
+            positions = [point["examples"] * (1 + 0.03 * (number - 1)) for point in known]
+            of_system = [point["systems"][system] for point in known]
+            errors = _errors([(score["score"], score["interval"]) for score in of_system])
+            scores = [score["score"] for score in of_system]
             axes.errorbar(positions, scores, errors, color=colour, label=label, marker="o", markersize=4)
         axes.plot([], [], "|", markersize=12, color=INK, label=WHISKERS)
         axes.set_xscale("log")
@@ -241,26 +242,35 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
     if not rows:
         return ""
     axes = new_axes(4.7, 0.27 * len(rows) + 1.1)
-    heights = list(range(len(rows)))[::-1]
-    errors = _errors([(row.mean, row.interval) for row in rows])
+    # The first bar is at the top.
+    heights = list(range(len(rows) - 1, -1, -1))
     means = [row.mean for row in rows]
+    intervals = [(row.mean, row.interval) for row in rows]
     axes.barh(heights, means, color=BLUE, height=0.6, label="pretrained")
     if any(row.interval for row in rows):
-        axes.errorbar(means, heights, xerr=errors, fmt="none", ecolor=INK, label=WHISKERS)
-    baselines: list[tuple[str, list[float | None], dict[str, Any]]] = [
-        ("majority baseline", [row.majority for row in rows], {"marker": "|", "s": 150, "color": INK, "linewidths": 2}),
-        ("random weights", [row.random_weights for row in rows], {"marker": "D", "s": 28, "color": ORANGE} | EDGES),
-        ("bag of words", [row.bag_of_words for row in rows], {"marker": "o", "s": 34, "color": GREY} | EDGES),
-    ]
-    for label, values, marker in baselines:
-        if known := [(value, height) for value, height in zip(values, heights, strict=True) if value is not None]:
-            axes.scatter(*zip(*known, strict=True), label=label, zorder=3, **marker)
+        axes.errorbar(means, heights, xerr=_errors(intervals), fmt="none", ecolor=INK, label=WHISKERS)
+    majority = [row.majority for row in rows]
+    random_weights = [row.random_weights for row in rows]
+    bag_of_words = [row.bag_of_words for row in rows]
+    _mark(axes, "majority baseline", majority, marker="|", s=150, color=INK, linewidths=2)
+    _mark(axes, "random weights", random_weights, marker="D", s=28, color=ORANGE, **EDGES)
+    _mark(axes, "bag of words", bag_of_words, marker="o", s=34, color=GREY, **EDGES)
     kind = "synthetic " if synthetic else ""
-    titles = [
-        row.title if len(row.title) <= MAX_TITLE_LENGTH else f"{row.title[: MAX_TITLE_LENGTH - 1]}…" for row in rows
-    ]
-    axes.set_yticks(heights, [f"{title}, {row.metric}" for title, row in zip(titles, rows, strict=True)])
-    axes.set(xlabel=f"score on the {kind}tasks (percent)", xlim=(min(0, *means), 102))
+    labels = [f"{_shortened(row.title)}, {row.metric}" for row in rows]
+    axes.set_yticks(heights, labels)
+    axes.set_xlabel(f"score on the {kind}tasks (percent)")
+    axes.set_xlim(min(0, *means), 102)
     axes.figure.legend(loc="outside upper center", ncols=2, columnspacing=1, handletextpad=0.4)
     description = f"Main score of every {kind}task next to the majority baseline and the score from random weights"
     return svg(axes, "scores-synthetic" if synthetic else "scores", description)
+
+
+def _mark(axes: Axes, label: str, values: Sequence[float | None], **style: Any) -> None:
+    """Draw a marker on the bar of each value that is not None; the first bar is at the top."""
+    known = [(value, len(values) - 1 - at) for at, value in enumerate(values) if value is not None]
+    if known:
+        axes.scatter(*zip(*known, strict=True), label=label, zorder=3, **style)
+
+
+def _shortened(title: str) -> str:
+    return title if len(title) <= MAX_TITLE_LENGTH else f"{title[: MAX_TITLE_LENGTH - 1]}…"

@@ -175,13 +175,16 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
     extra = extra_scores(results.rows)
     values = []
     for name, value in summary.items():
-        if (known := summary_label(name, extra)) and (name in extra or not name.endswith("_error")):
-            label, format, synthetic = known
-            if name in ("glue", "synthetic_glue") and results.average and results.average.chosen:
-                label += f" ({results.average.chosen})"
-            error = summary.get(f"{name}_error")
-            interval = None if error is None else (value - error, value + error)
-            values.append(Box(label, value, format, synthetic, interval))
+        known = summary_label(name, extra)
+        # An error is part of its figure's box.
+        if known is None or (name.endswith("_error") and name not in extra):
+            continue
+        label, format, synthetic = known
+        if name in ("glue", "synthetic_glue") and results.average and results.average.chosen:
+            label += f" ({results.average.chosen})"
+        error = summary.get(f"{name}_error")
+        interval = None if error is None else (value - error, value + error)
+        values.append(Box(label, value, format, synthetic, interval))
     return values
 
 

@@ -54,14 +54,20 @@ def render_run(results: Results, price: float | None) -> str:
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
     """Return the content of ``logs/pretrain/<phase>.cost.json`` by phase, for logs that belong to these results."""
-    paths = {phase: LOGS / "pretrain" / f"{phase}.cost.json" for phase in results.pretrain}
-    logs = {phase: read_json(path, COST) for phase, path in paths.items() if path.exists()}
-    for log in logs.values():
+    logs = {}
+    for phase, result in results.pretrain.items():
+        path = LOGS / f"pretrain/{phase}.cost.json"
+        if not path.exists():
+            continue
+        log = read_json(path, COST)
+        # The log of another run did other work.
+        if log["flops"] != result.get("cost", {}).get("flops"):
+            continue
+        # A CPU's measured peak varies with the load, and so would a share of it.
         if str(log.get("peak_source", "this machine")).endswith("this machine"):
-            # A CPU's measured peak varies with the load, and so would a share of it.
             log |= dict.fromkeys(("mfu", "peak_flops", "peak_source"))
-    costs = {phase: results.pretrain[phase].get("cost", {}) for phase in logs}
-    return {phase: log for phase, log in logs.items() if log["flops"] == costs[phase].get("flops")}
+        logs[phase] = log
+    return logs
 
 
 def stage_costs() -> list[dict[str, Any]]:
