@@ -77,7 +77,10 @@ bench: $(VENV)/bench-installed
 	python -m benchmarks $(BENCH)
 
 # Pages are docs/ and the files in the root that it links to, and one for each folder of the package. A dead link is an error.
+# The site links to the clone's remote; make docs REPOSITORY=https://... names another address.
 PAGES := site/pages
+REPOSITORY ?= $(shell git remote get-url origin 2> /dev/null | sed -nE \
+  -e 's,^(https?|ssh)://([^@/]*@)?([^/:]+)(:[0-9]+)?/,https://\3/,p' -e 's,^[^@/:]+@([^:/]+):,https://\1/,p' | sed 's,\.git$$,,')
 docs: $(VENV)/docs-installed
 	rm -rf site && mkdir -p site && cp -r docs $(PAGES) && mkdir $(PAGES)/api
 	cp CONTRIBUTING.md CHANGELOG.md LICENSE $(PAGES) && cp README.md $(PAGES)/index.md && cp catalogue/README.md $(PAGES)/catalogue.md
@@ -85,7 +88,8 @@ docs: $(VENV)/docs-installed
 	rm $(PAGES)/*.bak
 	for folder in pipeline_src/*/__init__.py; do name=$$(basename $$(dirname $$folder)); \
 	  printf '# pipeline_src.%s\n\n::: pipeline_src.%s\n' $$name $$name > $(PAGES)/api/$$name.md; done
-	zensical build --clean --strict
+	cp zensical.toml site.toml && echo '$(if $(REPOSITORY),repo_url = "$(REPOSITORY)")' >> site.toml
+	zensical build --clean --strict --config-file site.toml; status=$$?; rm site.toml; exit $$status
 
 # DVC needs a git repository, and `dvc exp run`, which keeps experiments as commits, a name; one for this clone is given.
 identity:

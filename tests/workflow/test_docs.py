@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -128,6 +129,34 @@ def _is_parameter(key: str) -> bool:
             return False
         block = block.model_fields[step].annotation
     return True
+
+
+def test_site_signatures_have_types_and_tables_their_style() -> None:
+    project = tomllib.loads(_text("zensical.toml"))["project"]
+    options = project["plugins"]["mkdocstrings"]["handlers"]["python"]["options"]
+    assert options["show_signature_annotations"]
+    (style,) = project["extra_css"]
+    assert "white-space: nowrap" in _text(f"docs/{style}") and "md-typeset__scrollwrap" in _text(f"docs/{style}")
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("git@github.com:o/n.git", "https://github.com/o/n"),
+        ("https://user:secret@git.example.org/o/n.git", "https://git.example.org/o/n"),
+        ("ssh://git@example.org:2222/o/n", "https://example.org/o/n"),
+        ("../elsewhere", ""),
+    ],
+)
+def test_site_links_to_the_remote_without_its_password(tmp_path: Path, remote: str, address: str) -> None:
+    """`make docs` appends the address to zensical.toml, so that the table `project` has to be the last."""
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", "remote", "add", "origin", remote], cwd=tmp_path, check=True)
+    command = ["make", "-s", "-f", str(ROOT / "Makefile"), "--eval", "show: ; @echo '$(REPOSITORY)'", "show"]
+    shown = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+    assert shown == address
+    config = tomllib.loads(_text("zensical.toml") + f'repo_url = "{shown}"')
+    assert config["project"]["repo_url"] == address and config["project"]["site_name"]
 
 
 def test_readme_filled_masks_equal_recorded_ones() -> None:
