@@ -76,18 +76,23 @@ def curve_panels(experiments: Sequence[Experiment]) -> list[str]:
         # With three colours and three kinds of line, nine experiments differ.
         styles = itertools.cycle(itertools.product(LINES, (BLUE, ORANGE, GREY)))
         for experiment, (line, colour) in zip(experiments, styles, strict=False):
-            phases = [curve_points(curve, name) for curve in experiment.curves.values()]
-            points = list(itertools.chain.from_iterable(phases))
-            if not points:
-                continue
-            steps = [step for step, _ in points]
-            values = [panel.factor * value for _, value in points]
-            axes.plot(steps, values, line, color=colour, linewidth=1.3, label=experiment.name)
-        if axes.lines:
-            axes.set(title=f"{panel.title}, training", xlabel="step", ylabel=panel.label)
+            steps, values = _all_phases(experiment, name, panel.factor)
+            if steps:
+                axes.plot(steps, values, line, color=colour, linewidth=1.3, label=experiment.name)
+            steps, values = _all_phases(experiment, f"validation_{name}", panel.factor)
+            axes.plot(steps, values, "o", color=colour, markersize=3.5)
+        if axes.get_legend_handles_labels()[1]:
+            axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
             axes.figure.legend(loc="outside lower center")
             panels.append(svg(axes, f"curve-{name}", f"{panel.title} by training step, for each experiment"))
     return panels
+
+
+def _all_phases(experiment: Experiment, column: str, factor: int) -> tuple[list[float], list[float]]:
+    """Return the steps and the values, times ``factor``, of a column of the curves of all phases."""
+    phases = [curve_points(curve, column) for curve in experiment.curves.values()]
+    points = list(itertools.chain.from_iterable(phases))
+    return [step for step, _ in points], [factor * value for _, value in points]
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:

@@ -19,6 +19,7 @@ from pipeline_src.report.published import read_paper
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import (
     NORMAL,
+    SEEDS,
     SUMMARY,
     Results,
     all_phases,
@@ -54,6 +55,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
     rows, corpus = results.rows, results.corpus
     overlaps = corpus.get("overlap", {}).items()
     filled = {phase: filled_masks(result) for phase, result in results.pretrain.items()}
+    study, sample = parameters(PARAMS), parameters(SAMPLE)
     return render(
         "report.html.j2",
         piece=piece,
@@ -102,8 +104,9 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
             if counts
         ],
         normal=NORMAL,
-        parameters=parameters(),
-        changes=changes(),
+        seeds=SEEDS,
+        parameters=study,
+        changes=changes(study, sample) if sample else None,
         dropout=any(result["config"].get("hidden_dropout_prob", 0.1) for result in results.pretrain.values()),
     )
 
@@ -224,25 +227,14 @@ def right_of(kind: str, errors: Mapping[str, Any]) -> str:
     return CLOSENESS if kind == "classification" and errors["confusion"] is None else RIGHT[kind]
 
 
-def parameters() -> dict[str, list[tuple[str, str]]]:
-    """Return block of params.yaml -> its (dotted key, value as text); empty if there is no such file."""
-    blocks: dict[str, list[tuple[str, str]]] = {}
-    for key, value in _values(PARAMS).items():
-        blocks.setdefault(key.split(".")[0], []).append((key, value))
-    return blocks
-
-
-def changes() -> list[tuple[str, str, str]] | None:
-    """Return (dotted key, value, value in the preset ``sample``) of what differs; None without one of the files."""
-    study, sample = _values(PARAMS), _values(SAMPLE)
-    if not study or not sample:
-        return None
+def changes(study: Mapping[str, str], sample: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (key, its value here, its value in the preset) of each parameter that differs."""
     keys = dict.fromkeys([*study, *sample])
     rows = [(key, study.get(key, "not there"), sample.get(key, "not there")) for key in keys]
     return [(key, here, there) for key, here, there in rows if here != there]
 
 
-def _values(path: Path) -> dict[str, str]:
+def parameters(path: Path) -> dict[str, str]:
     """Return dotted key -> value as text of a file of parameters; empty if there is no such file."""
     try:
         values = dotted(parse_yaml(read_settled(path)))

@@ -56,6 +56,10 @@ NORMAL = (
     "The losses compared are those at [MASK]. One within 0.3 nats of comparable trainings counts as normal: seeds "
     "differ by 0.1, texts by more."
 )
+SEEDS = (
+    "A score is the mean over seeds, ± their sample standard deviation. The best seed is that of the task’s highest "
+    "main score; in another metric or set, another seed may be better."
+)
 MAX_FIGURES = 8  # of the summary, not counting extra tasks; they fit a terminal's width
 Curve = dict[str, list[float | None]]
 

@@ -19,7 +19,7 @@ from pipeline_src.report.columns import (
     score_rows,
     text_table,
 )
-from pipeline_src.report.results import NORMAL, RESULTS, Results, position_losses, reading_results, source_losses
+from pipeline_src.report.results import NORMAL, RESULTS, SEEDS, Results, position_losses, reading_results, source_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +54,7 @@ def render_markdown(results: Results) -> str:
         *_losses_by_source(results),
         f"## {heading(results.rows)}",
         *tables,
+        *([SEEDS] if any(row.deviation is not None for row in results.rows) else []),
         average_line(results.rows),
         *_sources(results),
     ]

@@ -86,6 +86,8 @@ def test_run_experiments_are_read_without_a_checkout(experiments, root, pictures
     parsed = Page(page)
     text = parsed.text
     assert not parsed.open and not parsed.fetched and "84.4 ± 0.3" in text and "83.3 ± 0.3" in text and "12.2" in text
+    curves = re.search(r'<section id="curves".*?</section>', page, re.DOTALL)[0]
+    assert all(f">{name}</text>" in curves for name in ("base", "table5-no-nsp", "workspace"))
     assert "examples.pair_objective" in text and "pretrain.objective" not in text
     assert not (experiments / "report.html").exists() and read_json(experiments / "summary.json")["glue"] == 12.0
 

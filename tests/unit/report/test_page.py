@@ -128,20 +128,20 @@ def test_summary_labels_of_gaps_hold_for_negative_ones():
 
 
 def test_page_lists_parameters_by_key_and_what_was_changed(results):
-    (results.parent / "params.yaml").write_text("seed: 2\npretrain: {steps: {phase1: 400}, rates: [0.1, 0.2]}\n")
-    sample = results.parent / "workflow/presets/sample.yaml"
-    assert changes() is None
+    study, sample = results.parent / "params.yaml", results.parent / "workflow/presets/sample.yaml"
+    study.write_text("seed: 2\npretrain: {steps: {phase1: 400}, rates: [0.1, 0.2]}\n")
+    assert "All 3 parameters seed 2" in Page(page()).text and "the preset" not in Page(page()).text
     sample.parent.mkdir(parents=True)
     sample.write_text("seed: 1\npretrain: {steps: {phase1: 400}, old: null}\n")
-    assert parameters()["pretrain"] == [("pretrain.steps.phase1", "400"), ("pretrain.rates", "[0.1, 0.2]")]
-    assert changes() == [
+    assert parameters(study) == {"seed": "2", "pretrain.steps.phase1": "400", "pretrain.rates": "[0.1, 0.2]"}
+    assert changes(parameters(study), parameters(sample)) == [
         ("seed", "2", "1"),
         ("pretrain.rates", "[0.1, 0.2]", "not there"),
         ("pretrain.old", "not there", "null"),
     ]
     text = Page(page()).text
     assert "seed 2 1" in text and "pretrain.steps.phase1 400" in text and "{" not in text.split("Parameters")[-1]
-    shutil.copy(results.parent / "params.yaml", sample)
+    shutil.copy(study, sample)
     assert "This is the preset sample , unchanged." in Page(page()).text.replace("sample,", "sample ,")
 
 
