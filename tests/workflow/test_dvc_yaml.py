@@ -13,6 +13,7 @@ from pipeline_src.__main__ import STAGES
 from pipeline_src.common import yaml_files
 from pipeline_src.common.fingerprint import imported_files
 from pipeline_src.config.study import Study
+from pipeline_src.report.page import PARAMS, SAMPLE
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES_AS_WRITTEN: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -71,9 +72,10 @@ def test_dvc_yaml_stage_declares_blocks_and_items_of_its_command() -> None:
 
 
 def test_dvc_yaml_report_depends_on_whole_params(root: Path) -> None:
-    """It shows them: with equal results the run cache would give the page of another experiment."""
+    """It shows them, and what they change in the preset: the run cache would give the page of another experiment."""
     assert set(STAGES["report"].blocks) == set(Study.model_fields)
-    assert "params.yaml" in yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["report"]["deps"]
+    dependencies = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["report"]["deps"]
+    assert {PARAMS.as_posix(), SAMPLE.as_posix()} <= set(dependencies)
 
 
 def test_dvc_yaml_finetune_depends_on_params_of_its_task_only(root: Path) -> None:
