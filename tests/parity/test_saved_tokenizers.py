@@ -6,6 +6,7 @@ import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 
+from pipeline_src.common.files import read_json
 from pipeline_src.common.registry import member_names
 from pipeline_src.config.model import ModelParams
 from pipeline_src.interpretation.model import ProbedModel
@@ -90,6 +91,12 @@ def test_long_text_is_cut_to_longest_input_and_read_by_transformers(tmp_path, ar
     ours = ProbedModel.open(folder)
     text = one["input_ids"][0, 1:-1].tolist()
     assert_close(ours.hidden_states([text])[0][-1], states[0])
+
+
+@pytest.mark.parametrize("architecture", sorted(WITHOUT_CLASS))
+def test_model_without_class_in_transformers_states_its_longest_input_too(tmp_path, architecture):
+    folder = save(tmp_path, architecture, "wordpiece", 700)
+    assert read_json(folder / "tokenizer_config.json")["model_max_length"] == 700
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -64,6 +64,7 @@ def test_pretrain_documented_architecture_is_saved_under_its_own_names(pretraine
     assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
     raw = read_json(pretrained / "config.json")
     assert (raw["model_type"], raw["layer_norm_eps"], raw["max_position_embeddings"]) == ("shifted", 1e-5, 34)
+    assert read_json(pretrained / "tokenizer_config.json")["model_max_length"] == 32
     names = load_file(pretrained / "model.safetensors").keys()
     assert "shifted.embeddings.position_embeddings.weight" in names and "cls.predictions.bias" in names
     assert not any("token_type" in name or name.startswith("bert.") for name in names)
