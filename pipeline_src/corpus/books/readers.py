@@ -1,4 +1,4 @@
-"""Read files of books: one book a file, one book a row (JSON Lines, Parquet), or a list of sentences.
+"""Read files of books and other text: one text a file, one a row (JSON Lines, Parquet), or a list of sentences.
 
 Files of one book are read by the worker that cleans them; rows and lists are streamed, so that a file may be larger
 than memory.
@@ -94,7 +94,7 @@ def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 if not isinstance(record, dict):
                     raise PipelineError(
                         "not a JSON object", type(record).__name__, where=where,
-                        hint='write each book as one line: {"title": ..., "text": ...}',
+                        hint='write each text as one line: {"title": ..., "text": ...}',
                     )  # fmt: skip
                 yield where, record
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -303,8 +303,8 @@ def read_books(
             encodings[name_of(name)] += 1
         elif path.stat().st_size > MAX_BOOK_BYTES:
             raise PipelineError(
-                "too large for one book", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
-                hint="cut it into one file a book, or into one sentence a line",
+                "too large for one text", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
+                hint="cut it into one file a text, or into one sentence a line",
             )  # fmt: skip
         else:
             yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
