@@ -51,6 +51,7 @@ MEMBERS: dict[str, dict[str, Any]] = {  # changes of the preset `test`
 }
 SECONDS = {
     **{"examples.pair_objective": "none", "pretrain.steps": {"phase1": 2, "phase2": 1}, "pretrain.train_batch_size": 4},
+    "pretrain.warmup_steps": 1,
     **{"examples.max_seq_length": {"phase1": 16, "phase2": 32}, "model.max_position_embeddings": 32},
     **{"finetune.defaults.batch_sizes": 256, "finetune.defaults.max_length": 16},
 }
