@@ -1,4 +1,4 @@
-"""machine.yaml: settings of this machine, which change no result."""
+"""machine.yaml: settings of this machine, on which no stage depends."""
 
 import os
 import platform

@@ -101,6 +101,29 @@ def test_check_sources_wrong_text_is_named(
     assert f"{TEXT}/{name}" in finding.message or "encoding" in changes
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "changes"),
+    [
+        ("a.txt", b"A mill.", {}),
+        ("shelf/a.md", "# Möll\n\nA mill.".encode(), {}),
+        ("a.txt", "A möll.".encode("cp1252"), {"encoding": "cp1252"}),
+        ("a.txt", "A möll.".encode("utf-16"), {}),
+        # the first block ends within a character
+        ("a.txt", ("a" + "ä" * (1 << 20)).encode(), {}),
+        ("a.txt", b"A sentence of a list.\n" * 200, {}),
+        ("a.jsonl", b'\n{"body": "A mill.", "text": 3}\n', {"text_column": "body"}),
+        ("a.ndjson.gz", gzip.compress(b'{"text": "A mill."}\n'), {}),
+        ("a.parquet", parquet_of("text"), {}),
+    ],
+)
+def test_check_sources_right_text_passes(
+    study: Callable[..., Study], name: str, content: bytes, changes: dict[str, Any]
+) -> None:
+    (TEXT / name).parent.mkdir(exist_ok=True)
+    (TEXT / name).write_bytes(content)
+    assert doctor.check_sources(study(**changes)).state == OK
+
+
 CLASSES = {
     "kind": "classification",
     "columns": {"texts": ["text"], "label": "verdict"},
