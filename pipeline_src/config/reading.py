@@ -107,7 +107,9 @@ def _mistake(block: type[Section], key: str, alternatives: list[ErrorDetails]) -
     hint = " or ".join(map(_reason, alternatives)).replace(" or it should be ", " or ")
     if details["type"] == "missing":
         return _Mistake(MISSING, key, hint)
-    value = details["ctx"]["tag"] if details["type"] == "union_tag_invalid" else details["input"]
+    value = details["input"]
+    if details["type"] == "union_tag_invalid":
+        value = details["ctx"]["tag"]
     name = key or f"the {block.__name__.removesuffix('Spec').lower()}"
     # A section as a whole is not shown.
     given = "" if isinstance(value, dict) else f" = {shown(value)}"

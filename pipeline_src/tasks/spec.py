@@ -188,8 +188,6 @@ class TaskSpec(Section):
             raise ValueError("`choices` is missing in `columns`: kind choice needs the columns of the endings")
         if has_choices and self.kind != "choice":
             raise ValueError(f"only kind choice has `choices`; leave it out of the columns of kind {self.kind}")
-        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1 or not all(self.labels):
-            raise ValueError("labels are two or more, each listed once and none empty")
         if self.range is not None and not (-MAX_VALUE <= self.range[0] < self.range[1] <= MAX_VALUE):
             raise ValueError(f"a range is two numbers, the lower one first, of at most {MAX_VALUE:g}")
         names = [eval_set.test.submit for eval_set in self.scores.values() if eval_set.test is not None]
@@ -205,6 +203,12 @@ class TaskSpec(Section):
         if self.kind == "classification" and bool(self.labels) == bool(self.range):
             state = "both are given" if self.labels else "`labels` is missing"
             raise ValueError(f"{state}: a classification needs a list of `labels`, or for numbers a `range`")
+        self._check_spellings()
+
+    def _check_spellings(self) -> None:
+        is_repeated = len(set(self.labels)) != len(self.labels)
+        if is_repeated or len(self.labels) == 1 or not all(self.labels):
+            raise ValueError("labels are two or more, each listed once and none empty")
 
     def _check_retrieval(self) -> TaskSpec:
         files = [(self.train, self.columns, self.labels)]

@@ -243,18 +243,30 @@ def count_parameters(objective: Any) -> int:
 
 def source_size(params: SourceParams) -> SourceSize:
     """Return a source's size, from the catalogue or this disk; if neither has it, it is assumed."""
-    entry, is_dump, note = load_source(SOURCES, params.entry), isinstance(params, WikipediaParams), ""
-    all_parts, names = wants_all_parts(entry, params.parts), params.parts or (None,)
-    parts = [] if all_parts else [resolve(params.entry, entry, date=params.date, part=name) for name in names]
-    sizes, fetched = [file_bytes(part) for part in parts], sum(map(fetched_bytes, parts))
+    entry = load_source(SOURCES, params.entry)
+    is_dump = isinstance(params, WikipediaParams)
+    all_parts = wants_all_parts(entry, params.parts)
+    parts: list[Source] = []
+    if not all_parts:
+        for name in params.parts or (None,):
+            parts.append(resolve(params.entry, entry, date=params.date, part=name))
+    sizes = [file_bytes(part) for part in parts]
     size = sum(sizes)
-    # the hub is not asked before the files are fetched
-    is_unsized = any(file.scheme == "hub" and file.bytes is None for part in parts for file in part.files)
-    if all_parts or is_unsized or not all(sizes):
+    fetched = sum(map(fetched_bytes, parts))
+    note = ""
+    if all_parts or not all(sizes) or any(map(_is_unsized, parts)):
         fetched = size = PART_BYTES * (len(parts) or NUM_PARTS) if is_dump else BOOKCORPUS_BYTES
-        note = f"{params.entry}: {amount(size)}B assumed" + ("" if is_dump else ", as BookCorpus has")
-    text = min((TEXT_PER_DUMP_BYTE if is_dump else 1) * size, BYTES_PER_WORD * (params.max_words or math.inf))
+        note = f"{params.entry}: {amount(size)}B assumed"
+        note += "" if is_dump else ", as BookCorpus has"
+    text = TEXT_PER_DUMP_BYTE * size if is_dump else size
+    if params.max_words is not None:
+        text = min(text, BYTES_PER_WORD * params.max_words)
     return SourceSize(size, fetched, text, note)
+
+
+def _is_unsized(source: Source) -> bool:
+    # The hub is not asked before the files are fetched.
+    return any(file.scheme == "hub" and file.bytes is None for file in source.files)
 
 
 def file_bytes(source: Source) -> float:
