@@ -198,8 +198,10 @@ class TaskSpec(Section):
     def _check_labels(self) -> None:
         if self.kind in ("choice", "span") and (self.labels or self.range):
             raise ValueError(f"kind {self.kind} has no `labels` and no `range`; leave them out")
-        if self.kind == "tagging" and (self.range or not self.labels):
-            raise ValueError("`labels` is missing: tagging needs the list of tags, and no `range`")
+        if self.kind == "tagging" and self.range:
+            raise ValueError("kind tagging has no `range`; leave it out, and list the tags in `labels`")
+        if self.kind == "tagging" and not self.labels:
+            raise ValueError("`labels` is missing: tagging needs the list of tags")
         if self.kind == "classification" and bool(self.labels) == bool(self.range):
             state = "both are given" if self.labels else "`labels` is missing"
             raise ValueError(f"{state}: a classification needs a list of `labels`, or for numbers a `range`")

@@ -60,7 +60,7 @@ def test_load_spec_unknown_task_or_eval_set_is_rejected():
             "only kind choice has `choices`",
         ),
         ("{kind: tagging, columns: {texts: [1], label: 2}}", "`labels` is missing: tagging"),
-        ("{kind: tagging, range: [0, 1], columns: {texts: [1], label: 2}}", "`labels` is missing: tagging"),
+        ("{kind: tagging, range: [0, 1], columns: {texts: [1], label: 2}}", "kind tagging has no `range`"),
         (
             "{kind: classification, labels: [x, y], columns: {text: [a], label: b}}",
             "allowed here: texts, label, choices",
