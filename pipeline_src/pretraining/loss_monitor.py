@@ -100,7 +100,7 @@ class LossMonitor(Callback):
         )
         self.status = check_loss(run, pd.read_csv(REFERENCE_RUNS, sep="\t"))
         say = log.warning if self.status["cause"] else log.info
-        say("is this normal? %s (within %s nats of comparable trainings, it is)", self.status["sentence"], BAND)
+        say("is this normal? %s", self.status["sentence"])
 
 
 def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
@@ -113,7 +113,8 @@ def check_loss(run: Run, reference_runs: pd.DataFrame) -> dict[str, str | None]:
     if expected:
         low, high = min(expected), max(expected)
         status = "behind" if gap < low - BAND else "ahead" if gap > high + BAND else "normal"
-        sentence += f"{status} (comparable trainings: {low:.2f} to {high:.2f})"
+        distance = f"within {BAND} nats of" if status == "normal" else f"more than {BAND} nats from"
+        sentence += f"{status}, {distance} comparable trainings ({low:.2f} to {high:.2f})"
     else:
         sentence += "it went on from another model" if run.continued else "no comparable training was measured"
     if cause is not None:

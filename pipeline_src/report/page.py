@@ -18,7 +18,6 @@ from pipeline_src.report.interpretation import interpretation
 from pipeline_src.report.published import read_paper
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import (
-    NORMAL,
     SEEDS,
     SUMMARY,
     Results,
@@ -103,7 +102,6 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
             for file, counts in details["counts"].items()
             if counts
         ],
-        normal=NORMAL,
         seeds=SEEDS,
         parameters=study,
         changes=changes(study, sample) if sample else None,

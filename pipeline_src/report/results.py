@@ -51,11 +51,6 @@ SUMMARY = {  # name of a figure of the summary -> label and format
     "squad2": ("SQuAD with unanswerable: F1", "one"),
     "swag": ("SWAG accuracy", "one"),
 }
-# The diagnosis of a phase does not say how wide "normal" is (pretraining/loss_monitor.py, BAND).
-NORMAL = (
-    "The losses compared are those at [MASK]. One within 0.3 nats of comparable trainings counts as normal: seeds "
-    "differ by 0.1, texts by more."
-)
 SEEDS = (
     "A score is the mean over seeds, ± their sample standard deviation. The best seed is that of the task’s highest "
     "main score; in another metric or set, another seed may be better."

@@ -19,7 +19,7 @@ from pipeline_src.report.columns import (
     score_rows,
     text_table,
 )
-from pipeline_src.report.results import NORMAL, RESULTS, SEEDS, Results, position_losses, reading_results, source_losses
+from pipeline_src.report.results import RESULTS, SEEDS, Results, position_losses, reading_results, source_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,12 +108,11 @@ def _overlap_warning(corpus: dict[str, Any]) -> list[str]:
 
 
 def _diagnoses(results: Results) -> list[str]:
-    sentences = [
+    return [
         f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}."
         for phase, result in results.pretrain.items()
         if "diagnosis" in result
     ]
-    return [*sentences, NORMAL] if sentences else []
 
 
 def _losses_by_source(results: Results) -> list[str]:

@@ -75,7 +75,8 @@ def test_check_loss_status_is_relative_to_band_of_comparable_runs(gap, status):
     """After 2 M tokens, halfway between 1 and 4 M by logarithm, they have 1.5 and 2.0."""
     result = check_loss(run(gap), SLOW_AND_FAST)
     assert result["status"] == status and result["cause"] is None
-    assert f"{status} (comparable trainings: 1.50 to 2.00)" in result["sentence"]
+    distance = "within 0.3 nats of" if status == "normal" else "more than 0.3 nats from"
+    assert f"{status}, {distance} comparable trainings (1.50 to 2.00)" in result["sentence"]
     assert ("None of the known causes" in result["sentence"]) == (status == "behind")
 
 

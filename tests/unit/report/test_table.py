@@ -11,7 +11,7 @@ from pipeline_src.common.files import read_json, write_json
 from pipeline_src.report import table
 from pipeline_src.report.columns import TERMINAL, score_rows, text_table
 from pipeline_src.report.page import render_page
-from pipeline_src.report.results import NORMAL, read_results, summarise
+from pipeline_src.report.results import read_results, summarise
 from pipeline_src.report.table import average_line, render_markdown, validation_line
 from tests.unit.report.conftest import ROWS, VALIDATION, glue_rows, score_row, update_json, write_scores
 
@@ -53,7 +53,7 @@ def test_markdown_of_a_diagnosed_phase_has_the_sentence_as_text(results):
     update_json(results / "pretrain/phase2.json", diagnosis={"sentence": sentence})
     text = render_markdown(read_results())
     escaped = sentence.replace("|", "\\|").replace("<", "&lt;")
-    assert f"\n\nIs this normal? phase2: {escaped}.\n\n{NORMAL}\n\n" in text and "Is this normal? phase1" not in text
+    assert f"\n\nIs this normal? phase2: {escaped}.\n\n" in text and "Is this normal? phase1" not in text
 
 
 def test_report_of_shared_validation_text_has_the_warning(results):

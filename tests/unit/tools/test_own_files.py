@@ -31,6 +31,11 @@ def parquet_of(column: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def size_of_bytes(value: object) -> str | None:
+    """The name of a file's content in the name of its test, which may be a megabyte."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else None
+
+
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path, catalogue: Path) -> Callable[..., Study]:
     """Makes the preset `test` with a source of one's own text, and with a task of one's own if it is given."""
@@ -78,7 +83,7 @@ WRONG_TEXTS: list[tuple[str, bytes, dict[str, Any], str, str]] = [
     ("a.jsonl", b'{"text": "\\ud800"}\n', {}, PROBLEM, "half a character"),
     ("a.jsonl", b"", {}, WARNING, "no text in a file"),
     ("a.ndjson.gz", b"A mill.", {}, PROBLEM, "a damaged gzip file"),
-    ("a.jsonl.gz", gzip.compress(b'{"content": "A mill."}\n'), {}, PROBLEM, "no such column: text"),
+    ("a.jsonl.gz", gzip.compress(b'{"content": "A mill."}\n', mtime=0), {}, PROBLEM, "no such column: text"),
     (
         "a.parquet",
         parquet_of("content"),
@@ -90,7 +95,7 @@ WRONG_TEXTS: list[tuple[str, bytes, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "changes", "state", "message"), WRONG_TEXTS)
+@pytest.mark.parametrize(("name", "content", "changes", "state", "message"), WRONG_TEXTS, ids=size_of_bytes)
 def test_check_sources_wrong_text_is_named(
     study: Callable[..., Study], name: str, content: bytes, changes: dict[str, Any], state: str, message: str
 ) -> None:
@@ -112,9 +117,10 @@ def test_check_sources_wrong_text_is_named(
         ("a.txt", ("a" + "ä" * (1 << 20)).encode(), {}),
         ("a.txt", b"A sentence of a list.\n" * 200, {}),
         ("a.jsonl", b'\n{"body": "A mill.", "text": 3}\n', {"text_column": "body"}),
-        ("a.ndjson.gz", gzip.compress(b'{"text": "A mill."}\n'), {}),
+        ("a.ndjson.gz", gzip.compress(b'{"text": "A mill."}\n', mtime=0), {}),
         ("a.parquet", parquet_of("text"), {}),
     ],
+    ids=size_of_bytes,
 )
 def test_check_sources_right_text_passes(
     study: Callable[..., Study], name: str, content: bytes, changes: dict[str, Any]
