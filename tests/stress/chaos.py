@@ -100,7 +100,7 @@ def summary(ledger: Path) -> str:
     sums: Counter[str] = Counter()
     for column in ("faults", "repaired"):
         for row in rows:
-            for name, number in re.findall(r"([a-z. ]+) (\d+)", row[column]):
+            for name, number in re.findall(r"([a-z. -]+) (\d+)", row[column]):
                 sums[f"{column}: {name.strip()}"] += int(number)
     seeds = [row["seed"].rpartition("-") for row in rows]
     lines = {
