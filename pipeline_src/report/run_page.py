@@ -15,6 +15,7 @@ from pipeline_src.common.files import read_json
 from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import CORPUS, LOGS, SCORES
 from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.config.settled import read_settled
 from pipeline_src.report.figures import throughput_panel
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import Results, read_curve
@@ -113,11 +114,9 @@ def data_hashes() -> list[dict[str, Any]] | None:
     """
     if not LOCK.exists():
         return None
-    outputs = [
-        output
-        for stage in parse_yaml(LOCK.read_text(encoding="utf-8"))["stages"].values()
-        for output in stage.get("outs", ())
-    ]
+    # `dvc exp run` writes dvc.lock anew while it makes an experiment, and it is empty for a moment.
+    lock = parse_yaml(read_settled(LOCK)) or {}
+    outputs = [output for stage in lock.get("stages", {}).values() for output in stage.get("outs", ())]
     hashes = {output["path"]: output.get("md5") for output in outputs}
     if any(hashes.get(path.as_posix()) != _md5(path) for path in (SCORES, CORPUS)):
         return None

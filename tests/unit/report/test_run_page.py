@@ -80,3 +80,8 @@ def test_data_hashes_are_those_of_these_results(results):
     write_lock(*hashes)
     assert [output["path"] for output in data_hashes()] == ["results/scores.json", "results/corpus.json", "data/tokens"]
     assert "5d41402abc.dir" in page_text()
+
+
+def test_data_hashes_of_a_lock_that_dvc_is_writing_are_none(results):
+    (results.parent / "dvc.lock").write_text("")
+    assert data_hashes() is None
