@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-from scipy.special import softmax
 from tokenizers import Tokenizer
 
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
@@ -56,6 +55,9 @@ class LabelledTask(Task[L]):
         self, examples: Sequence[L], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[dict[str, Any]]:
         """Make predictions with the probability of each label or choice in place of the outputs."""
+        # Its import takes a quarter of a second, which only predictions need.
+        from scipy.special import softmax
+
         rows = self.predict(examples, features, outputs)
         for row in rows:
             logits = row.pop("outputs", None)
