@@ -237,8 +237,8 @@ def test_predictor_tags_equal_transformers(study, monkeypatch):
         assert [tag for _, row in document for tag in row["prediction"]] == [
             peer.config.id2label[index] for index in best.indices.tolist()
         ]
-        found = [probability for _, row in document for probability in row["probabilities"]]
-        assert found == pytest.approx(best.values.tolist(), abs=1e-5)
+        predicted = [probability for _, row in document for probability in row["probabilities"]]
+        assert predicted == pytest.approx(best.values.tolist(), abs=1e-5)
         compared += len(document)
     assert compared > 3
 
