@@ -46,7 +46,6 @@ TOOLS = {
     "corpus-stats": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
     "dropped": ("pipeline_src.tools.dropped", "print what was dropped from the corpus and why, with texts to read"),
     "results": ("pipeline_src.report.table", "print the results table"),
-    "without-dvc": ("pipeline_src.tools.without_dvc", "what a study needs of DVC, if DVC cannot be installed"),
     "doctor": ("pipeline_src.tools.doctor", "check this machine, and say what to fix"),
 }
 WIDTH = 80

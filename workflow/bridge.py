@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import shutil
 import stat
 import subprocess
@@ -33,9 +32,8 @@ STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
 IN_USE = Path(".dvc/tmp/rwlock")
 NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the workspace alone
-DVC = os.environ.get("DVC", "")  # a program that has DVC's commands: docs/two-engines.md#without-dvc
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
-RUN = f"export SHELL=/bin/bash; {DVC or 'dvc'} --wait-for-lock repro --single-item"
+RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
 # hide Snakemake's remark that it has no records of its own on what DVC has made
 logger.addFilter(lambda record: "provenance/metadata" not in record.getMessage())
@@ -236,9 +234,6 @@ def living_jobs(names: set[str]) -> dict[str, str]:
 
 def _check_cache() -> None:
     """Raise an error if DVC cannot write its cache, so that no training ends without being recorded."""
-    # the program in place of DVC fills no cache
-    if DVC:
-        return
     for folder in (cache_folder() / "files/md5", cache_folder() / "runs"):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(there, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -402,7 +397,7 @@ def _lives(pid: int, written: float) -> bool:
 
 
 def _dvc(*arguments: str) -> subprocess.Popen[str]:
-    command = [*(shlex.split(DVC) or [sys.executable, "-m", "dvc"]), "--wait-for-lock", *arguments]
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -80,7 +80,6 @@ REAL, BOTH = "tests/workflow/test_real_study.py", "test_snakemake_all_leaves_bot
 GPU = "tests/unit/training/test_benchmark_gpu.py"
 EXPERIMENT = "test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages"
 COMMENTS = "test_machine_yaml_comments_and_tools_make_no_stage_stale"
-WITHOUT_DVC = "python -m pipeline_src without-dvc"
 ELSEWHERE = {
     **dict.fromkeys(SECOND_CHECKOUT, f"{TOY}::test_second_checkout_with_the_same_cache_runs_nothing_again"),
     **dict.fromkeys(READ_ONLY_CACHE[:2], f"{TOY}::test_cache_of_another_user_is_linked_and_a_remote_for_what_runs"),
@@ -90,13 +89,6 @@ ELSEWHERE = {
     "dvc status": f"{REAL}::{BOTH}",
     "dvc repro": f"{REAL}::{BOTH}",
     "dvc repro -s code": f"{REAL}::{COMMENTS}",
-    **dict.fromkeys(
-        (f"{WITHOUT_DVC} checkout", f"{WITHOUT_DVC} checkout --cache /shared/dvc/bert", f"{WITHOUT_DVC} status"),
-        "tests/workflow/test_without_dvc.py::test_recorded_study_is_fresh_and_restored_without_dvc",
-    ),
-    f'DVC="{WITHOUT_DVC}" snakemake --cores 2 all': (
-        "tests/workflow/test_without_dvc.py::test_changed_study_runs_without_dvc_and_is_fresh_for_dvc"
-    ),
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
@@ -137,8 +129,12 @@ def commands(root: Path) -> list[Command]:
 
 def recipes(root: Path) -> list[str]:
     """Return the programs in the Python blocks of RECIPES."""
-    texts = [(root / page).read_text(encoding="utf-8") for page in RECIPES]
-    return [block for text in texts for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    return [program for page in RECIPES for program in programs(root / page)]
+
+
+def programs(page: Path) -> list[str]:
+    """Return the Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def pages(root: Path) -> list[Path]:

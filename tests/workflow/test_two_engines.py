@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.workflow.conftest import EVERYTHING, FROM_PRETRAIN, MEMBERS
-from tests.workflow.documented import CLEAR_KILLED, READ_ONLY_CACHE, SECOND_CHECKOUT
+from tests.workflow.documented import CLEAR_KILLED, READ_ONLY_CACHE, SECOND_CHECKOUT, programs
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -611,6 +611,15 @@ def test_output_written_by_hand_is_not_offered_for_commit(study: Project) -> Non
     output = study.snakemake("-n")
     (command,) = re.findall(r"put them back: dvc commit -f (.*)", output)
     assert "pretrain" not in command.split() and "rule pretrain" in output
+
+
+def test_outputs_are_put_back_from_the_cache_without_dvc(study: Project, root: Path) -> None:
+    before = made(study)
+    for folder in ("code", "data", "models", "results"):
+        shutil.rmtree(study.path / folder)
+    (program,) = programs(root / "docs/two-engines.md")
+    study.run("python", "-c", program)
+    assert made(study) == before
 
 
 def test_output_edited_by_hand_is_restored(study: Project) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
 from collections.abc import Callable
-from hashlib import md5
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +32,6 @@ from pipeline_src.report.results import read_results
 from pipeline_src.tasks import feature_cache
 from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from pipeline_src.tools.without_dvc import checkout
 
 SCORE = {"title": "Mine", "file": "dev.tsv", "metrics": ["accuracy"]}
 TASK = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
@@ -201,28 +198,10 @@ def read_experiment_scores() -> None:
     read_experiment(WORKSPACE)
 
 
-def read_lock_file() -> None:
-    out = {"path": OUTSIDE, "md5": "0" * 32}
-    write_json("dvc.lock", {"stages": {"a": {"cmd": "x", "outs": [out]}}})
-    checkout(Path("cache"))
-
-
-def read_listing() -> None:
-    content = b"x"
-    listing = json.dumps([{"md5": md5(content).hexdigest(), "relpath": OUTSIDE}]).encode()
-    for digest, blob in ((md5(content).hexdigest(), content), (md5(listing).hexdigest() + ".dir", listing)):
-        path = Path("cache/files/md5", digest[:2], digest[2:])
-        path.parent.mkdir(parents=True)
-        path.write_bytes(blob)
-    out = {"path": "out", "md5": md5(listing).hexdigest() + ".dir"}
-    write_json("dvc.lock", {"stages": {"a": {"cmd": "x", "outs": [out]}}})
-    checkout(Path("cache"))
-
-
 OUTSIDE = "../outside"
 READERS = [
     *(read_shards, read_weights, read_result_phases, read_result_tasks, read_last_phase, read_example_phases),
-    *(read_shares, read_experiment_scores, read_lock_file, read_listing),
+    *(read_shares, read_experiment_scores),
 ]
 
 
