@@ -41,7 +41,7 @@ from pipeline_src.pretraining.capacity import Capacity
 from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
 from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed
-from pipeline_src.training.gpu import CapturedSteps, CopiedWeights
+from pipeline_src.training.gpu import CapturedSteps
 from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.throughput import compilations, peak_flops
 from pipeline_src.training.trainer import Trainer
@@ -75,7 +75,6 @@ SMALL, LARGE = ("mini", "8x512"), ("base", "large")
 def _variant(
     compiled: bool = False,
     padded: bool = False,
-    copies: bool = False,
     captured: bool = False,
     shapes: tuple[str, ...] = (*SMALL, *LARGE),
 ) -> Variant:
@@ -84,15 +83,13 @@ def _variant(
             compile_parts(trainer.objective)
             if isinstance(trainer.optimizer, Muon):
                 trainer.optimizer.compile()
-        if copies:
-            CopiedWeights(trainer)
         if trainer.distributed.device.type == "cpu":  # whose losses take no filler, and which has no graphs
             return batches
         if captured:
             CapturedSteps(trainer)
         return _padded(batches) if padded else batches
 
-    settings = {"fixed_capacity": padded, "capture": captured, "weight_copies": copies}
+    settings = {"fixed_capacity": padded, "capture": captured}
     return Variant(change, {"compile": compiled, "pretrain": settings}, shapes)
 
 
@@ -109,7 +106,6 @@ VARIANTS: dict[str, Variant] = {
     "compiled": _variant(compiled=True),  # took 36 s to compile for Mini on an H100's host
     "compiled, captured": _variant(compiled=True, padded=True, captured=True, shapes=(*SMALL, "base")),
     "compiled, fixed capacity": _variant(compiled=True, padded=True, shapes=LARGE),
-    "compiled, weight copies": _variant(compiled=True, padded=True, copies=True, shapes=("base",)),
     "fixed capacity": _variant(padded=True, shapes=("base",)),
 }
 

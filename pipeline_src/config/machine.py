@@ -60,8 +60,6 @@ class PretrainingMachine(TrainingMachine):
             ``auto``: on a GPU with ``flash_varlen``, for objectives and architectures that support it.
         capture: whether to replay steps of fixed capacity as CUDA graphs; ``auto``: on a single GPU, for models so
             small that launching their kernels takes longer than running them.
-        weight_copies: whether, on a single GPU in bfloat16, to keep copies of the weights of linear layers instead of
-            casting the weights in every pass.
         sharding: what is divided among the processes that train together: ``none``; ``shard_grad_op``: the optimizer's
             moments and gradients; ``full_shard``: weights too, for models that do not fit one device.
     """
@@ -70,7 +68,6 @@ class PretrainingMachine(TrainingMachine):
     microbatch_tokens: Annotated[int, Field(ge=1, le=1_000_000_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
     fixed_capacity: Switch = "auto"
     capture: Switch = "auto"
-    weight_copies: bool = False
     sharding: Literal["none", "shard_grad_op", "full_shard"] = "none"
 
     def max_tokens(self, device_type: str) -> int:

@@ -37,7 +37,7 @@ from pipeline_src.pretraining.validation import ValidationSet, Validator
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.training.checkpoint import Checkpointer, check_settings, environment, load_state
 from pipeline_src.training.distributed import NO_SHARD, Distributed, init_distributed, shard
-from pipeline_src.training.gpu import CapturedSteps, CopiedWeights, choose_capture, choose_compile
+from pipeline_src.training.gpu import CapturedSteps, choose_capture, choose_compile
 from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.optimizers import Muon
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
@@ -249,8 +249,6 @@ def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
         compile_parts(trainer.objective)
         if isinstance(trainer.optimizer, Muon):
             trainer.optimizer.compile()
-    if machine.weight_copies and processes == 1 and trainer.distributed.precision == torch.bfloat16:
-        CopiedWeights(trainer)
     if is_captured:
         CapturedSteps(trainer)
 

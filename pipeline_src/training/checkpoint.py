@@ -51,7 +51,7 @@ STEPS = "steps"  # folder, in a saved model, of the models of ``keep_checkpoint_
 STATE_CHECKSUM = "checksum_of_the_rest"  # of state.json itself
 IN_USE = ".in-use"  # file in the folder of a training's checkpoints; locked while the training runs
 # Settings of machine.yaml with which dropout draws the same random numbers in the same order.
-SAME_MASKS = {"portable", "threads", "activation_checkpointing", "weight_copies", "sharding"}
+SAME_MASKS = {"portable", "threads", "activation_checkpointing", "sharding"}
 NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
 Parameters = Mapping[str, nn.Parameter]  # stored name -> parameter
 

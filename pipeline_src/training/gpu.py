@@ -21,8 +21,7 @@ from pipeline_src.common.progress import log
 from pipeline_src.config.machine import Switch
 from pipeline_src.training.batches import batch_tensors
 from pipeline_src.training.optimizers import is_capturable
-from pipeline_src.training.trainer import Stepper, Trainer
-from pipeline_src.training.weight_copies import Bfloat16Weights
+from pipeline_src.training.trainer import Trainer
 
 COMPILE_BREAK_EVEN_SECONDS = 300  # of training; compiling takes about 60 s, and saves a fifth or more of the training
 MAX_UTILISATION = 0.25  # FLOP/s that a GPU reaches without the compiler, at most, as a share of its peak
@@ -119,32 +118,6 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
     return graph.replay, outputs
 
 
-class CopiedWeights:
-    """Runs a trainer's passes with bfloat16 copies of its weights; see ``Bfloat16Weights``."""
-
-    def __init__(self, trainer: Trainer[Any]) -> None:
-        assert trainer.stepper is None, "copies come before the capture"
-        self.trainer = trainer
-        self.copies: Bfloat16Weights | None = None
-        trainer.stepper = self
-
-    def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
-        if self.copies is None:
-            self.copies = Bfloat16Weights(self.trainer.objective, lambda: self._losses(microbatch))
-        with self.copies.in_use():
-            return self.trainer.backward(microbatch, counts, is_last, is_own)
-
-    def update(self) -> Tensor:
-        norm = self.trainer.update()
-        assert self.copies is not None
-        self.copies.refresh()
-        return norm
-
-    def _losses(self, microbatch: Any) -> list[Tensor]:
-        with self.trainer.distributed.autocast():
-            return [term.loss for term in self.trainer.objective(microbatch).values()]
-
-
 class CapturedSteps:
     """Replays a trainer's backward passes and updates as CUDA graphs, which it captures after some steps.
 
@@ -155,7 +128,6 @@ class CapturedSteps:
     def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
         self.trainer, self.capture = trainer, capture
         self._eager_until: float = trainer.state.step + EAGER_STEPS
-        self._inner: Stepper = trainer.stepper or trainer
         self._batch: Any = None  # the microbatch whose tensors the graph reads
         self._counts: dict[str, Tensor] = {}
         self._replay_backward: Callable[[], None] | None = None
@@ -171,7 +143,7 @@ class CapturedSteps:
                 self._counts[name] = torch.empty((), device=trainer.distributed.device)
             self._counts[name].fill_(count)
         if trainer.state.step < self._eager_until:
-            return self._inner.backward(microbatch, self._counts, is_last, is_own)
+            return self.trainer.backward(microbatch, self._counts, is_last, is_own)
         if self._replay_backward is None:
             try:
                 self._capture(microbatch)
@@ -185,7 +157,7 @@ class CapturedSteps:
 
     def update(self) -> Tensor:
         if self._replay_update is None:
-            return self._inner.update()
+            return self.trainer.update()
         self._replay_update()
         return self._norm["grad_norm"]
 
@@ -193,9 +165,9 @@ class CapturedSteps:
         copies = {name: tensor.clone() for name, tensor in batch_tensors(microbatch).items()}
         self._batch = replace(microbatch, **copies)
         backward, values = self.capture(
-            lambda: self._inner.backward(self._batch, self._counts, is_last=True, is_own=True)
+            lambda: self.trainer.backward(self._batch, self._counts, is_last=True, is_own=True)
         )
-        update, norm = self.capture(lambda: {"grad_norm": self._inner.update()})
+        update, norm = self.capture(lambda: {"grad_norm": self.trainer.update()})
         self._replay_backward, self._values, self._replay_update, self._norm = backward, values, update, norm
         log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
 
@@ -211,11 +183,11 @@ class CapturedSteps:
     def _give_up(self, error: RuntimeError, microbatch: Any) -> Outputs:
         trainer = self.trainer
         log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
-        trainer.stepper = None if self._inner is trainer else self._inner
+        trainer.stepper = None
         self._eager_until = math.inf  # for the other microbatches of this step
         trainer.optimizer.zero_grad(set_to_none=False)
         torch.manual_seed(trainer.dropout_seed)
-        return self._inner.backward(microbatch, self._counts, is_last=True, is_own=True)
+        return self.trainer.backward(microbatch, self._counts, is_last=True, is_own=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Captured steps and weight copies equal eager steps; decisions from the FLOPs of a step."""
+"""Captured steps equal eager steps; decisions from the FLOPs of a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pipeline_src.training.gpu import (
     LAUNCH_SECONDS,
     MAX_UTILISATION,
     CapturedSteps,
-    CopiedWeights,
     Outputs,
     choose_capture,
     choose_compile,
@@ -107,16 +106,6 @@ def test_captured_steps_microbatch_of_other_shape_is_rejected():
     other = [[equal_batch(rng)], [dataclasses.replace(equal_batch(rng), max_seqlen=33)]]
     with pytest.raises(ValueError, match="max_seqlen 33, not 32"):
         trainer.run(other)
-
-
-@pytest.mark.parametrize("captured", [False, True])
-def test_copied_weights_equal_steps_without_copies(captured):
-    trainer = trainer_of(torch.bfloat16)
-    copies = CopiedWeights(trainer)
-    if captured:
-        CapturedSteps(trainer, run_again)
-    assert_equal(trainer_of(torch.bfloat16), trainer)
-    assert copies.copies is not None
 
 
 def test_choose_capture_auto_only_if_launch_bound():
