@@ -47,7 +47,6 @@ AFTER_A_STUDY = (
     "python -m pipeline_src export my-examples --format parquet",
     'python -m pipeline_src fill-mask "The cat sat on the [MASK]." --top 5',
     "python -m pipeline_src export my-encoder --format sentence-transformers",
-    "python -m pipeline_src export my-hub --format hub",
     "python -m pipeline_src verify models/pretrained/phase1 models/pretrained/phase2",
     'python -m pipeline_src attention "He is running a company." --output attention.html',
     "python -m pipeline_src inspect page.html",
@@ -92,9 +91,6 @@ ELSEWHERE = {
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
-    "python -m pipeline_src export my-babylm --format hub --babylm": (
-        "tests/unit/tools/models/test_export_model.py::test_export_hub_babylm_names_models_by_words"
-    ),
     "python -m benchmarks.gpu --list": f"{GPU}::test_benchmark_gpu_list_names_every_piece",
     "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_benchmark_gpu_rehearses_rates",
     "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (

@@ -71,7 +71,7 @@ def test_documented_command_is_parsed(text: str, monkeypatch: pytest.MonkeyPatch
         named = [word.partition("@")[0] for word in words[2:] if not word.startswith("-")]
         assert all(f"\n  {name}:\n" in stages for name in named)
     else:
-        known = "dvc snakemake sbatch source python python3 git cd cp mkdir rm".split()
+        known = "dvc hf snakemake sbatch source python python3 git cd cp mkdir rm".split()
         assert words[0] in known or words[0].startswith(".onnx/bin/")
 
 

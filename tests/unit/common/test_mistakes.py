@@ -23,7 +23,7 @@ NOTHING_DONE = [  # in a folder where no stage has run
     "finetune --task nope --seed 1", "finetune --task rte --seed x", "evaluate", "report", "corpus-stats", "results",
     "show-examples --phase x",
     "show-examples", "show-examples --example 7", "show-examples --count -3", "export new --format parquet",
-    "export new --format hub", "fill-mask text", "fill-mask [MASK]",
+    "export new --format sentence-transformers", "fill-mask text", "fill-mask [MASK]",
     "interpret", "attention text", "inspect page.html", "predict rte bytes", "predict nope bytes",
 ]  # fmt: skip
 NO_SUCH_THING = [
@@ -31,7 +31,7 @@ NO_SUCH_THING = [
     "clean --source a/b",
     "plan --preset nope", "plan --gpus -1", "plan --gpus 1", "plan --cores 0",
     "preset", "preset nope", "preset ../x", "export folder --format parquet",
-    "export empty --format hub", "import nope new",
+    "export empty --format sentence-transformers", "import nope new",
     "ablations --only nope", "import folder folder",
     "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
     *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "export new --format sentence-transformers")
@@ -44,7 +44,7 @@ NO_SUCH_OPTION = [
     "preset --list --x", "show-examples --count x", "show-examples --split x",
     "export", "export new --format x",
     "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
-    "export new --format hub --pooling x", "table x", "doctor --x", "doctor x",
+    "export new --format sentence-transformers --pooling x", "table x", "doctor --x", "doctor x",
 ]  # fmt: skip
 VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
 BROKEN = [

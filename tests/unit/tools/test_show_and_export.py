@@ -152,16 +152,15 @@ def test_documented_data_order_gives_the_examples_of_a_step(study, root):
     page = (root / "docs/own-corpus.md").read_text(encoding="utf-8")
     program = page.split("```python\n")[1].split("```")[0]
     shutil.copytree("data/examples/phase1", "data/examples/phase2")
-    examples, size = opened(), 16
-    shared = {"train_batch_size": size, "num_examples": len(examples), "seed": 1}
-    spans = {"phase1": (0, 5), "phase2": (5, 50)}
-    order = {name: {"first_step": first, "last_step": last, **shared} for name, (first, last) in spans.items()}
-    write_json("my-hub/main/data_order.json", {"phases": order})
+    examples, size, spans = opened(), 16, {"phase1": (0, 5), "phase2": (5, 50)}
+    write_json("results/corpus.json", {"examples": {name: {"train": {"examples": len(examples)}} for name in spans}})
     for name, (first, last) in spans.items():
+        phase = {"steps_before": first, "batch": size, "ledger": {"identity": {"seed": 1}}}
+        write_json(f"results/pretrain/{name}.json", phase)
         key = derive_seed(1, "order", PHASE_KEYS[name])
         for number, batch in enumerate(examples.batches(size, key, 0, last - first, DataShard())):
             values: dict = {}
-            exec(program.replace("step, phases = 20", f"step, phases = {first + number}"), values)
+            exec(program.replace('step, name = 20, "phase1"', f'step, name = {first + number}, "{name}"'), values)
             assert values["examples"].tolist() == batch[0].examples.tolist()
     assert 45 * size > len(examples)
 
