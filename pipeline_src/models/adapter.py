@@ -61,7 +61,7 @@ def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class StateDictAdapter:
-    """Names of an architecture's parameters, config keys and classes in Hugging Face's and Google's checkpoints.
+    """Names of an architecture's parameters, config keys and classes in Hugging Face's checkpoints.
 
     Attributes:
         model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.
@@ -76,7 +76,6 @@ class StateDictAdapter:
         from_hf_tasks, to_hf_tasks: use of a model -> rules applied before ``from_hf`` and ``to_hf`` for its class.
         buffers: regular expression for names of stored tensors that are not parameters.
         tied: our names of two equal matrices; the first is not stored.
-        tensorflow: rules from parameter names in Google's TensorFlow checkpoints to ours.
     """
 
     model_type: str
@@ -94,7 +93,6 @@ class StateDictAdapter:
     to_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
     buffers: str = r"\.position_ids$"  # 0, 1, 2, ...: saved by transformers before 4.31
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
-    tensorflow: Rules = ()
 
     def pipeline(self, huggingface_class: str) -> str | None:
         """Return the pipeline tag of a Hugging Face class, or None if the class has no tag."""
@@ -130,16 +128,6 @@ BERT = StateDictAdapter(
         (r"^cls\.predictions\.bias$", "cls.predictions.decoder.bias"),  # two names of one tensor
     ),
     to_hf=((r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),),
-    tensorflow=(  # of google-research/bert's modeling.py and run_pretraining.py
-        (r"^cls/predictions/output_bias$", "cls/predictions/decoder/bias"),
-        (r"^cls/seq_relationship/output_weights$", "cls/seq_relationship/weight"),
-        (r"^cls/seq_relationship/output_bias$", "cls/seq_relationship/bias"),
-        (r"_embeddings$", "_embeddings/weight"),
-        (r"/layer_(\d+)/", r"/layer/\1/"),
-        (r"/(kernel|gamma)$", "/weight"),
-        (r"/beta$", "/bias"),
-        (r"/", "."),
-    ),
 )
 
 

@@ -1,23 +1,19 @@
-"""Tool ``import``: make a model folder of this project from a Hugging Face folder or from a Google checkpoint.
+"""Tool ``import``: make a model folder of this project from a Hugging Face folder.
 
 The folder may be on Hugging Face's hub (``hub:OWNER/NAME@REVISION``), or an entry of ``catalogue/models``.
-A Google checkpoint (google-research/bert) is ``bert_config.json`` and ``bert_model.ckpt.*``; TensorFlow reads it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from pipeline_src.common.errors import PipelineError
@@ -28,13 +24,12 @@ from pipeline_src.common.yaml_files import MODELS
 from pipeline_src.config.schema import HUB, HUB_MODEL
 from pipeline_src.download.catalogue import Source, SourceFile, load_source, resolve
 from pipeline_src.download.fetch import fill_folder, obtain
-from pipeline_src.models.adapter import BERT, ENCODER, MLM_HEAD, NEXT_SENTENCE, POOLER, rename
+from pipeline_src.models.adapter import ENCODER, MLM_HEAD, NEXT_SENTENCE, POOLER
 from pipeline_src.models.bert import BertConfig, BertForPretraining, uninitialised
 from pipeline_src.models.hub import (
     CARD,
     check_finite,
     check_fits,
-    checked_config,
     load_config,
     read_tensors,
     save_tensors,
@@ -43,85 +38,6 @@ from pipeline_src.models.model_card import imported_card
 from pipeline_src.models.tokenizer_config import state_inputs
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
-
-CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
-TRANSPOSED = re.compile(r"/kernel$")  # tf.layers.dense holds [in, out], torch [out, in]
-MODEL = re.compile(r"^(bert|cls)/")  # leaves out the step and, in fine-tuned models, `output_weights`
-OPTIMISER = re.compile(r"/(adam|lamb)_[mv]$|/Adam(_1)?$")
-ACTIVATIONS = {"gelu": "gelu_tanh"}  # Google's gelu is the tanh form (modeling.py)
-
-
-def is_checkpoint(source: Path) -> bool:
-    """Return whether ``source`` is a Google checkpoint's folder or its prefix (``.../model.ckpt-1000``)."""
-    return (source / CONFIG).exists() or Path(f"{source}.index").exists()
-
-
-def load_google(source: Path) -> tuple[BertConfig, dict[str, Tensor]]:
-    """Return a Google checkpoint's config and tensors, under this project's names."""
-    prefix = find_prefix(source)
-    config = google_config(read_json(prefix.parent / CONFIG), prefix.parent / CONFIG)
-    return config, translate(read_variables(prefix), prefix)
-
-
-def find_prefix(source: Path) -> Path:
-    """Return a Google checkpoint's prefix: the path of its files without ``.index`` and ``.data-...``."""
-    if not source.is_dir():
-        return source
-    prefixes = [path.with_suffix("") for path in sorted(source.glob("*.index"))]
-    named = [path for path in prefixes if path.name == CHECKPOINT] or prefixes
-    if len(named) != 1:
-        names = ", ".join(path.name for path in prefixes) or "none"
-        raise PipelineError(
-            "not one checkpoint in the folder", names, where=source,
-            hint=f"give the path of one without its endings, such as FOLDER/{CHECKPOINT}",
-        )  # fmt: skip
-    return named[0]
-
-
-def google_config(raw: Mapping[str, object], where: object = CONFIG) -> BertConfig:
-    """Build the config from the content of ``bert_config.json``; errors name ``where``."""
-    activation = raw.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
-        hint = "give a checkpoint with gelu"
-        raise PipelineError("not a BERT model", f"hidden_act is {activation}", where=where, hint=hint)
-    known = {field.name: raw[field.name] for field in fields(BertConfig) if field.name in raw}
-    return checked_config(BertConfig, {**known, "hidden_act": ACTIVATIONS[str(activation)]}, where)
-
-
-def read_variables(prefix: Path) -> dict[str, np.ndarray]:
-    """Return TensorFlow's name -> value for the model's variables in a checkpoint."""
-    try:
-        import tensorflow
-    except ImportError:
-        raise PipelineError(
-            "reading a TensorFlow checkpoint takes tensorflow", "not installed",
-            hint="python -m pip install tensorflow-cpu, then run the same command again",
-        ) from None  # fmt: skip
-    try:
-        reader = tensorflow.train.load_checkpoint(str(prefix))
-        return {name: reader.get_tensor(name) for name in model_names(reader.get_variable_to_shape_map())}
-    except Exception as error:  # TensorFlow's own errors, and built-in ones
-        message = str(error).partition("\n")[0]
-        raise PipelineError("not a readable checkpoint", message, where=prefix, hint="fetch it again") from None
-
-
-def model_names(variables: Iterable[str]) -> list[str]:
-    """Return the names of the variables that belong to the encoder or the pretraining heads."""
-    return sorted(name for name in variables if MODEL.search(name) and not OPTIMISER.search(name))
-
-
-def translate(variables: Mapping[str, np.ndarray], where: object) -> dict[str, Tensor]:
-    """Rename variables from Google's names to this project's, and convert them to tensors; transpose kernels."""
-    if not variables:
-        raise PipelineError(
-            "no variable of google-research/bert", "bert/... expected", where=where,
-            hint="give a checkpoint of its pretraining; those of TensorFlow 2's model garden have other names",
-        )  # fmt: skip
-    arrays = {name: array.T if TRANSPOSED.search(name) else array for name, array in variables.items()}
-    return {
-        rename(name, BERT.tensorflow): torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()
-    }
-
 
 PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # of a model, besides its encoder
 USES = {  # (has the MLM head, has the NSP head) -> use of the model (``models.adapter``)
@@ -134,7 +50,7 @@ USES = {  # (has the MLM head, has the NSP head) -> use of the model (``models.a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool's own arguments."""
-    text = "a Hugging Face folder, hub:OWNER/NAME@REVISION, Google's folder, or one checkpoint's prefix"
+    text = "a Hugging Face folder, hub:OWNER/NAME@REVISION, or an entry of catalogue/models"
     parser.add_argument("source", type=Path, help=text)
     parser.add_argument("destination", type=Path, help="folder to make")
     case = parser.add_mutually_exclusive_group()
@@ -186,40 +102,38 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
     """Write a model folder of this project into ``output``, an empty folder.
 
     Args:
-        source: a Hugging Face folder, or a Google checkpoint's folder or prefix.
+        source: a Hugging Face folder.
         lowercase: whether a WordPiece tokenizer lower-cases text; None: as ``find_case`` finds.
     """
-    if is_checkpoint(source):
-        config, tensors = load_google(source)
-        folder = find_prefix(source).parent
-    elif source.is_dir():
-        config = load_config(source)
-        tensors = read_tensors(source, config.names)
-        folder = source
-    else:
-        raise PipelineError("no model here", source, hint="give a folder, or a checkpoint's path without .index")
+    if not source.is_dir():
+        raise PipelineError("no model here", source, hint="give the folder of a model")
+    if any(source.glob("*.ckpt.index")):
+        hint = "the same models are on Hugging Face's hub: hub:google-bert/bert-base-uncased@main"
+        raise PipelineError("a checkpoint of TensorFlow", source, hint=hint)
+    config = load_config(source)
+    tensors = read_tensors(source, config.names)
     tensors, parts = select_tensors(tensors, config, source)
     for name, tensor in tensors.items():
         check_finite(name, tensor, source)
-    foreign = read_foreign(folder, config.names.model_type)
-    vocabulary = read_vocabulary(folder) if foreign is None else sorted(foreign.get_vocab())
+    foreign = read_foreign(source, config.names.model_type)
+    vocabulary = read_vocabulary(source) if foreign is None else sorted(foreign.get_vocab())
     if len(vocabulary) > config.vocab_size:
         raise PipelineError(
-            "the vocabulary has more entries than the model", f"{len(vocabulary)} > {config.vocab_size}", where=folder,
+            "the vocabulary has more entries than the model", f"{len(vocabulary)} > {config.vocab_size}", where=source,
             hint="put the vocab.txt there that the model was trained with",
         )  # fmt: skip
     huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
     save_tensors(output, tensors, config, huggingface_class)
     if foreign is None:
-        lowercase = find_case(folder, vocabulary) if lowercase is None else lowercase
+        lowercase = find_case(source, vocabulary) if lowercase is None else lowercase
         tokenizer = "uncased" if lowercase else "cased"
         save_tokenizer(output, vocabulary, lowercase)
     else:
         tokenizer = type(foreign.model).__name__
         save_foreign(output, foreign)
     state_inputs(output, config.longest_input, config.type_vocab_size)
-    if (folder / CARD).exists():
-        shutil.copyfile(folder / CARD, output / CARD)  # its authors' card
+    if (source / CARD).exists():
+        shutil.copyfile(source / CARD, output / CARD)  # its authors' card
     else:
         count = sum(tensor.numel() for tensor in tensors.values())
         with atomic_file(output / CARD) as file:

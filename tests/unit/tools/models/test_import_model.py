@@ -16,7 +16,6 @@ from pipeline_src.interpretation.model import ProbedModel
 from pipeline_src.models.bert import BertForPretraining
 from pipeline_src.models.hub import load_config, load_weights
 from pipeline_src.pretraining import import_model
-from pipeline_src.pretraining.import_model import CONFIG
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
 from tests.hub_server import serving_hub
@@ -147,7 +146,7 @@ def test_import_tokenizer_of_another_kind_is_rejected(folder, call, tmp_path):
         (lambda folder: [(folder / "vocab.txt").unlink(), (folder / "tokenizer.json").unlink()], "file not found"),
         (lambda folder: (folder / "config.json").unlink(), "file not found"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights to read"),
-        (lambda folder: (folder / CONFIG).write_text("{}"), "not one checkpoint in the folder"),
+        (lambda folder: (folder / "bert_model.ckpt.index").touch(), "a checkpoint of TensorFlow"),
     ],
 )
 def test_import_incomplete_folder_is_rejected(folder, call, tmp_path, spoil, output):
@@ -163,26 +162,6 @@ def test_import_existing_destination_or_missing_source_is_rejected(folder, call,
     for source in (tmp_path / "nowhere", folder / "config.json"):
         with pytest.raises(PipelineError, match="no model here"):
             call(import_model, source, tmp_path / "made")
-
-
-def test_import_google_checkpoint_keeps_weights(folder, model, call, tmp_path, monkeypatch):
-    """What the reader of variables gives, brought in; tests/parity reads a real one."""
-    source = tmp_path / "google"
-    source.mkdir()
-    config = json.loads((folder / "config.json").read_text())
-    (source / CONFIG).write_text(json.dumps({**config, "hidden_act": "gelu"}))
-    (source / "bert_model.ckpt.index").touch()
-    (source / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
-    variables = {
-        name.replace(".layer.", ".layer_").replace(".", "/"): parameter.detach().numpy()
-        for name, parameter in model.named_parameters()
-    }
-    monkeypatch.setattr("pipeline_src.pretraining.import_model.read_variables", lambda prefix: variables)
-    call(import_model, source, tmp_path / "made")
-    assert load_config(tmp_path / "made").hidden_act == "gelu_tanh"
-    again = BertForPretraining(load_config(tmp_path / "made"))
-    load_weights(again, tmp_path / "made")
-    assert torch.equal(again.bert.pooler.dense.bias, model.bert.pooler.dense.bias)
 
 
 def test_import_invalid_tokenizer_files_are_rejected(tmp_path: Path) -> None:
