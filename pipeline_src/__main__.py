@@ -44,7 +44,6 @@ TOOLS = {
     "inspect": ("pipeline_src.tools.inspect", "all that `interpret` measures, of any model, as a page"),
     "verify": ("pipeline_src.tools.verify", "check saved models by taking the last steps of their training again"),
     "corpus-stats": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
-    "dropped": ("pipeline_src.tools.dropped", "print what was dropped from the corpus and why, with texts to read"),
     "results": ("pipeline_src.report.table", "print the results table"),
     "doctor": ("pipeline_src.tools.doctor", "check this machine, and say what to fix"),
 }
