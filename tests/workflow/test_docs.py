@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import math
-import importlib.util
 import os
 import re
 import shlex
