@@ -30,8 +30,8 @@ from benchmarks._gpu_steps import VARIANTS, fastest
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.paths import EXAMPLES, START_MODEL, TASKS, TOKENS, VOCABULARY, clean_text
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import load_study
-from pipeline_src.tools.preset import preset_text
 
 PROBE, REHEARSED_PROBE = 200, 4  # steps of the first phase
 SAFETY = 0.93  # share of the time left that is planned for

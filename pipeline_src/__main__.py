@@ -31,7 +31,7 @@ from pipeline_src.stages import STAGES
 
 # tool -> (module, or MODULE:NAME if the module has several: functions NAME and add_NAME_arguments; line of help)
 TOOLS = {
-    "preset": ("pipeline_src.tools.preset", "put a complete study in place of params.yaml"),
+    "preset": ("pipeline_src.config.preset", "put a complete study in place of params.yaml"),
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
     "show-examples": ("pipeline_src.tools.show_examples", "print pretraining examples as text, with their masks"),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.study import Study
-from pipeline_src.tools.plan import source_size
+from pipeline_src.download.sizes import source_size
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440

@@ -39,3 +39,11 @@ class CleanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(without_credentials(super().format(record)))
+
+
+def amount(value: float) -> str:
+    """Return ``1.7 M``, ``32.7 G``, ``1.8e19``; ``-`` for 0."""
+    if not value or value >= 999.95e12:
+        return f"{value:.1e}".replace("e+", "e") if value else "-"
+    power = next(power for power in range(5) if value < 999.95 * 1000**power)
+    return f"{value / 1000**power:.1f} {' kMGT'[power].strip()}"

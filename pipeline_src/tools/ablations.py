@@ -20,9 +20,9 @@ from typing import Any
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import check_name
 from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.config.preset import PARAMS
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.tools.plan import make_objective, phase_flops
-from pipeline_src.tools.preset import PARAMS
 
 FOLDER = Path("workflow/ablations")
 AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}  # sections that no stage before fine-tuning reads

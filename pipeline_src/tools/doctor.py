@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.messages import printable, without_credentials
+from pipeline_src.common.messages import amount, printable, without_credentials
 from pipeline_src.common.parallel import usable_cores
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -182,7 +182,7 @@ def check_torch() -> Finding:
 
 def check_memory(study: Any, available: float | None = None) -> Finding:
     """Check that ``available`` bytes of memory (None: ask the system) are enough for training."""
-    from pipeline_src.tools.plan import amount, count_parameters, make_objective
+    from pipeline_src.tools.plan import count_parameters, make_objective
 
     available = usable_memory() if available is None else available
     needed = LIBRARY_BYTES + TRAINING_BYTES * count_parameters(make_objective(study))
@@ -194,7 +194,8 @@ def check_memory(study: Any, available: float | None = None) -> Finding:
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
     """Check that ``free`` bytes on the disk (None: ask the system) hold all files of the study, even if some exist."""
-    from pipeline_src.tools.plan import COPIES, amount, make_objective, source_size, stages_of
+    from pipeline_src.download.sizes import source_size
+    from pipeline_src.tools.plan import COPIES, make_objective, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free
     sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}

@@ -14,26 +14,23 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.messages import amount
 from pipeline_src.common.parallel import usable_cores
 from pipeline_src.common.paths import START_MODEL
 from pipeline_src.common.registry import objective_spec
-from pipeline_src.common.yaml_files import MODELS, SOURCES, parse_yaml
-from pipeline_src.config.data import SourceParams, WikipediaParams
+from pipeline_src.common.yaml_files import MODELS, parse_yaml
 from pipeline_src.config.machine import load_machine
+from pipeline_src.config.preset import PARAMS, preset_text
 from pipeline_src.config.study import Study, check_study, load_study
-from pipeline_src.download.catalogue import Source, load_source, resolve
-from pipeline_src.download.download import wants_all_parts
+from pipeline_src.download.catalogue import Source, load_source
+from pipeline_src.download.sizes import BYTES_PER_WORD, SourceSize, fetched_bytes, file_bytes, source_size
 from pipeline_src.finetuning.hyperparameter_grid import grid_points
 from pipeline_src.models.flops import Workload
-from pipeline_src.tools.preset import PARAMS, preset_text
 
-# Text. These are assumed if the catalogue gives no size: enwiki of 2026 has about 70 parts, and 25 GB.
-NUM_PARTS, PART_BYTES, BOOKCORPUS_BYTES, DEFAULT_FILE_BYTES = 70, 350e6, 4.4e9, 0.7e6
-TEXT_PER_DUMP_BYTE = 0.95  # of .bz2: 20.2 GB (Hugging Face's wikimedia/wikipedia, 20231101.en) from 21 GB
-BYTES_PER_WORD, BYTES_PER_TOKEN = 6, 4.5
+BYTES_PER_TOKEN = 4.5
 BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
 FILL = 0.6  # of an example's length, by the tokens of articles and of pairs
 # Bytes per second and core, but tokens for build_examples and train_word_vectors (docs/lab/tenth-of-wikipedia.md)
@@ -103,15 +100,6 @@ class Stage:
         text = self.work / (TEXT_RATES[self.stage] * cores) if self.work else 0
         training = self.flops / (devices.flops_per_second * (devices.gpus or cores))
         return START_SECONDS * self.jobs / parallel + self.fetched / DOWNLOAD_RATE + text + training
-
-
-class SourceSize(NamedTuple):
-    """Bytes of a source: its ``files``, what is ``fetched``, and its prose (``text``); a note if they are assumed."""
-
-    files: float
-    fetched: float
-    text: float
-    note: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -241,54 +229,6 @@ def count_parameters(objective: Any) -> int:
     return sum(parameter.numel() for parameter in objective.parameters())
 
 
-def source_size(params: SourceParams) -> SourceSize:
-    """Return a source's size, from the catalogue or this disk; if neither has it, it is assumed."""
-    entry = load_source(SOURCES, params.entry)
-    is_dump = isinstance(params, WikipediaParams)
-    all_parts = wants_all_parts(entry, params.parts)
-    parts: list[Source] = []
-    if not all_parts:
-        for name in params.parts or (None,):
-            parts.append(resolve(params.entry, entry, date=params.date, part=name))
-    sizes = [file_bytes(part) for part in parts]
-    size = sum(sizes)
-    fetched = sum(map(fetched_bytes, parts))
-    note = ""
-    if all_parts or not all(sizes) or any(map(_is_unsized, parts)):
-        fetched = size = PART_BYTES * (len(parts) or NUM_PARTS) if is_dump else BOOKCORPUS_BYTES
-        note = f"{params.entry}: {amount(size)}B assumed"
-        note += "" if is_dump else ", as BookCorpus has"
-    text = TEXT_PER_DUMP_BYTE * size if is_dump else size
-    if params.max_words is not None:
-        text = min(text, BYTES_PER_WORD * params.max_words)
-    return SourceSize(size, fetched, text, note)
-
-
-def _is_unsized(source: Source) -> bool:
-    # The hub is not asked before the files are fetched.
-    return any(file.scheme == "hub" and file.bytes is None for file in source.files)
-
-
-def file_bytes(source: Source) -> float:
-    """Return the bytes of a resolved entry's files, from the catalogue or this disk; 0 if a file's are unknown."""
-    total = 0.0
-    for file in source.files:
-        if file.scheme == "file":
-            total += sum(path.stat().st_size for path in file.local_files)
-        elif file.bytes is None and (file.checksum or file.checksum_file):
-            return 0
-        else:
-            total += file.bytes or DEFAULT_FILE_BYTES
-    return total
-
-
-def fetched_bytes(source: Source) -> float:
-    """Return the bytes that are fetched for an entry; a wheel is fetched as a whole."""
-    wheels = {wheel.checksum: wheel.bytes or 0 for file in source.files if (wheel := source.wheel_of(file))}
-    is_local = all(file.scheme == "file" for file in source.files)
-    return sum(wheels.values()) or (0 if is_local else file_bytes(source))
-
-
 def phase_flops(study: Study, objective: Any, phase: str) -> float:
     """Return a phase's FLOPs with full sequences, including generators and a teacher's forward passes."""
     steps, length = getattr(study.pretrain.steps, phase), getattr(study.examples.max_seq_length, phase)
@@ -391,14 +331,6 @@ def as_table(plan: Mapping[str, Any]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return f"{cells[0]:<18}{cells[1]:>5}" + "".join(f"{cell:>11}" for cell in cells[2:])
-
-
-def amount(value: float) -> str:
-    """Return ``1.7 M``, ``32.7 G``, ``1.8e19``; ``-`` for 0."""
-    if not value or value >= 999.95e12:
-        return f"{value:.1e}".replace("e+", "e") if value else "-"
-    power = next(power for power in range(5) if value < 999.95 * 1000**power)
-    return f"{value / 1000**power:.1f} {' kMGT'[power].strip()}"
 
 
 def duration(seconds: float) -> str:

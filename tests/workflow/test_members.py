@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from pipeline_src.common.files import read_json
 from pipeline_src.common.registry import member_names
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import check_study
 from pipeline_src.download.synthetic import write_task
 from pipeline_src.examples.build_examples import run as build_examples
@@ -20,7 +21,6 @@ from pipeline_src.finetuning.finetune import run as finetune
 from pipeline_src.models.bert import load_architecture
 from pipeline_src.pretraining.pretrain import run as pretrain
 from pipeline_src.tools.ablations import apply
-from pipeline_src.tools.preset import preset_text
 from tests.unit.pretraining.small import EXAMPLES, build_teacher, make_study
 
 if TYPE_CHECKING:

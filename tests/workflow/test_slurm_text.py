@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline_src.tools.preset import preset_text
+from pipeline_src.config.preset import preset_text
 from tests.made_dump import shards, write_dump
 from tests.workflow.on_slurm import on, wait_until
 

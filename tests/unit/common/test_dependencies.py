@@ -16,7 +16,7 @@ from pipeline_src.common.dependencies import (
     sign,
 )
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.tools.preset import preset_text
+from pipeline_src.config.preset import preset_text
 
 PRESETS = ("sample", "test", "evening", "multilingual", "bert-base")
 

@@ -30,7 +30,7 @@ from pipeline_src.common.files import (
     schema_error,
     write_json,
 )
-from pipeline_src.tools.preset import preset_text
+from pipeline_src.config.preset import preset_text
 from tests.stress.fuzz import mutated
 from tests.users import FIRST, SECOND, as_user, needs_root, share
 

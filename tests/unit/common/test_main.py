@@ -20,8 +20,8 @@ from pipeline_src import stages
 from pipeline_src.common.dependencies import CHECKS
 from pipeline_src.common.errors import Interrupted, PipelineError
 from pipeline_src.common.fingerprint import fingerprint
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.settled import TABLE
-from pipeline_src.tools.preset import preset_text
 from tests.handlers import kept_handlers
 
 

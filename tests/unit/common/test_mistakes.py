@@ -13,8 +13,8 @@ import yaml
 from pipeline_src import __main__ as command
 from pipeline_src.__main__ import STATUSES, WIDTH
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import check_study
-from pipeline_src.tools.preset import preset_text
 
 NOTHING_DONE = [  # in a folder where no stage has run
     "clean --source wikipedia", "clean --source books", "train_tokenizer", "tokenize", "build_examples",
@@ -159,7 +159,7 @@ def test_command_system_error_is_explained_and_bug_is_raised(folder, capsys, mon
         def main(_):
             raise error
 
-        monkeypatch.setattr("pipeline_src.tools.preset.main", main)
+        monkeypatch.setattr("pipeline_src.config.preset.main", main)
         return run_command("preset", capsys)
 
     assert "no permission: a" in fail(PermissionError(13, "Permission denied", "a"))[1]

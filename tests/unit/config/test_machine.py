@@ -11,8 +11,8 @@ import yaml
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config.machine import PORTABLE, Machine, load_machine
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import Study
-from pipeline_src.tools.preset import preset_text
 from tests.versions import versions
 
 

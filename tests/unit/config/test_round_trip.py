@@ -11,7 +11,7 @@ import pytest
 import yaml
 from dvc.utils.hydra import apply_overrides
 
-from pipeline_src.tools.preset import preset_text
+from pipeline_src.config.preset import preset_text
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.settled import TABLE, read_settled, when_settled
 from pipeline_src.config.study import load_study
-from pipeline_src.tools.preset import preset_text
 
 LISTED = json.dumps({"write": {"workspace": {"pid": 1, "cmd": "dvc exp run --queue -S mask_prob=0.4"}}})
 FREE = json.dumps({"read": {}})

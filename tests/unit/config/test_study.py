@@ -15,10 +15,10 @@ import yaml
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.config import study as module
 from pipeline_src.config.machine import load_machine
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.reading import read_yaml
 from pipeline_src.config.study import Study, check_study, check_unchanged, load_study
 from pipeline_src.tasks.spec import load_spec
-from pipeline_src.tools.preset import preset_text
 
 ROOT = Path(__file__).resolve().parents[3]
 PRESETS = sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))

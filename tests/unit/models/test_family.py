@@ -13,13 +13,13 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.registry import architecture_spec, member_names
 from pipeline_src.config.model import ModelParams
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import check_study
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.models.attention import QueryRows
 from pipeline_src.models.bert import BertForPretraining, load_architecture
 from pipeline_src.models.deberta import Deberta
 from pipeline_src.models.flops import Workload
-from pipeline_src.tools.preset import preset_text
 from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
 
 FAMILY = [name for name in member_names("models") if name != "bert"]

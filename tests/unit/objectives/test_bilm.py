@@ -10,13 +10,13 @@ import yaml
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import check_study
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bilstm import BiLSTMConfig, run_lstm, run_padded_lstm
 from pipeline_src.models.flops import Workload
 from pipeline_src.objectives.bilm import OBJECTIVE, LanguageModels
-from pipeline_src.tools.preset import preset_text
 
 CONFIG = BiLSTMConfig(30, 12, 2, 1, 10, hidden_dropout_prob=0.0)
 LENGTHS = [4, 7, 2, 7]

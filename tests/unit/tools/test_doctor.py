@@ -16,10 +16,10 @@ import yaml
 
 from pipeline_src import __main__ as command
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import Study, check_study, load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
-from pipeline_src.tools.preset import preset_text
 from tests.users import FIRST, GROUP, as_user
 
 SIZES = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from pyarrow import parquet
 
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import Study, check_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING, Finding
-from pipeline_src.tools.preset import preset_text
 
 TEXT, TASK = Path("data/own/text"), Path("data/own/mine")
 ENTRY = {"description": "d", "licence": "l", "citation": "c"}

@@ -14,25 +14,22 @@ import pytest
 import yaml
 
 from pipeline_src import __main__ as command
+from pipeline_src.common.messages import amount
 from pipeline_src.common.registry import member_names
-from pipeline_src.common.yaml_files import SOURCES
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import Study, check_study
-from pipeline_src.download.catalogue import load_source
+from pipeline_src.download.sizes import source_size
 from pipeline_src.models.bert import BertConfig
 from pipeline_src.tools.plan import (
     TEXT_RATES,
     Devices,
     Stage,
-    amount,
     duration,
-    fetched_bytes,
     make_objective,
     phase_flops,
     probe,
-    source_size,
     stages_of,
 )
-from pipeline_src.tools.preset import preset_text
 
 CPU, GPU = ("--teraflops", "0.09"), ("--gpus", "8", "--teraflops", "300")
 MINUTE = 60
@@ -144,46 +141,6 @@ def test_make_objective_start_model_has_its_own_sizes(study_of: Callable[..., St
     assert parameters(study) == parameters(same)
     fetched = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": "catalogue/models/minilm.yaml"})
     assert amounts(fetched)["start_model"].fetched == 83_506_384
-
-
-def test_source_size_all_parts_is_the_whole_dump(study_of: Callable[..., Study]) -> None:
-    wikipedia = study_of("bert-base").corpus.sources["wikipedia"]
-    dump, part = source_size(wikipedia), source_size(wikipedia.model_copy(update={"parts": ("1-p1p41242",)}))
-    assert dump.files == pytest.approx(25e9, rel=0.05) and "enwiki" in dump.note
-    assert dump.files == 70 * part.files
-
-
-def test_source_size_is_from_catalogue_or_disk(catalogue: Path, study_of: Callable[..., Study], tmp_path: Path) -> None:
-    sources = study_of("sample").corpus.sources
-    assert source_size(sources["wikipedia"]).files == 1_695_871
-    assert source_size(sources["reviews"]).text == 6 * sources["reviews"].max_words
-    (tmp_path / "one.tsv").write_bytes(b"1" * 48_000)
-    entry = {"description": "d", "licence": "l", "citation": "c"}
-    entry |= {"files": [{"path": "one.tsv", "url": f"file:{tmp_path}/*.tsv"}]}
-    (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
-    size = source_size(sources["books"].model_copy(update={"entry": "mine"}))
-    assert size == (48_000, 0, 48_000, "")
-
-
-@pytest.mark.parametrize("bytes_of_copy", [None, 3_000_000])
-def test_source_size_of_a_hub_entry_is_assumed_unless_it_says(
-    catalogue: Path, study_of: Callable[..., Study], bytes_of_copy: int | None
-) -> None:
-    entry = yaml.safe_load((catalogue / "sources/fineweb-edu-10bt.yaml").read_text())
-    entry["files"][0]["bytes"] = bytes_of_copy
-    (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
-    size = source_size(study_of("sample").corpus.sources["reviews"].model_copy(update={"entry": "mine"}))
-    assert size.files == (bytes_of_copy or 4.4e9) and ("mine: 4.4 GB assumed" in size.note) == (bytes_of_copy is None)
-
-
-def test_fetched_bytes_count_a_wheel_whole_and_once(catalogue: Path) -> None:
-    tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
-    wheels = {name: {"checksum": f"sha256:{sha * 64}", "bytes": size, **tags}
-              for name, sha, size in (("a", "a", 1000), ("b", "a", 1000), ("c", "c", 30))}  # fmt: skip
-    files = [{"path": name, "url": f"pypi:x==1/{name}", "bytes": 5, "wheel": wheel} for name, wheel in wheels.items()]
-    entry = {"description": "d", "licence": "l", "citation": "c", "files": files}
-    (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
-    assert fetched_bytes(load_source(SOURCES, "mine")) == 1030
 
 
 def test_plan_sample_takes_the_readmes_minutes(planned: Callable[..., Any]) -> None:

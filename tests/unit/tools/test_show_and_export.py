@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, write_json
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.pretrain import Masking
 from pipeline_src.config.study import load_study
 from pipeline_src.examples.pairs import PairRules, document_pairs
@@ -23,7 +24,6 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools import export
 from pipeline_src.tools import show_examples as show
-from pipeline_src.tools.preset import preset_text
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.objective import load_objective
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.config import preset
+from pipeline_src.config.preset import preset_text
 from pipeline_src.config.study import Study, check_study
 from pipeline_src.finetuning.hyperparameter_grid import grid_points
 from pipeline_src.models.bert import load_architecture
-from pipeline_src.tools import preset
 from pipeline_src.tools.ablations import apply
-from pipeline_src.tools.preset import preset_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
