@@ -59,13 +59,17 @@ def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
     least ``size`` cells, applied again while the result is not below ``size`` (Black and Rogaway 2002).
     """
     columns = math.isqrt(size - 1) + 1
-    sides = np.uint64(-(-size // columns)), np.uint64(columns)
+    rows = -(-size // columns)
+    sides = (np.uint64(rows), np.uint64(columns))
+    one = np.uint64(1)
     result = positions.astype(np.uint64)
     pending = np.arange(len(result))
     while len(pending):
         left, right = np.divmod(result[pending], sides[1])
         for turn in range(_ROUNDS):
-            left, right = right, (left + (bits(stream, right, turn) >> np.uint64(1))) % sides[turn % 2]
+            # Each half in turn is moved by a hash of the other.
+            moved = (left + (bits(stream, right, turn) >> one)) % sides[turn % 2]
+            left, right = right, moved
         result[pending] = left * sides[1] + right
         pending = pending[result[pending] >= size]
     return result.astype(np.int64)

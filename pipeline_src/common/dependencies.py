@@ -91,13 +91,16 @@ def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tu
     """Yield name, values and template of each stage that a ``foreach`` or ``matrix`` makes, or of the stage itself."""
     if "foreach" in template:
         items = _fill(template["foreach"], values)
-        for key, item in (items if isinstance(items, dict) else dict(zip(items, items, strict=True))).items():
+        # Of a list, each item is its own key.
+        pairs = items.items() if isinstance(items, dict) else [(item, item) for item in items]
+        for key, item in pairs:
             yield f"{name}@{_command_text(key)}", {"key": key, "item": item}, template["do"]
     elif "matrix" in template:
         lists = _fill(template["matrix"], values)
         for chosen in itertools.product(*lists.values()):
             item = dict(zip(lists, chosen, strict=True))
-            yield f"{name}@{'-'.join(map(_command_text, chosen))}", {"item": item}, template | {"matrix": None}
+            address = "-".join(map(_command_text, chosen))
+            yield f"{name}@{address}", {"item": item}, template | {"matrix": None}
     else:
         yield name, {}, template
 
@@ -140,10 +143,14 @@ def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
     """Return a stage with one form for each key, of the several that DVC allows."""
     params: dict[str, list[str]] = {}
     for given in stage.get("params", []):
-        for file, keys in (given if isinstance(given, dict) else {str(PARAMS): [given]}).items():
+        # A key alone is one of params.yaml: `- seed`, `- other.yaml: [seed]`.
+        by_file = given if isinstance(given, dict) else {str(PARAMS): [given]}
+        for file, keys in by_file.items():
             params.setdefault(file, []).extend(keys)
-    listed = [out for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
-    outs = {path: options for out in listed for path, options in (out if isinstance(out, dict) else {out: {}}).items()}
+    outs: dict[str, Any] = {}
+    for kind in ("outs", "metrics", "plots"):
+        for out in stage.get(kind, []):
+            outs |= out if isinstance(out, dict) else {out: {}}
     return stage | {"deps": stage.get("deps", []), "params": params, "outs": outs}
 
 

@@ -235,7 +235,10 @@ def copy_error(error: shutil.Error) -> OSError:
     _, target, reason = failures[0]
     # "[Errno 13] Permission denied: 'a/b'"; a full disk names no file
     match = re.match(r"""\[Errno (\d+)\] [^:]*(?:: (['"])(.*?)\2)?""", str(reason))
-    return OSError(int(match[1]), os.strerror(int(match[1])), match[3] or str(target)) if match else error
+    if match is None:
+        return error
+    number = int(match[1])
+    return OSError(number, os.strerror(number), match[3] or str(target))
 
 
 @contextmanager

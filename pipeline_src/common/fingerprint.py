@@ -33,9 +33,11 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
     code, data = covered_files(module, *members, root=root)
     digest = hashlib.sha256()
     for file in code:
-        digest.update(f"{file.relative_to(root).as_posix()}\0{_statements(file)}\0".encode())
+        name = file.relative_to(root).as_posix()
+        digest.update(f"{name}\0{_statements(file)}\0".encode())
     for path in data:
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        name = path.relative_to(root).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -123,9 +125,12 @@ def _imports(file: Path, package: str) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            # `from .. import b` in the package x.y: one level is x.y itself, two are x.
+            parents = package.split(".")
+            above = parents[: len(parents) - node.level + 1] if node.level else []
+            base = ".".join([*above, node.module] if node.module else above)
+            names.append(base)
+            names += [f"{base}.{alias.name}" for alias in node.names]
     return names
 
 

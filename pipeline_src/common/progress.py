@@ -79,13 +79,18 @@ class Progress:
     """
 
     def __init__(self, what: str, total: float | None, unit: str, initial: float = 0) -> None:
-        self.what, self.total, self.unit, self.initial = what, total, unit, initial
+        self.what = what
+        self.total = total
+        self.unit = unit
+        self.initial = initial
         self.done = initial
         self.note = ""
-        self._start = self._last = time.monotonic()
+        self._start = time.monotonic()
+        self._last = self._start
         self._bar = None
         if sys.stderr.isatty() and PLAIN not in os.environ:
-            options = {"unit": unit, "unit_scale": unit == "B", "initial": initial, "dynamic_ncols": True}
+            in_bytes = unit == "B"
+            options = {"unit": unit, "unit_scale": in_bytes, "initial": initial, "dynamic_ncols": True}
             self._bar = tqdm(desc=what, total=total, file=sys.stderr, **options)
 
     def __enter__(self) -> Progress:
@@ -114,12 +119,11 @@ class Progress:
 
     def _line(self, seconds: float) -> str:
         rate = (self.done - self.initial) / seconds if seconds else 0.0
-        text = f"{self.what}: {self.done:,.0f}"
+        speed = f"{self.unit}, {rate:,.1f}/s"
+        text = f"{self.what}: {self.done:,.0f} {speed}"
         if self.total:
             remaining = duration((self.total - self.done) / rate) if rate else "unknown time"
-            text += f"/{self.total:,.0f} {self.unit}, {rate:,.1f}/s, {remaining} left"
-        else:
-            text += f" {self.unit}, {rate:,.1f}/s"
+            text = f"{self.what}: {self.done:,.0f}/{self.total:,.0f} {speed}, {remaining} left"
         return f"{text}, {self.note}" if self.note else text
 
 

@@ -67,9 +67,13 @@ class StageRecord:
     """
 
     def __init__(self, stage: str, dependencies: Sequence[str], outputs: Iterable[str]) -> None:
-        self.stage, self.dependencies, self.outputs = stage, dependencies, list(outputs)
-        self.fingerprints = [path.removeprefix("code/") for path in dependencies if path.startswith("code/")]
-        self._files = [path for path in dependencies if not path.startswith("code/")]
+        self.stage = stage
+        self.dependencies = dependencies
+        self.outputs = list(outputs)
+        # Fingerprints of code are compared by their text, all other files by their signatures.
+        code = [path for path in dependencies if path.startswith("code/")]
+        self.fingerprints = [path.removeprefix("code/") for path in code]
+        self._files = [path for path in dependencies if path not in code]
         self.signature = sign(dependencies)
         self._data = {path: state for path, state in self.signature.items() if not path.startswith("code/")}
         self._params = _json(parse_yaml(_text(PARAMS)))
@@ -265,8 +269,10 @@ def _differences(note: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]
         if not is_same and note["large"].get(path) != _digest(look([path])):
             edited.append(path)
     params = json.loads(note["params"])
-    for key, value in entry.get("params", {}).get(str(PARAMS), {}).items():
-        if _json(_look_up(params, key)) != _json(value):
+    recorded_params = entry.get("params", {}).get(str(PARAMS), {})
+    for key, value in recorded_params.items():
+        read = _look_up(params, key)
+        if _json(read) != _json(value):
             edited.append(f"{key} in {PARAMS}")
     return edited
 
@@ -336,10 +342,11 @@ def run_of_same_inputs(entry: str, folder: Path) -> str | None:
     if is_cached(wanted, folder):
         return None
     for file, run in cached_runs(folder):
-        same_inputs = run.get("cmd") == wanted.get("cmd") and run.get("params") == wanted.get("params")
-        if same_inputs and hashes(run, "deps") == hashes(wanted, "deps") and is_cached(run, folder):
+        is_same = all(run.get(key) == wanted.get(key) for key in ("cmd", "params"))
+        if is_same and hashes(run, "deps") == hashes(wanted, "deps") and is_cached(run, folder):
+            name = entry.partition("\n")[0]
             lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-            return entry.partition("\n")[0] + "\n" + "".join(f"    {line}" for line in lines)
+            return name + "\n" + "".join(f"    {line}" for line in lines)
     return None
 
 

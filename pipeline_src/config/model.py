@@ -65,10 +65,11 @@ class ModelParams(Section):
         heads = self.num_attention_heads or max(1, self.hidden_size // 64)
         if self.hidden_size % heads:
             raise ValueError(f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads ({heads})")
-        even = architecture_spec(self.architecture).even
-        for part, width in (("hidden", self.hidden_size), ("head", self.hidden_size // heads)):
-            if even == part and width % 2:
-                raise ValueError(f"architecture: {self.architecture} takes an even width of its {part}, not {width}")
-        if self.position_init == "neighbor_heads" and self.hidden_size // heads % 2:
-            raise ValueError(f"heads that begin at neighbours have an even width, not {self.hidden_size // heads}")
+        head_width = self.hidden_size // heads
+        part = architecture_spec(self.architecture).even
+        width = head_width if part == "head" else self.hidden_size
+        if part is not None and width % 2:
+            raise ValueError(f"architecture: {self.architecture} takes an even width of its {part}, not {width}")
+        if self.position_init == "neighbor_heads" and head_width % 2:
+            raise ValueError(f"heads that begin at neighbours have an even width, not {head_width}")
         return self

@@ -127,19 +127,30 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
         return
     for attribute, field in block.model_fields.items():
         name = str(field.validation_alias or attribute)
-        key, value = f"{prefix}{name}", values.get(name)
+        key = f"{prefix}{name}"
+        value = values.get(name)
         if name not in values:
-            if not field.exclude_if:  # dumped only if it is set
+            # Some keys are dumped only if they are set.
+            if not field.exclude_if:
                 yield key, None if field.is_required() else _spelled(field.get_default())
         elif isinstance(value, Mapping):
             if inner := _inner_block(field.annotation):
                 yield from missing_keys(inner, value, f"{key}.")
-            kinds = _kinds(field.annotation)
-            for entry, written in value.items() if kinds else ():
-                if isinstance(written, Mapping) and "kind" not in written:
-                    yield f"{key}.{entry}.kind", None
-                elif isinstance(written, Mapping) and written["kind"] in list(kinds):
-                    yield from missing_keys(kinds[written["kind"]], written, f"{key}.{entry}.")
+            if kinds := _kinds(field.annotation):
+                yield from _missing_in_entries(kinds, value, key)
+
+
+def _missing_in_entries(
+    kinds: Mapping[str, type[Section]], entries: Mapping[str, Any], key: str
+) -> Iterator[tuple[str, str | None]]:
+    """Yield what the entries of a mapping lack, of which each says its ``kind``, such as ``corpus.sources``."""
+    for name, entry in entries.items():
+        if not isinstance(entry, Mapping):
+            continue
+        if "kind" not in entry:
+            yield f"{key}.{name}.kind", None
+        elif entry["kind"] in list(kinds):
+            yield from missing_keys(kinds[entry["kind"]], entry, f"{key}.{name}.")
 
 
 def _inner_block(annotation: Any) -> type[Section] | None:
