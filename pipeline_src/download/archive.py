@@ -80,15 +80,19 @@ def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name
     for path, excerpt in excerpts.items():
         begins = _find(excerpt.begins, content, 0, name)
         ends = _find(excerpt.ends, content, begins.end(), name)
-        text, target = content[begins.start() : ends.start()], folder / path
+        text = content[begins.start() : ends.start()]
+        target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if excerpt.chapters is None:
             target.write_bytes(text)
             continue
-        _find(excerpt.chapters, text, 0, name)  # at least one
+        # There must be at least one chapter.
+        _find(excerpt.chapters, text, 0, name)
         starts = [match.start() for match in re.finditer(excerpt.chapters.encode(), text, re.M)]
-        for number, (start, end) in enumerate(pairwise([*starts, len(text)]), start=1):
-            target.with_stem(f"{target.stem}-{number:03d}").write_bytes(text[start:end])
+        bounds = pairwise([*starts, len(text)])
+        for number, (start, end) in enumerate(bounds, start=1):
+            chapter = target.with_stem(f"{target.stem}-{number:03d}")
+            chapter.write_bytes(text[start:end])
 
 
 def _find(expression: str, text: bytes, position: int, name: str) -> re.Match[bytes]:

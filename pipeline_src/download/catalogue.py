@@ -159,9 +159,14 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _check_files(self) -> Source:
-        paths = [path for file in self.files for path in file.unpack or file.excerpts or {file.path: ""} if path != "."]
-        for path in paths:
-            if paths.count(path) > 1 or any(longer.startswith(f"{path}/") for longer in paths):
+        paths: list[str] = []
+        for file in self.files:
+            paths += file.unpack or file.excerpts or [file.path]
+        # "." is the folder itself, of as many files as there are.
+        named = [path for path in paths if path != "."]
+        for path in named:
+            is_folder = any(longer.startswith(f"{path}/") for longer in named)
+            if is_folder or named.count(path) > 1:
                 raise ValueError(f"path {path!r} is given twice, or is also the folder of another file; rename one")
         if any(file.scheme == "pypi" and self.wheel_of(file) is None for file in self.files):
             raise ValueError("a pypi address needs a wheel, of its file or of the entry")

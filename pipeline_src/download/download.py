@@ -24,12 +24,15 @@ def run(corpus: CorpusParams, source: str) -> None:
     If the source has parts, each part has a folder with its name there.
     """
     params = corpus.source(source)
-    obtained = [(part, entry, obtain(params.entry, entry)) for part, entry in resolved(source, params)]
-    with atomic_directory(raw_files(source)) as folder:
+    obtained = []
+    for part, entry in resolved(source, params):
+        obtained.append((part, entry, obtain(params.entry, entry)))
+    output = raw_files(source)
+    with atomic_directory(output) as folder:
         for part, entry, files in obtained:
             fill_folder(params.entry, entry, files, folder / part)
     count = sum(len(files) for _, _, files in obtained)
-    log.info("%s, of %d files fetched, is in %s", params.entry, count, raw_files(source))
+    log.info("%s, of %d files fetched, is in %s", params.entry, count, output)
 
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
@@ -86,11 +89,16 @@ def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
     """Return a pattern that matches the first file's name for every part, with groups for the part."""
     assert source.part is not None
     fields = {"part": source.part, **dict(GROUP.findall(source.part))}
-    pieces = re.split(r"\{(\w+)\}", source.files[0].path)  # text, field, text, field, …
-    pattern = re.escape(pieces[0])
-    for field, text in zip(pieces[1::2], pieces[2::2], strict=True):
-        inner = GROUP.sub(r"(?:\2)", fields.get(field, ""))
-        pattern += (re.escape(date) if field == "date" else f"(?P<{field}>{inner})") + re.escape(text)
+    # text, field, text, field, ..., text
+    first, *pieces = re.split(r"\{(\w+)\}", source.files[0].path)
+    pattern = re.escape(first)
+    for field, text in zip(pieces[0::2], pieces[1::2], strict=True):
+        if field == "date":
+            pattern += re.escape(date)
+        else:
+            inner = GROUP.sub(r"(?:\2)", fields.get(field, ""))
+            pattern += f"(?P<{field}>{inner})"
+        pattern += re.escape(text)
     return re.compile(pattern)
 
 

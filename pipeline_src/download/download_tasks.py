@@ -117,13 +117,16 @@ def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
         root: folder that has the folders of all tasks.
         obtained: the fetched files of the task; errors name these instead of their copies below ``root``.
     """
-    spec, folder = load_spec(task), root / task
-    for file, eval_set, is_test in [(spec.train, None, False), *evaluation_files(spec, folder)]:
-        if not (folder / file).exists():
+    spec = load_spec(task)
+    folder = root / task
+    files = [(spec.train, None, False), *evaluation_files(spec, folder)]
+    for file, eval_set, is_test in files:
+        path = folder / file
+        if not path.exists():
             hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
             raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
         try:
-            read_examples(spec, folder / file, eval_set, is_test)
+            read_examples(spec, path, eval_set, is_test)
         except PipelineError as error:
             raise with_local_paths(error, folder, obtained) from None
 

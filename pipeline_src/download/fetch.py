@@ -79,11 +79,11 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
 
 def describe(name: str, about: dict[str, str], folder: Path) -> None:
     """Write ``source.json``: where a folder is from (``about``), and the bytes and sha256 of each of its files."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "source.json")
-    files = [
-        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": hash_file(path)}
-        for path in paths
-    ]
+    files = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != "source.json":
+            relative = path.relative_to(folder).as_posix()
+            files.append({"path": relative, "bytes": path.stat().st_size, "sha256": hash_file(path)})
     # It is shared with the results, and a text of the catalogue may quote an address.
     stated = {key: without_credentials(text) for key, text in about.items()}
     write_json(folder / "source.json", {"name": name, **stated, "files": files})
@@ -121,22 +121,29 @@ def with_local_paths(error: PipelineError, folder: Path, obtained: Iterable[Obta
 
 
 def _hub_files(name: str, source: Source) -> list[Obtained]:
-    files = [item for file in source.files if file.scheme == "hub" for item in hub.list_files(file)]
+    files: list[SourceFile] = []
+    for file in source.files:
+        if file.scheme == "hub":
+            files += hub.list_files(file)
     sums = {item.path: item.checksum for item in files if (item.checksum or "").startswith("sha256:")}
+    # All are checked before any is downloaded.
     paths: set[str] = set()
-    for item in files:  # before any download
+    for item in files:
+        where = f"{name}, {item.url}"
         if item.path in paths:
             hint = "give the addresses different folders (path), or let only one of them match the file"
-            raise PipelineError("two hub addresses give one file", item.path, where=f"{name}, {item.url}", hint=hint)
+            raise PipelineError("two hub addresses give one file", item.path, where=where, hint=hint)
         paths.add(item.path)
         locked = recorded(name, item.path)
         if locked and sums.get(item.path, str(locked)) != str(locked):
             hint = f"the publisher changed the file: look into it, then fix the line in {LOCK}, or pin a commit"
-            raise mismatch(item.path, locked, item.checksum, f"{name}, {item.url}", hint)
-    headers, obtained = hub.authorization() if files else {}, []
+            raise mismatch(item.path, locked, item.checksum, where, hint)
+    headers = hub.authorization() if files else {}
+    obtained = []
     for item in files:
         obtained.append(_download(name, item, source, headers))
-        if (checksum := sums.get(item.path)) and recorded(name, item.path) is None:
+        checksum = sums.get(item.path)
+        if checksum and recorded(name, item.path) is None:
             record(name, item.path, Checksum.parse(checksum).digest, DOWNLOADS / LOCK.name)
     return obtained
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,17 +85,25 @@ def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float)
     """
     texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
     for corpus, folder in corpus_folders(root, sources).items():
-        remaining, language = dict(MAX_DOCUMENTS), language_of(folder)
+        language = language_of(folder)
+        remaining = dict(MAX_DOCUMENTS)
         for document in read_documents(folder):
             split = SPLITS[in_validation_split(document.id, seed, validation)]
             if remaining[split]:
                 remaining[split] -= 1
-                lines = (split_sentences(line, language) for line in document.text.split("\n"))
-                paragraphs = tuple(tuple(" ".join(sentence.split()) for sentence in line) for line in lines)
-                texts[split].append(Text(document.id, corpus, paragraphs))
+                texts[split].append(Text(document.id, corpus, _paragraphs(document.text, language)))
             elif not any(remaining.values()):
                 break
     return texts
+
+
+def _paragraphs(text: str, language: str) -> tuple[tuple[str, ...], ...]:
+    """Return the sentences of each paragraph, with one space between words."""
+    paragraphs = []
+    for line in text.split("\n"):
+        sentences = split_sentences(line, language)
+        paragraphs.append(tuple(" ".join(sentence.split()) for sentence in sentences))
+    return tuple(paragraphs)
 
 
 def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int) -> None:
@@ -126,13 +135,15 @@ def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str
     examples: list[tuple[str, str, str]] = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         words = sentence.split()
-        positions = [position for position in range(1, len(words) - 1) if words[position].isalpha()]
         label = len(examples) % 2
         if not label:
-            first, *candidates = _shuffled(positions, rng) or [0]
-            second = next((index for index in candidates if words[index].lower() != words[first].lower()), None)
-            if second is None:
+            # The first and last word stay where they are.
+            inner = [position for position in range(1, len(words) - 1) if words[position].isalpha()]
+            first, *candidates = _shuffled(inner, rng) or [0]
+            others = [position for position in candidates if words[position].lower() != words[first].lower()]
+            if not others:
                 continue
+            second = others[0]
             words[first], words[second] = words[second], words[first]
         examples.append((text.id, str(label), " ".join(words)))
     return examples
@@ -172,14 +183,15 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
             passages = [passage for passage in by_document[text.id] if passage != run]
             if not passages:
                 continue
-            document, passage = text.id, passages[int(rng.integers(len(passages)))]
+            other = text.id
+            passage = passages[int(rng.integers(len(passages)))]
         else:
-            pairs = [runs[index] for index in rng.integers(0, len(runs), size=40)]
-            pair = next((pair for pair in pairs if pair[0].id != text.id), None)
-            if pair is None:
+            drawn = [runs[index] for index in rng.integers(0, len(runs), size=40)]
+            elsewhere = [(found.id, found_run) for found, found_run in drawn if found.id != text.id]
+            if not elsewhere:
                 continue
-            document, passage = pair[0].id, pair[1]
-        examples.append((str(label), text.id, document, " ".join(run), " ".join(passage)))
+            other, passage = elsewhere[0]
+        examples.append((str(label), text.id, other, " ".join(run), " ".join(passage)))
     return examples
 
 
@@ -187,12 +199,16 @@ def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tu
     """Return (document, lower-cased words with their tags) of each example."""
     examples = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
-        words = WORD.findall(sentence)
-        names = [word[0].isupper() and len(word) > 1 for word in words]
-        follows_word = [False, *(before[-1].isalnum() or before == "," for before in words)]
-        tags = ["B-CAP" if name and after else "O" for name, after in zip(names, follows_word, strict=False)]
-        if "B-CAP" in tags:
-            examples.append((text.id, list(zip(map(str.lower, words), tags, strict=True))))
+        tagged = []
+        before = ""
+        for word in WORD.findall(sentence):
+            is_capital = word[0].isupper() and len(word) > 1
+            # A word at the start of a sentence or quotation says nothing.
+            follows_word = before != "" and (before[-1].isalnum() or before == ",")
+            tagged.append((word.lower(), "B-CAP" if is_capital and follows_word else "O"))
+            before = word
+        if any(tag == "B-CAP" for _, tag in tagged):
+            examples.append((text.id, tagged))
     return examples
 
 
@@ -200,20 +216,21 @@ def cloze(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, st
     """Return (document, paragraph, question, answer, start of the answer) of each example."""
     examples = []
     for text, run in _shuffled_runs(texts, PARAGRAPH_SENTENCES, rng):
-        context, sentence = " ".join(run), int(rng.integers(PARAGRAPH_SENTENCES))
+        context = " ".join(run)
+        sentence = int(rng.integers(PARAGRAPH_SENTENCES))
         words = run[sentence].split()
-        counts = context.split().count
-        positions = [
-            position
-            for position, word in enumerate(words[1:-1], start=1)
-            if word.isalpha() and len(word) > 3 and counts(word) == 1
-        ]
+        counts = Counter(context.split())
+        positions = []
+        # The first and last word are never asked for, nor what the paragraph has twice.
+        for position, word in enumerate(words[1:-1], start=1):
+            if word.isalpha() and len(word) > 3 and counts[word] == 1:
+                positions.append(position)
         if not positions:
             continue
         position = int(rng.choice(positions))
-        start = len(" ".join([*run[:sentence], *words[:position]])) + 1
+        before = " ".join([*run[:sentence], *words[:position]])
         question = " ".join([*words[:position], GAP, *words[position + 1 :]])
-        examples.append((text.id, context, question, words[position], start))
+        examples.append((text.id, context, question, words[position], len(before) + 1))
     return examples
 
 
@@ -243,22 +260,26 @@ def _write_conll(folder: Path, split: str, examples: list[tuple[str, list[tuple[
     by_document: dict[str, list[list[tuple[str, str]]]] = {}
     for document, words in examples:
         by_document.setdefault(document, []).append(words)
+    lines = []
+    for sentences in by_document.values():
+        lines += ["-DOCSTART- -X- -X- O", ""]
+        for words in sentences:
+            lines += [f"{word} - - {tag}" for word, tag in words]
+            lines.append("")
     name = {"train": "train", "dev": "valid"}[split]
-    with open(folder / f"{name}.txt", "w", encoding="utf-8") as file:
-        for sentences in by_document.values():
-            file.write("-DOCSTART- -X- -X- O\n\n")
-            for words in sentences:
-                file.writelines(f"{word} - - {tag}\n" for word, tag in words)
-                file.write("\n")
+    text = "".join(f"{line}\n" for line in lines)
+    (folder / f"{name}.txt").write_text(text, encoding="utf-8", newline="\n")
 
 
 def _write_squad(folder: Path, split: str, examples: list[tuple[str, str, str, str, int]]) -> None:
     articles: dict[str, list] = {}
     for number, (document, context, question, text, start) in enumerate(examples):
-        answer = {"text": text, "answer_start": start}
-        qas = [{"id": f"{split}-{number}", "question": question, "answers": [answer]}]
-        articles.setdefault(document, []).append({"context": context, "qas": qas})
-    data = [{"title": document, "paragraphs": paragraphs} for document, paragraphs in articles.items()]
+        answers = [{"text": text, "answer_start": start}]
+        entry = {"id": f"{split}-{number}", "question": question, "answers": answers}
+        articles.setdefault(document, []).append({"context": context, "qas": [entry]})
+    data = []
+    for document, paragraphs in articles.items():
+        data.append({"title": document, "paragraphs": paragraphs})
     content = json.dumps({"version": "1.1", "data": data}, ensure_ascii=False)
     (folder / f"{split}-v1.1.json").write_text(content, encoding="utf-8")
 

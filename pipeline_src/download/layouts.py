@@ -40,13 +40,18 @@ def arrange_mrpc(folder: Path) -> None:
         (folder / name).unlink()
     header, *pairs = lines[TRAIN]
     dev_ids = {tuple(line.split("\t")) for line in lines[DEV_IDS]}
-    is_dev = [tuple(_fields(line, TRAIN)[1:3]) in dev_ids for line in pairs]
-    if missing := len(dev_ids) - sum(is_dev):
+    train, dev = [header], [header]
+    for line in pairs:
+        ids = tuple(_fields(line, TRAIN)[1:3])
+        (dev if ids in dev_ids else train).append(line)
+    if missing := len(dev_ids) - len(dev) + 1:
         raise PipelineError("dev pairs are missing", missing, where=TRAIN, hint="fetch MRPC's files again")
-    rows = (_fields(line, TEST)[1:] for line in lines[TEST][1:])
-    _write_lines(folder / "train.tsv", [header, *(line for line, dev in zip(pairs, is_dev, strict=True) if not dev)])
-    _write_lines(folder / "dev.tsv", [header, *(line for line, dev in zip(pairs, is_dev, strict=True) if dev)])
-    _write_lines(folder / "test.tsv", [TEST_HEADER, *("\t".join([str(n), *row]) for n, row in enumerate(rows))])
+    test = [TEST_HEADER]
+    for number, line in enumerate(lines[TEST][1:]):
+        test.append("\t".join([str(number), *_fields(line, TEST)[1:]]))
+    _write_lines(folder / "train.tsv", train)
+    _write_lines(folder / "dev.tsv", dev)
+    _write_lines(folder / "test.tsv", test)
 
 
 def _fields(line: str, where: str) -> list[str]:
