@@ -66,30 +66,44 @@ def cross_checks(study: Study) -> Iterator[Check]:
 
 
 def _entry_checks(study: Study) -> Iterator[Check]:
-    sources, weights, known = study.corpus.sources, study.examples.weights, entry_names(SOURCES)
+    sources = study.corpus.sources
+    known = entry_names(SOURCES)
     for name, source in sources.items():
         message = f"no file of {SOURCES} has this name; there are {', '.join(known)}. {OWN_ENTRIES}"
         yield source.entry not in known, f"corpus.sources.{name}.from", message
-    unmatched = ", ".join(sorted(weights.keys() ^ sources.keys())) if weights is not None else ""
+    weights = study.examples.weights
+    unmatched = "" if weights is None else ", ".join(sorted(weights.keys() ^ sources.keys()))
     message = f"give every source of corpus.sources a weight, 0 to leave it out, or null; not in both: {unmatched}"
     yield unmatched, "examples.weights", message
     of_task: dict[str, str] = {}
     for task in study.tasks:
         message = f"no task is called {task!r}; there are {', '.join(task_names())}. {OWN_ENTRIES}"
         yield task not in task_names(), "tasks", message
-        for name in load_spec(task).scores:  # entries of users may have any name
-            pair = f"{of_task.get(name)} and {task}"
-            message = f"{pair} both call a row of their `scores` {name!r}; rename one in {TASK_SPECS}"
-            yield of_task.setdefault(name, task) != task, "tasks", message
+        # Entries of users may have any name, but each row of the results needs its own.
+        for row in load_spec(task).scores:
+            other = of_task.setdefault(row, task)
+            message = f"{other} and {task} both call a row of their `scores` {row!r}; rename one in {TASK_SPECS}"
+            yield other != task, "tasks", message
         message = f"no recipe for {task}; add `{task}: {{}}` for that of finetune.defaults, or say what differs"
         yield task not in study.finetune.per_task, "finetune.per_task", message
 
 
 def _model_checks(study: Study) -> Iterator[Check]:
-    model, pretrain, lengths = study.model, study.pretrain, study.examples.max_seq_length
-    name, objective = model.architecture, pretrain.objective
-    architecture, rules = architecture_spec(name), objective_spec(objective)
-    phases, later = dict(lengths), pretrain.later_phases
+    yield from _phase_checks(study)
+    yield from _objective_checks(study)
+    yield from _embedding_checks(study)
+    cap = study.pretrain.masking.max_predictions
+    longest = study.examples.max_seq_length.longest
+    wanted = study.mask_prob * longest
+    message = f"masks less than mask_prob at length {longest}; set it to null, or at least {math.ceil(wanted)}"
+    yield cap is not None and cap < wanted, "pretrain.masking.max_predictions", message
+
+
+def _phase_checks(study: Study) -> Iterator[Check]:
+    """Phases, their lengths and their order."""
+    model, pretrain = study.model, study.pretrain
+    phases = dict(study.examples.max_seq_length)
+    later = pretrain.later_phases
     too_long = f"at most model.max_position_embeddings ({model.max_position_embeddings})"
     for key, names in (("steps", pretrain.steps.names), ("later_phases", ["phase1", "phase2", *later])):
         message = f"give it the phases of examples.max_seq_length: {', '.join(phases)}"
@@ -103,39 +117,52 @@ def _model_checks(study: Study) -> Iterator[Check]:
         yield phases[phase] > model.max_position_embeddings, f"{key}.{phase}", too_long
     for phase in study.examples.full_length_share:
         yield phase not in phases, f"examples.full_length_share.{phase}", f"there are {', '.join(phases)}"
-    thetas = {f"pretrain.later_phases.{phase}": values.global_rope_theta for phase, values in later.items()}
-    for section, theta in {"model": model.global_rope_theta, **thetas}.items():
-        no_rotary = f"{name} has no rotary positions; leave it out"
-        yield theta and not architecture.rotary, f"{section}.global_rope_theta", no_rotary
+    thetas = {"model": model.global_rope_theta}
+    for phase, values in later.items():
+        thetas[f"pretrain.later_phases.{phase}"] = values.global_rope_theta
+    is_rotary = architecture_spec(model.architecture).rotary
+    for section, theta in thetas.items():
+        message = f"{model.architecture} has no rotary positions; leave it out"
+        yield theta and not is_rotary, f"{section}.global_rope_theta", message
     for key, recipe in _recipes(study.finetune):
         yield recipe.max_length > model.max_position_embeddings, f"{key}.max_length", too_long
 
-    pairs = study.examples.pair_objective != "none"
+
+def _objective_checks(study: Study) -> Iterator[Check]:
+    """What the objective learns from: pairs, an architecture, a teacher."""
+    name, objective = study.model.architecture, study.pretrain.objective
+    architecture, rules = architecture_spec(name), objective_spec(objective)
+    has_pairs = study.examples.pair_objective != "none"
     for subject, reason in ((objective, rules.refused_pairs), (name, architecture.refused_pairs)):
         message = f"{subject} goes without sentence pairs, since {reason}; set it to none"
-        yield pairs and reason, "examples.pair_objective", message
-    allowed, reason = rules.only_architectures, architecture.refused_objectives.get(objective, "")
+        yield has_pairs and reason, "examples.pair_objective", message
+    allowed = rules.only_architectures
     message = f"{name} does not learn {objective}; set it to {' or '.join(allowed)}, or take another objective"
     yield allowed and name not in allowed, "model.architecture", message
+    reason = architecture.refused_objectives.get(objective, "")
     yield reason, "pretrain.objective", f"{name} does not learn {objective}, since {reason}; change one of the two"
-    taught = pretrain.teacher != NO_TEACHER
+    has_teacher = study.pretrain.teacher != NO_TEACHER
     message = f"objective: {objective} needs the folder of a pretrained model"
-    yield rules.needs_teacher and not taught, "pretrain.teacher", message
+    yield rules.needs_teacher and not has_teacher, "pretrain.teacher", message
     message = f"objective: {objective} has no teacher; set it to {NO_TEACHER}"
-    yield taught and not rules.needs_teacher, "pretrain.teacher", message
-    narrow = not architecture.factorized_embeddings
-    message = f"the embeddings of {name} are as wide as the encoder ({model.hidden_size}); set it to null"
-    yield narrow and model.embedding_size not in (None, model.hidden_size), "model.embedding_size", message
+    yield has_teacher and not rules.needs_teacher, "pretrain.teacher", message
+
+
+def _embedding_checks(study: Study) -> Iterator[Check]:
+    """Embeddings that are narrower than the encoder, or shared with a generator."""
+    model = study.model
+    if architecture_spec(model.architecture).factorized_embeddings:
+        return
+    own_width = (None, model.hidden_size)
+    message = f"the embeddings of {model.architecture} are as wide as the encoder ({model.hidden_size}); set it to null"
+    yield model.embedding_size not in own_width, "model.embedding_size", message
     electra = study.objectives.electra
-    shared = objective == "electra" and electra.embeddings != "separate" and electra.generator_width != 1
+    is_shared = electra.embeddings != "separate" and electra.generator_width != 1
     message = (
-        f"a narrower generator cannot share those of {name}, which are as wide as the encoder; set it to separate, "
-        "objectives.electra.generator_width to 1, or model.architecture to electra"
+        f"a narrower generator cannot share those of {model.architecture}, which are as wide as the encoder; set it to "
+        "separate, objectives.electra.generator_width to 1, or model.architecture to electra"
     )
-    yield narrow and shared, "objectives.electra.embeddings", message
-    cap, minimum = pretrain.masking.max_predictions, math.ceil(study.mask_prob * lengths.longest)
-    message = f"masks less than mask_prob at length {lengths.longest}; set it to null, or at least {minimum}"
-    yield cap is not None and cap < study.mask_prob * lengths.longest, "pretrain.masking.max_predictions", message
+    yield study.pretrain.objective == "electra" and is_shared, "objectives.electra.embeddings", message
 
 
 def _schedule_checks(pretrain: PretrainParams) -> Iterator[Check]:

@@ -70,17 +70,19 @@ def main(arguments: argparse.Namespace) -> None:
     load_study(PARAMS)
     params = parse_yaml(PARAMS.read_text(encoding="utf-8"))
     tables = [read_table(name, params) for name in ([arguments.table] if arguments.table else table_names())]
-    names = [experiment.name for table in tables for experiment in table.experiments]
-    for name in arguments.only or ():
-        if name not in names:
-            raise PipelineError("no such experiment", name, where="--only", hint=f"there are {', '.join(names)}")
+    experiments = [experiment for table in tables for experiment in table.experiments]
+    names = [experiment.name for experiment in experiments]
     selected = set(arguments.only or names)
+    if unknown := sorted(selected.difference(names)):
+        raise PipelineError("no such experiment", unknown[0], where="--only", hint=f"there are {', '.join(names)}")
     if not arguments.queue:
-        print("\n".join(line for table in tables for line in describe(table, selected)))
+        for table in tables:
+            print(*describe(table, selected), sep="\n")
         return
-    experiments = [experiment for table in tables for experiment in table.experiments if experiment.name in selected]
-    for experiment in ready(experiments, finished(), unfinished()):
-        if not (teacher := Path(experiment.changes.get("pretrain.teacher", "."))).exists():
+    chosen = [experiment for experiment in experiments if experiment.name in selected]
+    for experiment in ready(chosen, finished(), unfinished()):
+        teacher = Path(experiment.changes.get("pretrain.teacher", "."))
+        if not teacher.exists():
             print(f"{experiment.name}: left out, there is no teacher in {teacher}; docs/family.md")
             continue
         print(dvc(*command(experiment)).strip(), flush=True)
@@ -89,14 +91,19 @@ def main(arguments: argparse.Namespace) -> None:
 
 def describe(table: Table, selected: Collection[str]) -> list[str]:
     """Return lines for people: the command of each selected experiment and the paper's scores."""
+    title = f"{table.source}, {table.split}" if table.source else "not in the paper"
+    lines = [f"# {table.title}: {title}"]
+    if table.study:
+        lines.append(f"# the study as it is{_papers(table.study)}")
+    for experiment in table.experiments:
+        if experiment.name in selected:
+            lines.append(shlex.join(["dvc", *command(experiment)]) + _papers(experiment.paper))
+    return lines
 
-    def paper(scores: dict[str, float]) -> str:
-        return "  # paper: " + ", ".join(f"{name} {value}" for name, value in scores.items()) if scores else ""
 
-    title = f"# {table.title}: " + (f"{table.source}, {table.split}" if table.source else "not in the paper")
-    study = [f"# the study as it is{paper(table.study)}"] if table.study else []
-    experiments = (experiment for experiment in table.experiments if experiment.name in selected)
-    return [title, *study, *(shlex.join(["dvc", *command(item)]) + paper(item.paper) for item in experiments)]
+def _papers(scores: dict[str, float]) -> str:
+    listed = ", ".join(f"{name} {value}" for name, value in scores.items())
+    return f"  # paper: {listed}" if scores else ""
 
 
 def command(experiment: Experiment) -> list[str]:
@@ -115,9 +122,12 @@ def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) 
     trained = {experiment.pretraining for experiment in experiments if experiment.name in done}
     busy = {experiment.pretraining for experiment in experiments if experiment.name in waiting} - trained
     for experiment in experiments:
-        if experiment.name not in done | waiting and experiment.pretraining not in busy:
-            busy |= {experiment.pretraining} - trained
-            yield experiment
+        is_known = experiment.name in done or experiment.name in waiting
+        if is_known or experiment.pretraining in busy:
+            continue
+        if experiment.pretraining not in trained:
+            busy.add(experiment.pretraining)
+        yield experiment
 
 
 def finished() -> set[str]:
@@ -150,20 +160,23 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
         raise PipelineError("no such table of ablations", name, where=folder, hint=" or ".join(table_names(folder)))
     path = folder / f"{name}.yaml"
     declared = parse_yaml(path.read_text(encoding="utf-8"))
-    study, equal_compute = check_study(params), declared.pop("equal_compute", False)
+    study = check_study(params)
+    equal_compute = declared.pop("equal_compute", False)
     experiments = []
     for experiment, change in declared.pop("experiments").items():
         try:
             check_name(str(experiment))
         except ValueError as error:
             raise PipelineError("not a name for an experiment", where=path, hint=str(error)) from None
+        where = f"{path}, {experiment}"
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
         if equal_compute:  # the number of steps differs
             changes = {"pretrain.keep_checkpoint_steps": []} | changes
-        changed = check_study(apply(changes, params), f"{path}, {experiment}")
-        if equal_compute and not any(key.startswith("pretrain.steps.") for key in changes):
+        changed = check_study(apply(changes, params), where)
+        has_steps = any(key.startswith("pretrain.steps.") for key in changes)
+        if equal_compute and not has_steps:
             changes |= equal_steps(changed, study)
-            changed = check_study(apply(changes, params), f"{path}, {experiment}")
+            changed = check_study(apply(changes, params), where)
         pretraining = changed.model_dump_json(exclude=AFTER_PRETRAINING)
         experiments.append(Experiment(experiment, changes, change.get("paper", {}), pretraining))
     return Table(experiments=tuple(experiments), **declared)

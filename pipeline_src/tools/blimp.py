@@ -45,9 +45,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Print accuracy and 95 % interval, over all pairs and for each phenomenon."""
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
-    with contextlib.suppress(OSError, AttributeError):  # another C library, which has no mallopt
-        for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD: returning freed memory costs a sixth of CPU time
-            ctypes.CDLL(None).mallopt(option, 1 << 30)
+    _keep_freed_memory()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = replace(open_masked_lm(arguments.model).to(device), batch_tokens=BATCH_TOKENS[device.type])
     pairs = read_pair_set(arguments.folder or _blimp(), arguments.seed, arguments.pairs)
@@ -56,17 +54,28 @@ def main(arguments: argparse.Namespace) -> None:
     with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
         figures = judge_sentence_pairs(model, None, pairs, title)
     if not figures:
-        raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model,
-                            hint="the model's tokenizer reads both sentences of each alike")  # fmt: skip
-    width = max(len(row["title"]) for row in figures.values())
+        hint = "the model's tokenizer reads both sentences of each alike"
+        raise PipelineError("no pair to judge", f"{len(pairs)} left out", where=arguments.model, hint=hint)
+    rows = list(figures.values())
+    width = max(len(row["title"]) for row in rows)
     print(f"{'':{width}}  accuracy  95 % interval    pairs")
-    for row in figures.values():
-        low, high = (100 * end for end in row["between"])
-        print(f"{row['title']:{width}}  {100 * row['accuracy']:6.1f} %  {low:5.1f} to {high:5.1f} {row['pairs']:8,}")
-    if left_out := sum(row["left_out"] for row in list(figures.values())[:1]):
+    for row in rows:
+        low, high = row["between"]
+        interval = f"{100 * low:5.1f} to {100 * high:5.1f}"
+        print(f"{row['title']:{width}}  {100 * row['accuracy']:6.1f} %  {interval} {row['pairs']:8,}")
+    left_out = rows[0]["left_out"]
+    if left_out:
         print(f"{left_out} pairs left out: the tokenizer reads both sentences alike, or one is too long")
     if arguments.output:
         write_json(arguments.output, figures)
+
+
+def _keep_freed_memory() -> None:
+    """Ask the C library to keep freed memory for reuse: returning it costs a sixth of the CPU time."""
+    trim_threshold, mmap_threshold = -1, -3  # numbers of mallopt's options
+    with contextlib.suppress(OSError, AttributeError):  # another C library, which has no mallopt
+        for option in (trim_threshold, mmap_threshold):
+            ctypes.CDLL(None).mallopt(option, 1 << 30)
 
 
 def _blimp() -> Path:

@@ -103,7 +103,8 @@ def as_text(findings: Sequence[Finding]) -> str:
             lines += wrap.wrap(text)
     states = [finding.state for finding in findings]
     counts = f"ok: {states.count(OK)}, warnings: {states.count(WARNING)}, problems: {states.count(PROBLEM)}"
-    return "\n".join([*lines, f"{counts}; {'fix the problems first' if PROBLEM in states else 'the study can run'}"])
+    conclusion = "fix the problems first" if PROBLEM in states else "the study can run"
+    return "\n".join([*lines, f"{counts}; {conclusion}"])
 
 
 def read_study() -> tuple[Finding, Any | None]:
@@ -130,18 +131,19 @@ def installed_versions() -> dict[str, str | None]:
 
 def check_versions(versions: Mapping[str, str | None]) -> Finding:
     """Check that pyproject.toml allows the versions of Python and of ``PACKAGES``; see ``installed_versions``."""
-    if missing := [name for name, installed in versions.items() if installed is None]:
+    missing = [name for name, installed in versions.items() if installed is None]
+    if missing:
         return Finding("versions", PROBLEM, f"not installed: {', '.join(missing)}", ENVIRONMENT)
     from packaging.requirements import Requirement
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     lines = [f"python{project['requires-python']}", *project["dependencies"]]
     allowed = {requirement.name: requirement.specifier for requirement in map(Requirement, lines)}
-    wrong = [
-        f"{name} {installed}; needed: {allowed[name]}"
-        for name, installed in versions.items()
-        if installed and not allowed[name].contains(installed.partition("+")[0], prereleases=True)
-    ]
+    wrong = []
+    for name, installed in versions.items():
+        public = str(installed).partition("+")[0]
+        if not allowed[name].contains(public, prereleases=True):
+            wrong.append(f"{name} {installed}; needed: {allowed[name]}")
     if wrong:
         return Finding("versions", PROBLEM, ", ".join(wrong), f"{ENVIRONMENT}; another Python: make study PYTHON=PATH")
     return Finding("versions", OK, ", ".join(f"{name} {installed}" for name, installed in versions.items()))
@@ -150,11 +152,13 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
 def check_folders(cache_home: Path | None = None) -> Finding:
     """Check that the study's files and folders can be written, and ``cache_home`` (None: as the system has it)."""
     cache_home = cache_home or Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    written = [Path(), *map(Path, WRITTEN)]
-    closed = [path.absolute() for path in written if os.path.exists(path) and not os.access(path, os.W_OK)]
+    closed = []
+    for path in (Path(), *map(Path, WRITTEN)):
+        if os.path.exists(path) and not os.access(path, os.W_OK):
+            closed.append(str(path.absolute()))
     if closed:
         hint = "give yourself permission to write there, or clone onto a disk that can be written"
-        return Finding("folders", PROBLEM, f"cannot be written: {', '.join(map(str, closed))}", hint)
+        return Finding("folders", PROBLEM, f"cannot be written: {', '.join(closed)}", hint)
     # the folder itself, or the one in which Snakemake makes it
     existing = next(path for path in (cache_home, *cache_home.parents) if os.path.exists(path))
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -199,12 +203,14 @@ def check_disk(study: Any, free: float | None = None) -> Finding:
 
     free = shutil.disk_usage(".").free if free is None else free
     sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
-    stages = stages_of(study, make_objective(study), sizes)
-    needed = ENVIRONMENT_BYTES + sum(COPIES * stage.written + stage.extra for stage in stages)
-    state = PROBLEM if free < needed / 4 else WARNING if free < needed else OK
-    hint = "free some, or clone onto a larger disk; `python -m pipeline_src plan` lists it by stage"
+    needed = ENVIRONMENT_BYTES
+    for stage in stages_of(study, make_objective(study), sizes):
+        needed += COPIES * stage.written + stage.extra
     text = f"{amount(free)}B free; the study needs about {amount(needed)}B in all"
-    return Finding("disk", state, text, None if state == OK else hint)
+    if free >= needed:
+        return Finding("disk", OK, text)
+    hint = "free some, or clone onto a larger disk; `python -m pipeline_src plan` lists it by stage"
+    return Finding("disk", PROBLEM if free < needed / 4 else WARNING, text, hint)
 
 
 def check_sources(study: Any) -> Finding:

@@ -43,9 +43,13 @@ def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, f
     if len(ids) > model.max_tokens:
         limit = f"{len(ids)} tokens, of which the model takes {model.max_tokens}"
         raise PipelineError("the text is too long", limit, hint="give a shorter one")
-    best = model.log_probabilities([ids], [positions])[0].exp().topk(min(top, model.tokenizer.get_vocab_size()))
-    candidates = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [[(str(model.tokenizer.id_to_token(i)), p) for i, p in zip(*pair, strict=True)] for pair in candidates]
+    probabilities = model.log_probabilities([ids], [positions])[0].exp()
+    best = probabilities.topk(min(top, model.tokenizer.get_vocab_size()))
+    filled = []
+    for indices, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        tokens = [str(model.tokenizer.id_to_token(index)) for index in indices]
+        filled.append(list(zip(tokens, values, strict=True)))
+    return filled
 
 
 def reading_masks(tokenizer: Tokenizer) -> Tokenizer:

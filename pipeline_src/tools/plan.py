@@ -125,20 +125,29 @@ def main(arguments: argparse.Namespace) -> None:
         raise PipelineError("no rate of a GPU", where="--gpus", hint=hint)
     name = arguments.preset
     study = load_study(PARAMS) if name is None else check_study(parse_yaml(preset_text(name)), f"{name}.yaml")
-    load_machine().choose_code_paths()  # before torch is imported
+    machine = load_machine()
+    machine.choose_code_paths()  # before torch is imported
     objective = make_objective(study)
     if arguments.teraflops is None:
-        rate = probe(study, min(load_machine().pretrain.threads, arguments.cores))
+        rate = probe(study, min(machine.pretrain.threads, arguments.cores))
     else:
-        rate = arguments.teraflops * 1e12 / (1 if arguments.gpus else arguments.cores)
+        in_all = arguments.teraflops * 1e12
+        rate = in_all if arguments.gpus else in_all / arguments.cores
     devices = Devices(arguments.cores, arguments.gpus, rate)
-    sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
+    sizes = {source: source_size(params) for source, params in study.corpus.sources.items()}
     rows = [row_of(stage, devices, arguments.price) for stage in stages_of(study, objective, sizes)]
-    keys = ("jobs", "fetched", "written", "flops", "disk", "seconds")
-    totals = {key: sum(row[key] for row in rows) for key in keys}
+    totals: dict[str, Any] = {}
+    for key in ("jobs", "fetched", "written", "flops", "disk", "seconds"):
+        totals[key] = sum(row[key] for row in rows)
     totals["cost"] = None if arguments.price is None else sum(row["cost"] for row in rows)
-    plan = {"study": name or str(PARAMS), "parameters": count_parameters(objective), "devices": asdict(devices)}
-    plan |= {"stages": rows, "totals": totals, "notes": [size.note for size in sizes.values() if size.note]}
+    plan = {
+        "study": name or str(PARAMS),
+        "parameters": count_parameters(objective),
+        "devices": asdict(devices),
+        "stages": rows,
+        "totals": totals,
+        "notes": [size.note for size in sizes.values() if size.note],
+    }
     print(json.dumps(plan, indent=2, allow_nan=False) if arguments.json else as_table(plan))
 
 
@@ -153,58 +162,88 @@ def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any
 
 def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
     """Yield the stages of dvc.yaml in order, with their amounts; ``sizes``: name of a source -> its size."""
-    from pipeline_src.download.download_tasks import fetched_sources
-
-    sources = study.corpus.sources
-    raw, fetched = sum(size.files for size in sizes.values()), sum(size.fetched for size in sizes.values())
-    tasks = fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets)
     text = sum(size.text for size in sizes.values())
-    tokens, vocab_size = text / BYTES_PER_TOKEN, study.vocabulary.vocab_size
-    read, lengths = tokens * study.examples.dupe_factor, study.examples.max_seq_length
+    tokens = text / BYTES_PER_TOKEN
+    yield from _fetching(study, sizes)
+    yield from _text_stages(study, sizes, text, tokens)
+    yield from _pretraining(study, objective)
+    yield from _fine_tuning(study, objective)
+    yield Stage("evaluate")
+    yield Stage("report")
 
-    yield Stage("download", len(sources), fetched, raw, max(0, fetched - raw))
+
+def _fetching(study: Study, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
+    raw = sum(size.files for size in sizes.values())
+    fetched = sum(size.fetched for size in sizes.values())
+    yield Stage("download", len(sizes), fetched, raw, max(0, fetched - raw))
     entry = Path(study.pretrain.init_from)
     start = fetched_bytes(load_source(MODELS, entry.stem)) if entry.parent == Path(MODELS) else 0
     yield Stage("start_model", 1, start, start, start)
-    wire, num_made = sum(map(fetched_bytes, tasks.values())), len(set(study.tasks) - tasks.keys())
-    yield Stage("download_tasks", 1, wire, wire + MADE_TASK_BYTES * num_made, wire)
-    cleaned = sum(
-        size.files / (1 if sources[name].kind == "wikipedia" else BOOKS_SPEED) for name, size in sizes.items()
-    )
-    yield Stage("clean", len(sources), written=text, work=cleaned)
+    tasks = _task_sources(study)
+    wire = sum(map(fetched_bytes, tasks.values()))
+    made = MADE_TASK_BYTES * len(set(study.tasks) - tasks.keys())
+    yield Stage("download_tasks", 1, wire, wire + made, wire)
+
+
+def _text_stages(study: Study, sizes: Mapping[str, SourceSize], text: float, tokens: float) -> Iterator[Stage]:
+    cleaned = 0.0
+    for name, size in sizes.items():
+        cleaned += size.files / (1 if study.corpus.sources[name].kind == "wikipedia" else BOOKS_SPEED)
+    yield Stage("clean", len(sizes), written=text, work=cleaned)
+    vocab_size = study.vocabulary.vocab_size
     yield Stage("train_tokenizer", written=30 * vocab_size, work=text)
     yield Stage("tokenize", written=BYTES_PER_STORED_TOKEN * tokens, work=text, tokens=tokens)
-    index = BYTES_PER_STORED_EXAMPLE * read * sum(1 / length for _, length in lengths) / FILL
-    yield Stage("build_examples", written=index, work=read, tokens=read)
+    read = tokens * study.examples.dupe_factor
+    examples_per_token = sum(1 / length for _, length in study.examples.max_seq_length) / FILL
+    yield Stage("build_examples", written=BYTES_PER_STORED_EXAMPLE * read * examples_per_token, work=read, tokens=read)
     yield Stage("corpus_statistics", work=text)
     vectors = study.word_vectors
     effort = tokens * vectors.epochs * (1 + vectors.width / TOKEN_WIDTH)
     yield Stage("train_word_vectors", written=4 * vocab_size * vectors.width, work=effort, max_cores=1)
+
+
+def _pretraining(study: Study, objective: Any) -> Iterator[Stage]:
     parameters = count_parameters(objective)
+    kept = len(study.pretrain.keep_checkpoint_steps) / 2
     for phase, steps in study.pretrain.steps:
+        separator = "@" if phase in study.pretrain.later_phases else "_"
         yield Stage(
-            f"pretrain{'@' if phase in study.pretrain.later_phases else '_'}{phase}",
-            written=(CHECKPOINT_BYTES + MODEL_BYTES * len(study.pretrain.keep_checkpoint_steps) / 2) * parameters,
+            f"pretrain{separator}{phase}",
+            written=(CHECKPOINT_BYTES + MODEL_BYTES * kept) * parameters,
             extra=NUM_CHECKPOINTS * CHECKPOINT_BYTES * parameters,
-            tokens=steps * study.pretrain.batch_size(phase) * getattr(lengths, phase),
+            tokens=steps * study.pretrain.batch_size(phase) * getattr(study.examples.max_seq_length, phase),
             flops=phase_flops(study, objective, phase),
             max_cores=load_machine().pretrain.threads,
         )
-    jobs, count, flops = len(study.tasks) * len(study.finetune.seeds), 0.0, 0.0
+
+
+def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
+    parameters = count_parameters(objective)
+    tasks = _task_sources(study)
+    jobs = len(study.tasks) * len(study.finetune.seeds)
+    count = 0.0
+    flops = 0.0
     for task in study.tasks:
-        recipe, trained = study.finetune.recipe(task), task_tokens(study, task, tasks.get(task))
+        recipe = study.finetune.recipe(task)
+        trained = task_tokens(study, task, tasks.get(task))
+        count += trained
         share = FORWARD if recipe.feature_layers else 1  # a frozen encoder
         work = workload(round(trained / recipe.max_length), recipe.max_length)
-        count, flops = count + trained, flops + share * objective.config.training_flops(work)
-    written, extra = jobs * MODEL_BYTES * parameters, CHECKPOINT_BYTES * parameters
+        flops += share * objective.config.training_flops(work)
+    written = jobs * MODEL_BYTES * parameters
+    extra = CHECKPOINT_BYTES * parameters
     yield Stage("finetune", jobs, written=written, extra=extra, tokens=count, flops=flops)
     params = study.interpretation
     pairs = PARADIGMS * min(params.pairs_per_set or 1000, 1000) * len(params.pair_sets)
-    count = 2 * (4 * params.words + PAIR_TOKENS * pairs)  # through the model and through random weights
-    work = workload(count // SENTENCE_TOKENS, SENTENCE_TOKENS)
-    yield Stage("interpret", tokens=count, flops=FORWARD * objective.config.training_flops(work))
-    yield Stage("evaluate")
-    yield Stage("report")
+    read = 2 * (4 * params.words + PAIR_TOKENS * pairs)  # through the model and through random weights
+    work = workload(read // SENTENCE_TOKENS, SENTENCE_TOKENS)
+    yield Stage("interpret", tokens=read, flops=FORWARD * objective.config.training_flops(work))
+
+
+def _task_sources(study: Study) -> Mapping[str, Source]:
+    from pipeline_src.download.download_tasks import fetched_sources
+
+    return fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets)
 
 
 def task_tokens(study: Study, task: str, source: Source | None) -> float:
@@ -317,16 +356,18 @@ def as_table(plan: Mapping[str, Any]) -> str:
     gpus = f"{devices['gpus']} GPUs, " if devices["gpus"] else ""
     rate = f"{amount(devices['flops_per_second'])}FLOP/s each"
     title = f"{plan['study']}: {amount(plan['parameters'])} parameters, on {gpus}{devices['cores']} cores, {rate}"
-    lines = [_line(HEADS)]
-    for row in [*plan["stages"], {"stage": "total", **plan["totals"]}]:
-        amounts = (amount(row.get(name, 0)) for name in ("fetched", "written", "tokens", "flops", "disk"))
-        cost = "-" if row["cost"] is None else f"{row['cost']:,.2f}"
-        lines.append(_line([row["stage"], str(row["jobs"]), *amounts, duration(row["seconds"]), cost]))
-    lines.insert(-1, "-" * WIDTH)
-    lines = [title, "", *lines, "", *textwrap.wrap(ABOUT, WIDTH)]
+    rows = [_row(row) for row in plan["stages"]]
+    total = _row({"stage": "total", **plan["totals"]})
+    lines = [title, "", _line(HEADS), *rows, "-" * WIDTH, total, "", *textwrap.wrap(ABOUT, WIDTH)]
     for note in plan["notes"]:
         lines += textwrap.wrap(note, WIDTH, initial_indent="- ", subsequent_indent="  ")
     return "\n".join(lines)
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    amounts = [amount(row.get(name, 0)) for name in ("fetched", "written", "tokens", "flops", "disk")]
+    cost = "-" if row["cost"] is None else f"{row['cost']:,.2f}"
+    return _line([row["stage"], str(row["jobs"]), *amounts, duration(row["seconds"]), cost])
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -44,9 +44,11 @@ def main(arguments: argparse.Namespace) -> None:
     """Print examples of the study in params.yaml, masked as its training or its validation reads them."""
     study = load_study()
     tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_study_examples(study, arguments.phase, arguments.split, tokenizer)
+    phase, split = arguments.phase, arguments.split
+    examples = open_study_examples(study, phase, split, tokenizer)
     if arguments.example is None:
-        numbers = permuted(study.seed, np.arange(min(max(arguments.count, 1), len(examples))), len(examples))
+        count = min(max(arguments.count, 1), len(examples))
+        numbers = permuted(study.seed, np.arange(count), len(examples))
     elif 0 <= arguments.example < len(examples):
         numbers = np.asarray([arguments.example])
     else:
@@ -55,10 +57,12 @@ def main(arguments: argparse.Namespace) -> None:
     print(NEXT_KEY if label_shift else KEY.format(mask=kind_of(tokenizer).mask))
     for number in numbers:
         batch = examples.batch(np.asarray([number]), arguments.epoch)
-        label = pair_label(examples, batch)
-        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted{f'; {label}' if label else ''}"
-        print(f"\nexample {number} ({arguments.phase}, {arguments.split}): {counts}")
-        for name, line in zip("AB", as_text(batch, tokenizer, label_shift, colour=sys.stdout.isatty()), strict=False):
+        counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted"
+        if label := pair_label(examples, batch):
+            counts += f"; {label}"
+        print(f"\nexample {number} ({phase}, {split}): {counts}")
+        lines = as_text(batch, tokenizer, label_shift, colour=sys.stdout.isatty())
+        for name, line in zip("AB", lines, strict=False):
             print(f"  {name}: {line}")
 
 

@@ -131,35 +131,46 @@ def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> 
     """Verify that ``folder`` has the model of ``step``, by default the number at the end of its path."""
     if not folder.is_dir():
         raise PipelineError("no model here", folder, hint="give the folder of a model that this study saved")
-    if step is None and (match := STEP.search(folder.resolve().as_posix())):
-        step = int(match[1])
     if step is None:
-        step = next((ledger.phase.last for ledger in ledgers if folder.name == ledger.phase.name), None)
-    if step is None:
-        raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
-    ledger = next((ledger for ledger in ledgers if step in ledger.files), None)
-    if ledger is None:
-        steps = ", ".join(str(step) for ledger in ledgers for step in sorted(ledger.files))
-        what = "the ledger has no model of that step"
-        raise PipelineError(what, step, where=PRETRAIN_RESULTS, hint=f"it has those of {steps}")
-    return compare_files(folder, step, ledgers) or _compare_with_replay(folder, step, ledger, ledgers)
+        step = _step_of(folder, ledgers)
+    for ledger in ledgers:
+        if step in ledger.files:
+            return compare_files(folder, step, ledgers) or _compare_with_replay(folder, step, ledger, ledgers)
+    steps = [str(saved) for ledger in ledgers for saved in sorted(ledger.files)]
+    hint = f"it has those of {', '.join(steps)}"
+    raise PipelineError("the ledger has no model of that step", step, where=PRETRAIN_RESULTS, hint=hint)
+
+
+def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
+    """Return the step at the end of a path, as in steps/200, or the last one of the phase that it is named for."""
+    if match := STEP.search(folder.resolve().as_posix()):
+        return int(match[1])
+    for ledger in ledgers:
+        if folder.name == ledger.phase.name:
+            return ledger.phase.last
+    raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
 
 
 def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result | None:
     """Return the first mismatch of a model's files with the ledger, or None; the training state may be missing."""
-    by_step = {step: files for ledger in ledgers for step, files in ledger.files.items()}
+    by_step: dict[int, Mapping[str, Mapping[str, Any]]] = {}
+    for ledger in ledgers:
+        by_step |= ledger.files
     files = saved_files(folder)
+    has_state = (folder / TRAINING_STATE).exists()
     for name, recorded in by_step[step].items():
-        if name not in files:
-            if name.startswith(f"{TRAINING_STATE}/") and not (folder / TRAINING_STATE).exists():
+        found = files.get(name)
+        if found is None:
+            if name.startswith(f"{TRAINING_STATE}/") and not has_state:
                 continue
             return Result(TRUNCATED, f"{name} is missing")
-        sources = [source for source in by_step if source != step and by_step[source].get(name) == files[name]]
-        if name.endswith(".safetensors") and sources:  # checked first: the ledger may have been changed with the file
-            return Result(MISMATCH, f"{name} is that of step {sources[0]:,}, not {step:,}")
-        if files[name]["bytes"] < recorded["bytes"]:
-            return Result(TRUNCATED, f"{name} has {files[name]['bytes']:,} of {recorded['bytes']:,} bytes")
-        if files[name] != recorded:
+        # checked first: the ledger may have been changed with the file
+        others = [other for other in by_step if other != step and by_step[other].get(name) == found]
+        if name.endswith(".safetensors") and others:
+            return Result(MISMATCH, f"{name} is that of step {others[0]:,}, not {step:,}")
+        if found["bytes"] < recorded["bytes"]:
+            return Result(TRUNCATED, f"{name} has {found['bytes']:,} of {recorded['bytes']:,} bytes")
+        if found != recorded:
             return Result(MODIFIED, f"{name} is not as it was written after step {step:,}")
     return None
 
@@ -178,31 +189,35 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Seque
     capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
     trainer.run(phase_batches(phase, examples, first, step, distributed, capacity))
     with TemporaryDirectory() as scratch:
-        save_models(Path(scratch, "model"), phase, trainer)
-        files, expected = saved_files(folder), saved_files(Path(scratch, "model"))
-    changed = [name for name in expected if name in files and files[name] != expected[name]]
-    replayed = f"{step - first:,} steps from step {first:,} taken again write"
+        replayed = Path(scratch, "model")
+        save_models(replayed, phase, trainer)
+        expected = saved_files(replayed)
+    files = saved_files(folder)
+    changed = [name for name, content in expected.items() if name in files and files[name] != content]
+    steps = f"{step - first:,} steps from step {first:,} taken again write"
     if changed:
-        return Result(MODIFIED, f"{replayed} another {', '.join(changed)}")
-    return Result(OK, f"{replayed} the same")
+        return Result(MODIFIED, f"{steps} another {', '.join(changed)}")
+    return Result(OK, f"{steps} the same")
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     """Raise an error unless a replay on this machine, with this code and data, gives the same bits."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
-    here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))  # lists for tuples, as in the file
+    # lists for tuples, as in the file
+    here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))
     del here["code"]
     changes = difference({**ledger.identity, **ledger.machine}, here) or ", ".join(_edited_code(phase.name))
     if changes:
-        raise PipelineError(
-            "the steps cannot be taken again under the same conditions", changes, where=PRETRAIN_RESULTS,
-            hint="verify in the checkout, and on the kind of machine, where it was trained",
-        )  # fmt: skip
+        what = "the steps cannot be taken again under the same conditions"
+        hint = "verify in the checkout, and on the kind of machine, where it was trained"
+        raise PipelineError(what, changes, where=PRETRAIN_RESULTS, hint=hint)
     tokens = read_json(TOKENS / "manifest.json", {"splits": {"train": {"sha256": str}}})["splits"]["train"]["sha256"]
     index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
     samples = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
-    if hash_file(TOKENS / "train.ids") != tokens or hashlib.sha256(samples).hexdigest() != index:
+    same_tokens = hash_file(TOKENS / "train.ids") == tokens
+    same_examples = hashlib.sha256(samples).hexdigest() == index
+    if not (same_tokens and same_examples):
         raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
 
 
@@ -224,13 +239,18 @@ def _edited_code(phase: str) -> list[str]:
 def _nearest_start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:
     """Return (folder, step) of the last intact model before ``step``; the folder is None for initial weights."""
     phase = ledger.phase
+    candidates: list[tuple[Path | None, int]] = []
     # disentangled embeddings are saved as a sum, which rounds; training of the second phase starts from such sums too
-    rounded = ledger.identity["objective"].get("embeddings") == "disentangled"
-    earlier = [] if rounded else sorted((saved for saved in ledger.files if saved < step), reverse=True)
-    for folder, start in [*((ledger.folder(saved), saved) for saved in earlier), (phase.start, phase.first)]:
+    if ledger.identity["objective"].get("embeddings") != "disentangled":
+        for saved in sorted(ledger.files, reverse=True):
+            if saved < step:
+                candidates.append((ledger.folder(saved), saved))
+    candidates.append((phase.start, phase.first))
+    for folder, start in candidates:
         if folder is None:
             return None, start
-        if (folder / TRAINING_STATE).exists() and compare_files(folder, start, ledgers) is None:
+        has_state = (folder / TRAINING_STATE).exists()
+        if has_state and compare_files(folder, start, ledgers) is None:
             return folder, start
         log.warning("%s is not as the ledger says: no start for `verify`", folder)
     raise PipelineError("no intact model to start from", phase.start, hint="`dvc checkout` it, and verify it first")
