@@ -32,7 +32,6 @@ from pipeline_src.interpretation.data import (
     words_of,
 )
 from pipeline_src.interpretation.heads import Tree, read_trees, relations
-from pipeline_src.interpretation.mdl_probe import online_code
 from pipeline_src.interpretation.model import ProbedModel, Sentence
 from pipeline_src.interpretation.probes import LabelledWords, capitals, labelled_words, probe, train_probes
 from pipeline_src.interpretation.senses import in_two_contexts, self_similarity, two_contexts
@@ -118,11 +117,9 @@ def _tags(model: ProbedModel, control: ProbedModel, tagged: LabelledSentences) -
     spec = load_spec("pos")
     test = [in_validation_split(f"pos:{sentence.document}", SEED, TEST_SHARE) for sentence in tagged.sentences]
     sides: list[dict[str, Any]] = []
-    codes: list[dict[str, Any]] = []
     for item in (model, control):
         parts = _halves(item, *tagged, test)
         sides.append(probe(*parts, len(spec.labels), SEED).figures)
-        codes.append(online_code(parts[0], len(spec.labels), SEED)[1])
         if item is model:
             yield from _against_scikit_learn(*parts, sides[0]["accuracy"], len(spec.labels))
     ours, peer_values = (side["accuracy"] for side in sides)
@@ -136,13 +133,6 @@ def _tags(model: ProbedModel, control: ProbedModel, tagged: LabelledSentences) -
     selectivity = sides[0]["selectivity"]
     yield Figure("selectivity: least rise from layer to layer", min(np.diff(selectivity)), least=0.0)
     yield Figure("selectivity: last layer", selectivity[-1], least=0.32)
-    shorter, shorter_at_random = (code["compression"] for code in codes)
-    for name, values in (("online code", shorter), ("its control task", codes[0]["control_compression"])):
-        print(f"{name}, times shorter by layer: {' '.join(f'{item:.2f}' for item in values)}")
-    best = int(np.argmax(shorter))
-    yield Figure("online code: times shorter, best layer", shorter[best], least=8)
-    yield Figure("online code: times shorter by random weights", max(shorter_at_random), most=3)
-    yield Figure("online code: control task in that layer", codes[0]["control_compression"][best], most=2.5)
 
 
 def _against_scikit_learn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterat
         with record_attention(model.encoder) as recorded:
             _, layout = model.hidden_states([texts[number] for number in batch])
         for index, (number, length) in enumerate(zip(batch, layout.lengths, strict=True)):
-            yield number, torch.stack([layer[index, :, :length, :length] for layer in recorded])
+            without_padding = [layer[index, :, :length, :length] for layer in recorded]
+            yield number, torch.stack(without_padding)
 
 
 @contextmanager
@@ -34,10 +36,12 @@ def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
     if not all(issubclass(_owner(module, "attention_probs"), _owner(module, "forward")) for module in modules):
         raise SkipMeasure("the model's attention does not say what it gives")
     recorded: list[Tensor] = []
-    hooks = [
-        module.register_forward_pre_hook(lambda module, inputs: recorded.append(module.attention_probs(*inputs[:2])))
-        for module in modules
-    ]
+
+    def record(module: Any, inputs: tuple[Any, ...]) -> None:
+        hidden, layout = inputs[:2]
+        recorded.append(module.attention_probs(hidden, layout))
+
+    hooks = [module.register_forward_pre_hook(record) for module in modules]
     try:
         yield recorded
     finally:
@@ -46,6 +50,7 @@ def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _owner(module: nn.Module, method: str) -> type:
+    """Return the class that defines ``method`` for this module."""
     return next(base for base in type(module).__mro__ if method in vars(base))
 
 
@@ -55,13 +60,19 @@ def merge_tokens(maps: Tensor, units: Sequence[int]) -> Tensor:
     ``maps`` are [..., n, n]; ``units`` has the number of each token's unit, from 0 without gaps. Returns [..., U, U]
     (Clark et al. 2019, section 4.1).
     """
+    # units [0, 1, 1] make the rows [1, 0], [0, 1], [0, 1].
     member = torch.nn.functional.one_hot(torch.tensor(units), max(units) + 1).to(maps.dtype)
-    return (member / member.sum(0)).T @ maps @ member
+    average_over_rows = (member / member.sum(0)).T
+    return average_over_rows @ maps @ member
 
 
 def unit_of_tokens(model: ProbedModel, words: Sequence[int]) -> list[int]:
     """Return each token's unit, a word or a special token; ``words``: each token's word, without special tokens."""
-    leading, trailing = model.num_leading, model.template.size - model.num_leading
-    numbers = {word: leading + rank for rank, word in enumerate(dict.fromkeys(words))}
-    after = leading + len(numbers)
-    return [*range(leading), *(numbers[word] for word in words), *range(after, after + trailing)]
+    # [CLS] and two words, of one and two tokens, and [SEP] have the units 0, 1, 2, 2, 3.
+    unit_of_word = {word: model.num_leading + rank for rank, word in enumerate(dict.fromkeys(words))}
+    first_trailing = model.num_leading + len(unit_of_word)
+    num_trailing = model.template.size - model.num_leading
+    units = list(range(model.num_leading))
+    units += [unit_of_word[word] for word in words]
+    units += range(first_trailing, first_trailing + num_trailing)
+    return units

@@ -14,32 +14,39 @@ NUM_RESAMPLES = 1000
 
 def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
     """Return the 95 % interval of the mean of each row of ``values`` [N, W]; ``documents`` of words are resampled."""
-    names, of_word = np.unique(np.asarray(documents), return_inverse=True)
-    words = np.bincount(of_word, minlength=len(names))
-    sums = np.stack([np.bincount(of_word, weights=row.astype(float), minlength=len(names)) for row in values])
-    counts = _resampled_counts(seed, len(names))
+    names, document_of_word = np.unique(np.asarray(documents), return_inverse=True)
+    # Number of words, and the sum of each row's values, by document.
+    words = np.bincount(document_of_word)
+    by_row = [np.bincount(document_of_word, row.astype(float)) for row in values]
+    sums = np.stack(by_row)
     # The mean of a resample is over words, since documents differ in length.
-    ends = np.quantile(sums @ counts.T / (counts @ words), [0.025, 0.975], axis=1)
+    counts = _resampled_counts(seed, len(names))
+    means = sums @ counts.T / (counts @ words)
+    ends = np.quantile(means, [0.025, 0.975], axis=1)
     return [rounded_list(interval) for interval in ends.T]
 
 
-@lru_cache(maxsize=2)  # for training documents and test documents
+# Two, for training documents and test documents.
+@lru_cache(maxsize=2)
 def _resampled_counts(seed: int, documents: int) -> np.ndarray:
     """Return how often each resample contains each document, float64 [NUM_RESAMPLES, documents]."""
-    columns, resamples = np.arange(documents), np.arange(NUM_RESAMPLES)[:, None]
+    columns = np.arange(documents)
+    resamples = np.arange(NUM_RESAMPLES)[:, None]
     sampled = integers(derive_seed(seed, "documents drawn"), resamples, columns, documents)
     return np.stack([np.bincount(row, minlength=documents) for row in sampled]).astype(float)
 
 
 def interval(first: np.ndarray, second: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
     """Return the 95 % interval of the mean of ``first`` minus that of ``second`` (paired bootstrap)."""
-    return intervals((first.astype(float) - second.astype(float))[None], documents, seed)[0]
+    difference = first.astype(float) - second.astype(float)
+    return intervals(difference[None], documents, seed)[0]
 
 
 def balancing(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return ``correct`` with weights that make its mean the balanced accuracy: every label counts the same."""
     counts = np.bincount(labels)
-    return correct * len(labels) / ((counts > 0).sum() * counts[labels])
+    num_labels = (counts > 0).sum()
+    return correct * len(labels) / (num_labels * counts[labels])
 
 
 def mean(values: np.ndarray) -> float | None:

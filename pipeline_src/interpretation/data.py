@@ -20,9 +20,11 @@ from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure
 from pipeline_src.tasks.readers import read_sentences
 from pipeline_src.tasks.spec import TaskSpec, load_spec
 
-MAX_SENTENCES = 20  # of a document
-MIN_WORDS, MAX_WORDS = 4, 60  # of a sentence of the corpus
-MAX_TRAIN_WORDS, MAX_TEST_WORDS = 20_000, 6_000  # of a tagging task
+# Number of sentences that are taken of a document, and of words of such a sentence.
+MAX_SENTENCES = 20
+MIN_WORDS, MAX_WORDS = 4, 60
+# Number of words that are read of a tagging task.
+MAX_TRAIN_WORDS, MAX_TEST_WORDS = 20_000, 6_000
 
 
 class LabelledSentences(NamedTuple):
@@ -53,13 +55,14 @@ def read_texts(
     All sources (``names``) have equal shares. The first sentences of each document are taken.
     """
     sides: tuple[list[Sentence], list[Sentence]] = [], []
-    for source, folder in corpus_folders(TEXT, names).items():
+    for folder in corpus_folders(TEXT, names).values():
         language = language_of(folder)
+        # Number of words that this source still has to give, for training and for validation.
         missing = [words // len(names), words // 4 // len(names)]
         for document in read_documents(folder):
             side = int(in_validation_split(document.id, seed, validation))
             if missing[side] > 0:
-                sentences = list(islice(_sentences(document, language, source), MAX_SENTENCES))
+                sentences = list(islice(_sentences(document, language), MAX_SENTENCES))
                 sides[side].extend(sentences)
                 missing[side] -= sum(len(sentence.words) for sentence in sentences)
             elif max(missing) <= 0:
@@ -67,11 +70,12 @@ def read_texts(
     return sides
 
 
-def _sentences(document: Document, language: str, source: str) -> Iterator[Sentence]:
+def _sentences(document: Document, language: str) -> Iterator[Sentence]:
     for paragraph in document.text.split("\n"):
-        for words in map(words_of, split_sentences(paragraph, language)):
+        for sentence in split_sentences(paragraph, language):
+            words = words_of(sentence)
             if MIN_WORDS <= len(words) <= MAX_WORDS:
-                yield Sentence(words, document.id, source)
+                yield Sentence(words, document.id)
 
 
 def read_tagged(spec: TaskSpec, path: Path, max_words: int) -> LabelledSentences:
@@ -131,24 +135,25 @@ class InterpretationContext:
     @cached_property
     def tagged(self) -> dict[str, TagSet]:
         """Sentences of each tagging task; test sentences are from the file of the first evaluation set."""
-        return {
-            task: TagSet(
-                len(spec.labels),
-                read_tagged(spec, TASKS / task / spec.train, MAX_TRAIN_WORDS),
-                read_tagged(spec, _scored_file(task, spec), MAX_TEST_WORDS),
-            )
-            for task, spec in self.specs.items()
-            if spec.kind == "tagging"
-        }
+        tagged = {}
+        for task, spec in self.specs.items():
+            if spec.kind == "tagging":
+                train = read_tagged(spec, TASKS / task / spec.train, MAX_TRAIN_WORDS)
+                test = read_tagged(spec, _scored_file(task, spec), MAX_TEST_WORDS)
+                tagged[task] = TagSet(len(spec.labels), train, test)
+        return tagged
 
     @cached_property
     def trees(self) -> list[Tree]:
         """Dependency trees of the first tagging task that has any, from the file of its first evaluation set."""
         for task, spec in self.specs.items():
-            if spec.kind == "tagging" and (trees := read_trees(spec, _scored_file(task, spec))):
+            trees = read_trees(spec, _scored_file(task, spec)) if spec.kind == "tagging" else []
+            if trees:
                 return trees
         raise SkipMeasure("no tagging task of the study has dependency trees")
 
 
 def _scored_file(task: str, spec: TaskSpec) -> Path:
-    return TASKS / task / next(iter(spec.scores.values())).file
+    """Return the file of the first evaluation set."""
+    first = next(iter(spec.scores.values()))
+    return TASKS / task / first.file

@@ -1,4 +1,4 @@
-"""Continue a text with a masked language model, fill single masks, and measure the loss with more masks.
+"""Continue a text with a masked language model, and fill single masks.
 
 Several masks are filled all at once, left to right, or the most probable first. In none of these ways is the model a
 language model, since it was not trained on the joint distribution of the masks.
@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_src.common.counter_rng import derive_seed, uniform
 from pipeline_src.config.interpretation import MASK
 from pipeline_src.interpretation.bootstrap import rounded
-from pipeline_src.interpretation.model import ProbedModel, SkipMeasure
+from pipeline_src.interpretation.model import ProbedModel
 
-NUM_COMPLETED = 8  # masks after a prompt
-MASK_COUNTS = (1, 2, 4, 8, 16)  # masks in a row, of which the first is predicted
-MIN_CONTEXT = 4  # tokens on either side of the longest row of masks
-TOP_K = 3  # tokens shown for a mask
-MAX_TEXTS = 200  # of the validation set
+# Number of masks after a prompt.
+NUM_COMPLETED = 8
+# Number of candidates that are recorded for a mask.
+TOP_K = 3
 
-# Way -> the masks that the next step fills, given the masked positions and each best token's log-probability.
+# Way -> the positions that the next step fills, given all masked positions and each position's best log-probability.
 WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
     "at once": lambda masked, best: masked,
     "left to right": lambda masked, best: masked[:1],
@@ -34,16 +31,19 @@ WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
 
 def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
     """Fill ``num_masks`` masks after a prompt (token ids) in the way ``how``; return their ids after each step."""
-    end = _full_stop(model)
-    before = prompt[num_masks + len(end) - model.max_tokens :]
-    special = {token for run in model.template.special_ids for token in run} | {
-        model.kind.id_of(model.tokenizer, token) for token in (model.kind.pad, model.kind.unk, model.kind.mask)
-    }
-    positions = list(range(len(before), len(before) + num_masks))
-    tokens, steps = [model.mask] * num_masks, []
+    # A full stop after the masks makes the model end the sentence.
+    full_stop = model.tokenizer.token_to_id(".")
+    end = [] if full_stop is None else [full_stop]
+    # The input is [prompt, masks, full stop]; the start of a long prompt is dropped.
+    prompt = prompt[num_masks + len(end) - model.max_tokens :]
+    positions = list(range(len(prompt), len(prompt) + num_masks))
+    special = _special_tokens(model)
+
+    tokens = [model.mask] * num_masks
+    steps = []
     while model.mask in tokens:
-        (log_probs,) = model.log_probabilities([[*before, *tokens, *end]], [positions])
-        log_probs[:, sorted(special)] = -torch.inf
+        (log_probs,) = model.log_probabilities([[*prompt, *tokens, *end]], [positions])
+        log_probs[:, special] = -torch.inf
         best = log_probs.max(-1)
         masked = [position for position, token in enumerate(tokens) if token == model.mask]
         for position in WAYS[how](masked, best.values):
@@ -52,23 +52,32 @@ def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str
     return steps
 
 
-def _full_stop(model: ProbedModel) -> list[int]:
-    token = model.tokenizer.token_to_id(".")
-    return [] if token is None else [token]
+def _special_tokens(model: ProbedModel) -> list[int]:
+    """Return the ids that must not fill a mask: those around a text, padding, the unknown token and the mask."""
+    leading, trailing = model.template.special_ids
+    special = {*leading, *trailing}
+    for token in (model.kind.pad, model.kind.unk, model.kind.mask):
+        special.add(model.kind.id_of(model.tokenizer, token))
+    return sorted(special)
 
 
 def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM_COMPLETED) -> list[dict[str, Any]]:
     """Complete each prompt in all ``WAYS``: the text after each step, and the share of repeated tokens at the end."""
-
-    def completed(prompt: str, how: str) -> dict[str, Any]:
-        ids = model.tokenizer.encode(prompt, add_special_tokens=False).ids  # all, for the end of a long prompt counts
-        steps = complete(model, ids, num_masks, how)
-        return {
-            "texts": [model.tokenizer.decode([token for token in step if token != model.mask]) for step in steps],
-            "repeated": rounded(1 - len(set(steps[-1])) / num_masks),
-        }
-
-    return [{"prompt": prompt, "ways": {how: completed(prompt, how) for how in WAYS}} for prompt in prompts]
+    rows = []
+    for prompt in prompts:
+        # Not truncated as ProbedModel.ids does it: of a long prompt, the end counts.
+        ids = model.tokenizer.encode(prompt, add_special_tokens=False).ids
+        ways = {}
+        for how in WAYS:
+            steps = complete(model, ids, num_masks, how)
+            filled = [[token for token in step if token != model.mask] for step in steps]
+            distinct = len(set(steps[-1]))
+            ways[how] = {
+                "texts": list(map(model.tokenizer.decode, filled)),
+                "repeated": rounded(1 - distinct / num_masks),
+            }
+        rows.append({"prompt": prompt, "ways": ways})
+    return rows
 
 
 def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -80,47 +89,23 @@ def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dic
     predictions = []
     for text, answer in masks:
         before, after = (model.tokenizer.encode(part, add_special_tokens=False).ids for part in text.split(MASK))
-        before = before[max(0, len(before) + 1 - model.max_tokens) :]
-        (log_probs,) = model.log_probabilities([[*before, model.mask, *after][: model.max_tokens]], [[len(before)]])
-        expected = model.ids(f" {answer}")  # with a space, as within a sentence
-        top = log_probs[0].topk(TOP_K)
-        one_token = len(expected) == 1 and expected[0] != model.unknown
-        predictions.append({
-            "text": text,
-            "answer": answer,
-            "rank": 1 + int((log_probs[0] > log_probs[0, expected[0]]).sum()) if one_token else None,
-            "likeliest": [
-                [model.tokenizer.id_to_token(token), rounded(probability)]
-                for token, probability in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
-            ],
-        })  # fmt: skip
+        surplus = max(0, len(before) + 1 - model.max_tokens)
+        before = before[surplus:]
+        ids = [*before, model.mask, *after][: model.max_tokens]
+        (log_probs_of_text,) = model.log_probabilities([ids], [[len(before)]])
+        log_probs = log_probs_of_text[0]
+
+        # With a space, as a word within a sentence has it: byte-level vocabularies make it part of the token.
+        expected = model.ids(f" {answer}")
+        rank = None
+        if len(expected) == 1 and expected[0] != model.unknown:
+            (token,) = expected
+            more_probable = log_probs > log_probs[token]
+            rank = 1 + int(more_probable.sum())
+
+        top = log_probs.topk(TOP_K)
+        likeliest = []
+        for token, probability in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True):
+            likeliest.append([model.tokenizer.id_to_token(token), rounded(probability)])
+        predictions.append({"text": text, "answer": answer, "rank": rank, "likeliest": likeliest})
     return predictions
-
-
-def loss_by_masks(model: ProbedModel, texts: Sequence[Sequence[int]], counts: np.ndarray, seed: int) -> dict[str, Any]:
-    """Compute the loss (nats) of a masked token as more tokens after it are masked.
-
-    The text after the masks is ``kept`` or ``cut``. ``texts`` are token ids; texts that are too short are skipped.
-    ``counts``: how often each token occurs in the training text, int64 [vocab_size], for the ``unigram`` loss.
-    """
-    min_length = max(MASK_COUNTS) + 2 * MIN_CONTEXT
-    texts = [list(text) for text in texts if len(text) >= min_length][:MAX_TEXTS]
-    if not texts:
-        raise SkipMeasure("no sentence of the validation text is long enough")
-    choices = np.array([len(text) - min_length + 1 for text in texts])
-    offsets = (uniform(derive_seed(seed, "judged token"), np.arange(len(texts)), 0) * choices).astype(int)
-    pairs = list(zip(texts, (MIN_CONTEXT + offsets).tolist(), strict=True))
-    end = _full_stop(model)
-    figures: dict[str, Any] = {"texts": len(texts), "masks": list(MASK_COUNTS), "kept": [], "cut": []}
-    for num_masks in MASK_COUNTS:
-        for key in ("kept", "cut"):
-            masked = [
-                [*text[:at], *[model.mask] * num_masks, *(text[at + num_masks :] if key == "kept" else end)]
-                for text, at in pairs
-            ]
-            predicted = model.log_probabilities(masked, [[at] for _, at in pairs])
-            losses = [-float(log_probs[0, text[at]]) for log_probs, (text, at) in zip(predicted, pairs, strict=True)]
-            figures[key].append(rounded(float(np.mean(losses))))
-    unigram = np.log((counts + 1) / (counts + 1).sum())  # one is added, since a token may be new in the validation text
-    figures["unigram"] = rounded(-float(np.mean([unigram[text[at]] for text, at in pairs])))
-    return figures

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +21,13 @@ from pipeline_src.tasks.spec import Columns, TaskSpec
 # A head gets the first role for which its mean attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a
 # broad head has an entropy above 3.8 nats over 128 tokens, 0.78 of the maximum).
 ROLES = {"next": 0.5, "previous": 0.5, "self": 0.5, "first mark": 0.6, "last mark": 0.6, "broad": 0.8}
-OFFSETS = [offset for offset in range(-3, 4) if offset]  # the baseline predicts the word at a fixed offset
-MIN_RELATION_WORDS = 30  # in each half
+# The baseline predicts the word at a fixed offset.
+OFFSETS = [-3, -2, -1, 1, 2, 3]
+# Number of words in each half of the documents that a relation must have.
+MIN_RELATION_WORDS = 30
 DIRECTIONS = ("dependent to head", "head to dependent")
-HEAD, RELATION = 7, 8  # columns of CoNLL-U, counted from 1
+# Columns of CoNLL-U, counted from 1.
+HEAD, RELATION = 7, 8
 
 
 class Tree(NamedTuple):
@@ -49,14 +51,19 @@ def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
     """
     if spec.format != "conllu":
         return []
-    columns = [_column(spec, path, number) for number in (HEAD, RELATION)]
+    head_column = _column(spec, path, HEAD)
+    relation_column = _column(spec, path, RELATION)
     trees = []
-    for example, heads, relations in zip(read_sentences(spec, path), *columns, strict=True):
-        valid = all(head.isdecimal() and int(head) <= len(heads) for head in heads)
-        if valid and sum(head == "0" for head in heads) == 1:
-            sentence = Sentence(example.words, str(example.document))
-            names = tuple(relation.split(":")[0] for relation in relations)
-            trees.append(Tree(sentence, tuple(int(head) - 1 for head in heads), names))
+    for example, heads, relations in zip(read_sentences(spec, path), head_column, relation_column, strict=True):
+        # Words are counted from 1; the head of the root is 0.
+        if not all(head.isdecimal() and int(head) <= len(heads) for head in heads):
+            continue
+        if sum(head == "0" for head in heads) != 1:
+            continue
+        sentence = Sentence(example.words, str(example.document))
+        indices = tuple(int(head) - 1 for head in heads)
+        without_subtypes = tuple(relation.split(":")[0] for relation in relations)
+        trees.append(Tree(sentence, indices, without_subtypes))
     return trees
 
 
@@ -69,20 +76,20 @@ def _column(spec: TaskSpec, path: Path, number: int) -> list[Sequence[str]]:
 def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """Compute each head's mean attention for each of ``ROLES``, and its role."""
     texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
-    total: Any = 0
+    sums: Any = 0
     tokens = 0
     for _, maps in attention_maps(model, texts):
-        total = total + _role_sums(maps, model.num_leading, model.template.size - model.num_leading)
+        sums = sums + _role_sums(maps, model.num_leading, model.template.size - model.num_leading)
         tokens += maps.shape[-1] - model.template.size
-    means = (total / tokens).tolist()  # [roles, L, A]
-    return {
-        "tokens": tokens,
-        "sentences": len(texts),
-        "shares": {
-            name: [rounded_list(layer) for layer in of_role] for name, of_role in zip(ROLES, means, strict=True)
-        },
-        "roles": [[_role(head) for head in zip(*layer, strict=True)] for layer in zip(*means, strict=True)],
-    }
+    # The attention of each head for each role, [roles, L, A].
+    means = sums / tokens
+    shares = {}
+    for name, of_role in zip(ROLES, means.tolist(), strict=True):
+        shares[name] = [rounded_list(layer) for layer in of_role]
+    roles = []
+    for layer in means.permute(1, 2, 0).tolist():
+        roles.append([_role(of_head) for of_head in layer])
+    return {"tokens": tokens, "sentences": len(texts), "shares": shares, "roles": roles}
 
 
 def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
@@ -90,23 +97,30 @@ def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
     length = maps.shape[-1]
     text = slice(leading, length - trailing)
     attention = maps[..., text, :]
-    # Attention from i to i + shift. The diagonal at -1 starts with the second token, so its index is one less.
-    diagonal = {shift: maps.diagonal(shift, -2, -1) for shift in (-1, 0, 1)}
+    # Attention of each token to the next, the previous and itself, by diagonals of the map.
+    to_next = maps.diagonal(1, -2, -1)
+    to_previous = maps.diagonal(-1, -2, -1)
+    to_self = maps.diagonal(0, -2, -1)
+    # The diagonal of the previous tokens starts with the second token, so its index is one less.
+    text_of_previous = slice(max(leading - 1, 0), length - trailing - 1)
+    # Entropy as a fraction of that of uniform attention.
     entropy = -(attention * attention.clamp(min=1e-12).log()).sum(-1) / math.log(max(length, 2))
-    return torch.stack(
-        [
-            diagonal[1][..., text].sum(-1),
-            diagonal[-1][..., max(leading - 1, 0) : length - trailing - 1].sum(-1),
-            diagonal[0][..., text].sum(-1),
-            attention[..., 0].sum(-1) * (leading > 0),
-            attention[..., -1].sum(-1) * (trailing > 0),
-            entropy.sum(-1),
-        ]
-    )
+    sums = {
+        "next": to_next[..., text].sum(-1),
+        "previous": to_previous[..., text_of_previous].sum(-1),
+        "self": to_self[..., text].sum(-1),
+        "first mark": attention[..., 0].sum(-1) * (leading > 0),
+        "last mark": attention[..., -1].sum(-1) * (trailing > 0),
+        "broad": entropy.sum(-1),
+    }
+    return torch.stack([sums[name] for name in ROLES])
 
 
 def _role(means: Sequence[float]) -> str | None:
-    return next((name for (name, bound), value in zip(ROLES.items(), means, strict=True) if value > bound), None)
+    for (name, bound), value in zip(ROLES.items(), means, strict=True):
+        if value > bound:
+            return name
+    return None
 
 
 def relations(
@@ -117,30 +131,39 @@ def relations(
     It is compared with the best fixed offset and with the best head of random weights. All three are chosen on one half
     of the documents and measured on the other half: the best of hundreds of heads may be good at something by chance.
     """
-    subwords = tokenize_words(model, [tree.sentence for tree in trees])  # the control has the same tokenizer
-    trees = [tree for tree, words in zip(trees, subwords.words, strict=True) if len(set(words)) == len(tree.heads) > 1]
-    half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in trees]
-    hits_of_model, hits_of_control = (hits_of_heads(probed, trees, half) for probed in (model, control))
+    # Leave out sentences of one word, and those that are longer than the model's input. The control has the same
+    # tokenizer.
+    subwords = tokenize_words(model, [tree.sentence for tree in trees])
+    fitting = []
+    for tree, words in zip(trees, subwords.words, strict=True):
+        if len(set(words)) == len(tree.heads) > 1:
+            fitting.append(tree)
+    half = [int(in_validation_split(tree.sentence.document, seed, 0.5)) for tree in fitting]
+    hits_of_model = hits_of_heads(model, fitting, half)
+    hits_of_control = hits_of_heads(control, fitting, half)
     rows = []
-    for name, (counts, hits) in hits_of_offsets(trees, half).items():
+    for relation, (counts, by_offset) in hits_of_offsets(fitting, half).items():
         if min(counts) < min_words:
             continue
-        offset = int(np.argmax(hits[0]))
-        of_model, of_control = hits_of_model[name], hits_of_control[name]
-        best = layer, head, direction = best_head(of_model)
+        # Each is chosen by its hits in the first half, and measured by those in the second.
+        words_of_second = counts[1]
+        offset = int(np.argmax(by_offset[0]))
+        best = layer, head, direction = best_head(hits_of_model[relation])
+        best_of_control = best_head(hits_of_control[relation])
         rows.append(
             {
-                "relation": name,
-                "words": counts[1],
+                "relation": relation,
+                "words": words_of_second,
                 "layer": layer + 1,
                 "head": head + 1,
                 "direction": DIRECTIONS[direction],
-                "found": rounded(of_model[1][best] / counts[1]),
+                "found": rounded(hits_of_model[relation][1][best] / words_of_second),
                 "offset": OFFSETS[offset],
-                "found_by_offset": rounded(hits[1][offset] / counts[1]),
-                "found_by_random": rounded(of_control[1][best_head(of_control)] / counts[1]),
+                "found_by_offset": rounded(by_offset[1][offset] / words_of_second),
+                "found_by_random": rounded(hits_of_control[relation][1][best_of_control] / words_of_second),
             }
         )
+    # All relations together come first, then the most frequent.
     return sorted(rows, key=lambda row: (row["relation"] != "all", -row["words"], row["relation"]))
 
 
@@ -159,26 +182,38 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
     hits: dict[str, np.ndarray] = {}
     for number, maps in attention_maps(model, subwords.ids):
         tree = trees[number]
+        units = unit_of_tokens(model, subwords.words[number])
+        by_unit = merge_tokens(maps, units)
+        # Attention between words, without special tokens; no word is its own head.
         words = slice(model.num_leading, model.num_leading + len(tree.heads))
-        attention = merge_tokens(maps, unit_of_tokens(model, subwords.words[number]))[..., words, words].clone()
-        attention.diagonal(0, -2, -1).fill_(-1.0)  # no word is its own head
+        attention = by_unit[..., words, words].clone()
+        attention.diagonal(0, -2, -1).fill_(-1.0)
         # Of the two DIRECTIONS: the word to which a dependent attends most, and the word that attends to it most.
-        predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)  # [L, A, words, 2]
-        correct = (predicted == torch.tensor(tree.heads)[:, None]).numpy()
+        predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)
+        # Whether that is the head, bool [L, A, words, directions].
+        heads_of_words = torch.tensor(tree.heads)
+        correct = (predicted == heads_of_words[:, None]).numpy()
         for word, _, relation in tree.dependents():
+            of_word = correct[:, :, word]
             for key in (relation, "all"):
-                of_key = hits.setdefault(key, np.zeros((2, *correct.shape[:2], 2), np.int64))
-                of_key[half[number]] += correct[:, :, word]
+                if key not in hits:
+                    hits[key] = np.zeros((2, *of_word.shape), np.int64)
+                hits[key][half[number]] += of_word
     return hits
 
 
 def hits_of_offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:
     """Return relation -> its words in each half, and how many of them have their head at each offset, [2, OFFSETS]."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    hits: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(OFFSETS)), np.int64))
-    for tree, which in zip(trees, half, strict=True):
+    result: dict[str, tuple[list[int], np.ndarray]] = {}
+    for tree, half_of_tree in zip(trees, half, strict=True):
         for word, head, relation in tree.dependents():
+            # A head two words before its dependent is at the offset -2, which is the second of OFFSETS.
+            distance = head - word
+            at_offset = [distance == offset for offset in OFFSETS]
             for key in (relation, "all"):
-                counts[key][which] += 1
-                hits[key][which] += [head - word == offset for offset in OFFSETS]
-    return {name: (counts[name], hits[name]) for name in counts}
+                if key not in result:
+                    result[key] = ([0, 0], np.zeros((2, len(OFFSETS)), np.int64))
+                counts, hits = result[key]
+                counts[half_of_tree] += 1
+                hits[half_of_tree] += at_offset
+    return result

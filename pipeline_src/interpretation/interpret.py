@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import INTERPRETATION, PRETRAINED, TASKS
+from pipeline_src.common.paths import INTERPRETATION, TASKS
 from pipeline_src.common.progress import log
 from pipeline_src.config.data import CorpusParams
 from pipeline_src.config.finetune import FinetuneParams
@@ -19,29 +19,22 @@ from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.config.model import ModelParams
 from pipeline_src.interpretation.bootstrap import balancing, interval, intervals
 from pipeline_src.interpretation.data import InterpretationContext, LabelledSentences, words_of
-from pipeline_src.interpretation.generation import completions, fill_masks, loss_by_masks
+from pipeline_src.interpretation.generation import completions, fill_masks
 from pipeline_src.interpretation.heads import head_roles, relations
-from pipeline_src.interpretation.mdl_probe import online_code
 from pipeline_src.interpretation.minimal_pairs import (
     judge_sentence_pairs,
     judge_word_pairs,
     read_pair_set,
     template_pairs,
 )
-from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, tokenize_words
+from pipeline_src.interpretation.model import Sentence, SkipMeasure
 from pipeline_src.interpretation.probes import CAPITALS, capitals, labelled_words, probe
-from pipeline_src.interpretation.senses import (
-    WordSenses,
-    in_two_contexts,
-    same_language,
-    self_similarity,
-    two_contexts,
-    words_of_two_sources,
-)
+from pipeline_src.interpretation.senses import in_two_contexts, same_language, self_similarity, two_contexts
 from pipeline_src.interpretation.sentences import choose_sentences, shown_sentences
 from pipeline_src.models.bert import check_architecture
 
-Results = tuple[dict[str, Any], dict[str, str]]  # name -> result, and name of a missing result -> the reason
+# name -> result, and name of a missing result -> the reason
+Results = tuple[dict[str, Any], dict[str, str]]
 
 
 def run(
@@ -55,16 +48,22 @@ def run(
 ) -> None:
     """Write ``results/interpretation/``: a file per measure; ``contents.json`` says what is missing, and why."""
     context = InterpretationContext(
-        seed, interpretation, tuple(corpus.sources), corpus.validation, tasks,
-        Path(finetune.model), model.position_init,
-    )  # fmt: skip
+        seed=seed,
+        params=interpretation,
+        sources=tuple(corpus.sources),
+        validation=corpus.validation,
+        tasks=tasks,
+        folder=Path(finetune.model),
+        position_init=model.position_init,
+    )
     check_architecture(context.model.config, model.architecture, context.folder)
     write_measures(context, INTERPRETATION)
 
 
 def write_measures(context: InterpretationContext, folder: Path) -> None:
     """Run all measures on the model of ``context``, and write them to ``folder``."""
-    torch.set_num_threads(1)  # the order of sums must not depend on the machine
+    # The order of sums, and with it the last digits, must not depend on the number of cores.
+    torch.set_num_threads(1)
     skipped: dict[str, str] = {}
     with atomic_directory(folder) as out:
         for name, measure in MEASURES.items():
@@ -73,18 +72,20 @@ def write_measures(context: InterpretationContext, folder: Path) -> None:
             skipped |= reasons
             write_json(out / f"{name}.json", results)
         config = context.model.config
-        model = {
+        hidden_states, _ = context.model.hidden_states([[]])
+        about = {
             "title": config.names.title,
-            "layers": len(context.model.hidden_states([[]])[0]) - 1,
+            "layers": len(hidden_states) - 1,
             "width": config.hidden_size,
             "heads": config.num_attention_heads if context.model.attends else 0,
         }
-        write_json(out / "contents.json", {"model": model, "skipped": skipped})
+        write_json(out / "contents.json", {"model": about, "skipped": skipped})
     for name, reason in skipped.items():
         log.info("%s left out: %s", name, reason)
 
 
 def _collect(parts: Mapping[str, Callable[[], Any]]) -> Results:
+    """Run each part of a measure; a part that raises SkipMeasure is missing, and its text is the reason."""
     results, reasons = {}, {}
     for name, part in parts.items():
         try:
@@ -109,8 +110,11 @@ def _probes(context: InterpretationContext) -> Results:
         return _compare_probes(context, train, test, len(CAPITALS), balance=True)
 
     def similarity() -> Any:
-        models = {"model": context.model, "random": context.control}
-        return {name: self_similarity(model, context.texts[0], context.seed) for name, model in models.items()}
+        sentences, _ = context.texts
+        return {
+            "model": self_similarity(context.model, sentences, context.seed),
+            "random": self_similarity(context.control, sentences, context.seed),
+        }
 
     by_task = {task: partial(tags, task) for task in context.specs}
     return _collect({**by_task, "capitals": capitalisation, "self-similarity": similarity})
@@ -124,58 +128,53 @@ def _compare_probes(
     ``gain`` is the interval of the best layer's score minus the score of the best layer of random weights;
     ``gain_over_types`` is the same minus the score of the most frequent label of each type (lower-cased word).
     ``between``, ``control_between`` and ``types_between`` are the intervals of each layer's score, of the control task,
-    and of the most frequent labels. ``online`` is the online code of the training labels, with a gain in bits per word.
+    and of the most frequent labels.
     """
     seed = context.seed
-    probes, codes = [], []
+    results = []
     for model in (context.model, context.control):
-        train_words, test_words = (labelled_words(model, *side) for side in (train, test))
-        probes.append(probe(train_words, test_words, classes, seed))
-        codes.append(online_code(train_words, classes, seed))
-    (bits, code), (random_bits, random_code) = codes
-    best_code, best_random_code = int(np.argmin(code["code"])), int(np.argmin(random_code["code"]))
-    key = "balanced" if balance else "accuracy"
-    best, random_best = (int(np.argmax(result.figures[key])) for result in probes)
+        train_words = labelled_words(model, *train)
+        test_words = labelled_words(model, *test)
+        results.append(probe(train_words, test_words, classes, seed))
+    of_model, of_control = results
+    # The test words are those of both models, which share the tokenizer.
     labels, documents = test_words.labels, test_words.documents
-    of_model, of_random, of_types = (
-        balancing(correct, labels) if balance else correct.astype(float)
-        for correct in (probes[0].correct, probes[1].correct, probes[0].by_type)
-    )
-    figures = probes[0].figures | {
-        "between": intervals(of_model, documents, seed),
-        "types_between": intervals(of_types[None], documents, seed)[0],
+
+    def scores(correct: np.ndarray) -> np.ndarray:
+        """Return what each word adds to the score; the score is their mean."""
+        return balancing(correct, labels) if balance else correct.astype(float)
+
+    key = "balanced" if balance else "accuracy"
+    best = int(np.argmax(of_model.figures[key]))
+    best_of_control = int(np.argmax(of_control.figures[key]))
+    model_scores = scores(of_model.correct)
+    control_scores = scores(of_control.correct)
+    type_scores = scores(of_model.by_type)
+
+    model_figures = of_model.figures | {
+        "between": intervals(model_scores, documents, seed),
+        "types_between": intervals(type_scores[None], documents, seed)[0],
     }
-    if probes[0].control is not None:
-        figures["control_between"] = intervals(probes[0].control, documents, seed)
+    if of_model.control is not None:
+        model_figures["control_between"] = intervals(of_model.control, documents, seed)
     return {
         "score": key,
-        "model": figures,
-        "random": probes[1].figures | {"between": intervals(of_random, documents, seed)},
+        "model": model_figures,
+        "random": of_control.figures | {"between": intervals(control_scores, documents, seed)},
         "best_layer": best,
-        "gain": interval(of_model[best], of_random[random_best], documents, seed),
-        "gain_over_types": interval(of_model[best], of_types, documents, seed),
-        "online": {
-            "model": code,
-            "random": random_code,
-            "best_layer": best_code,
-            "gain": interval(random_bits[best_random_code], bits[best_code], train_words.documents, seed),
-        },
+        "gain": interval(model_scores[best], control_scores[best_of_control], documents, seed),
+        "gain_over_types": interval(model_scores[best], type_scores, documents, seed),
     }
 
 
 def _senses(context: InterpretationContext) -> Results:
-    model, control, seed = context.model, context.control, context.seed
-    return _collect({
-        "two contexts": lambda: in_two_contexts(model, control, _two_contexts(context), seed),
-        "two sources": lambda: in_two_contexts(model, control, words_of_two_sources(context.texts[0]), seed),
-    })  # fmt: skip
+    def neighbours() -> Any:
+        senses = two_contexts()
+        if context.params.words and not same_language(senses.sentences, context.texts[0]):
+            raise SkipMeasure("the text is of another language than the sentences of this project")
+        return in_two_contexts(context.model, context.control, senses, context.seed)
 
-
-def _two_contexts(context: InterpretationContext) -> WordSenses:
-    senses = two_contexts()
-    if context.params.words and not same_language(senses.sentences, context.texts[0]):
-        raise SkipMeasure("the text is of another language than the sentences of this project")
-    return senses
+    return _collect({"two contexts": neighbours})
 
 
 def _heads(context: InterpretationContext) -> Results:
@@ -194,35 +193,26 @@ def _pairs(context: InterpretationContext) -> Results:
     model, control, params = context.model, context.control, context.params
     if not params.minimal_pairs:
         return {}, {"minimal pairs": "interpretation.minimal_pairs is empty"}
-    sets = template_pairs() if "templates" in params.minimal_pairs else {}
-    by_set = {
-        name: partial(judge_word_pairs, model, control, pairs, title, context.seed)
-        for name, (title, pairs) in sets.items()
-    }
+    by_set: dict[str, Callable[[], Any]] = {}
+    if "templates" in params.minimal_pairs:
+        for name, (title, pairs) in template_pairs().items():
+            by_set[name] = partial(judge_word_pairs, model, control, pairs, title, context.seed)
     results, reasons = _collect(by_set)
     for name in params.pair_sets:
         if model.lacks:
             reasons[name] = model.lacks
         else:
-            pairs = read_pair_set(TASKS / name, context.seed, params.pairs_per_set)
-            results |= judge_sentence_pairs(model, control, pairs, name)
+            sentence_pairs = read_pair_set(TASKS / name, context.seed, params.pairs_per_set)
+            results |= judge_sentence_pairs(model, control, sentence_pairs, name)
     return results, reasons
 
 
 def _completion(context: InterpretationContext) -> Results:
-    model = context.model
-
-    def loss() -> Any:
-        train, test = (tokenize_words(model, part).ids for part in context.texts)
-        flat = np.concatenate([np.asarray(text, np.int64) for text in train])
-        counts = np.bincount(flat, minlength=model.tokenizer.get_vocab_size())
-        return loss_by_masks(model, test, counts, context.seed)
-
-    return _collect({
-        "completions": lambda: completions(model, context.param("prompts")),
-        "filled masks": lambda: fill_masks(model, context.param("masks")),
-        "loss by masks": loss,
-    })  # fmt: skip
+    parts: dict[str, Callable[[], Any]] = {
+        "completions": lambda: completions(context.model, context.param("prompts")),
+        "filled masks": lambda: fill_masks(context.model, context.param("masks")),
+    }
+    return _collect(parts)
 
 
 def _sentences(context: InterpretationContext) -> Results:
@@ -233,36 +223,12 @@ def _sentences(context: InterpretationContext) -> Results:
     return _collect({"attention": attention})
 
 
-def _checkpoints(context: InterpretationContext) -> Results:
-    def by_step() -> Any:
-        folders = PRETRAINED.glob("*/steps/*") if context.folder.parent == PRETRAINED else ()
-        checkpoints = sorted((int(folder.name), folder) for folder in folders)
-        if not checkpoints:
-            raise SkipMeasure("pretrain.keep_checkpoint_steps keeps no models of this one")
-        senses, _ = _collect({"two contexts": lambda: _two_contexts(context)})
-        if not senses and not context.tagged:
-            raise SkipMeasure("there are no words in two senses, and no tags")
-        by_checkpoint: list[dict[str, Any]] = []
-        for step, folder in checkpoints:
-            model = ProbedModel.open(folder)
-            figures: dict[str, Any] = {"step": step}
-            for name, word_senses in senses.items():
-                figures[name] = in_two_contexts(model, context.control, word_senses, context.seed)["accuracy"]
-            for task, (classes, *parts) in context.tagged.items():
-                train, test = (labelled_words(model, *part) for part in parts)
-                figures[task] = probe(train, test, classes, context.seed).figures["accuracy"]
-            by_checkpoint.append(figures)
-        return by_checkpoint
-
-    return _collect({"checkpoints": by_step})
-
-
-MEASURES: dict[str, Callable[[InterpretationContext], Results]] = {  # name of the file -> measure
+# name of the file -> measure
+MEASURES: dict[str, Callable[[InterpretationContext], Results]] = {
     "probes": _probes,
     "senses": _senses,
     "heads": _heads,
     "pairs": _pairs,
     "completion": _completion,
     "sentences": _sentences,
-    "checkpoints": _checkpoints,
 }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +23,8 @@ from pipeline_src.models.hub import filled, load_config, read_tensors
 from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenizer
 from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
 
-TRANSFORM = f"{MLM_HEAD}transform."  # missing from a head that only predicts the next word
+# Prefix of tensors that a head lacks if it only predicts the next word.
+TRANSFORM = f"{MLM_HEAD}transform."
 
 
 class SkipMeasure(Exception):
@@ -34,26 +33,33 @@ class SkipMeasure(Exception):
 
 @dataclass(frozen=True)
 class ProbedModel:
-    """A model in evaluation mode; ``head`` is the MLM head, [P, H] -> [P, vocab_size], None if the folder has none."""
+    """A model in evaluation mode.
+
+    Attributes:
+        head: the MLM head, [P, H] -> [P, vocab_size]; None if the folder has none.
+        batch_tokens: maximum number of tokens, with padding, in one forward pass.
+    """
 
     encoder: Bert
     head: nn.Module | None
     config: BertConfig
     tokenizer: Tokenizer
-    batch_tokens: int = 8_192  # tokens, with padding, in one forward pass
+    batch_tokens: int = 8_192
 
     @classmethod
     def open(cls, folder: Path) -> Self:
         if not folder.is_dir():
             raise PipelineError("no model here", folder, hint="run the study, or give --model FOLDER")
-        config, tokenizer = load_config(folder), load_tokenizer(folder)
+        config = load_config(folder)
+        tokenizer = load_tokenizer(folder)
         check_vocab_size(tokenizer, config.vocab_size, folder)
         tensors = read_tensors(folder, config.names)
-        if any(name.startswith(TRANSFORM) for name in tensors):
-            model = filled(BertForPretraining, config, tensors, folder, (*ENCODER, MLM_HEAD))
-            return cls(model.bert.eval(), model.cls["predictions"].eval(), config, tokenizer)
-        encoder = filled(make_encoder, config, tensors, folder, ENCODER)
-        return cls(encoder.eval(), None, config, tokenizer)
+        has_head = any(name.startswith(TRANSFORM) for name in tensors)
+        if not has_head:
+            encoder = filled(make_encoder, config, tensors, folder, ENCODER)
+            return cls(encoder.eval(), None, config, tokenizer)
+        model = filled(BertForPretraining, config, tensors, folder, (*ENCODER, MLM_HEAD))
+        return cls(model.bert.eval(), model.cls["predictions"].eval(), config, tokenizer)
 
     def with_random_weights(self, seed: int, **unsaved: Any) -> Self:
         """Return the same architecture with random weights, which is the control of every measure.
@@ -62,14 +68,17 @@ class ProbedModel:
         """
         config = replace(self.config, **unsaved)
         generator = torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63)
-        model = make_encoder(config) if self.head is None else BertForPretraining(config)
-        initialise(model, generator)
         if self.head is None:
-            return replace(self, encoder=model.eval())
+            encoder = make_encoder(config)
+            initialise(encoder, generator)
+            return replace(self, encoder=encoder.eval())
+        model = BertForPretraining(config)
+        initialise(model, generator)
         return replace(self, encoder=model.bert.eval(), head=model.cls["predictions"].eval())
 
     def to(self, device: torch.device) -> Self:
-        return replace(self, encoder=self.encoder.to(device), head=None if self.head is None else self.head.to(device))
+        head = None if self.head is None else self.head.to(device)
+        return replace(self, encoder=self.encoder.to(device), head=head)
 
     @property
     def device(self) -> torch.device:
@@ -126,20 +135,27 @@ class ProbedModel:
 
     def pack(self, texts: Sequence[Sequence[int]] | np.ndarray) -> tuple[Tensor, Tensor, PackedBatch]:
         """Add special tokens, and lay texts end to end; return input_ids [T], token_type_ids [T] and the layout."""
-        lengths = np.array([len(text) for text in texts], np.int64)
+        device = self.device
+        num_tokens = np.array([len(text) for text in texts], np.int64)
         flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
-        ids, token_type_ids = self.template.apply_batch(flat, lengths[:, None])
-        cu_seqlens = np.concatenate([[0], np.cumsum(lengths + self.template.size)])
-        input_ids, types, starts = (
-            torch.from_numpy(array).to(self.device) for array in (ids, token_type_ids, cu_seqlens)
-        )
-        return input_ids, types, PackedBatch.of(starts, len(ids), int(lengths.max()) + self.template.size)
+        ids, types = self.template.apply_batch(flat, num_tokens[:, None])
+        input_ids = torch.from_numpy(ids).to(device)
+        token_type_ids = torch.from_numpy(types).to(device)
+
+        # Texts of 3 and 4 tokens, with special tokens, give [0, 3, 7]: where each starts, and where the last ends.
+        lengths = num_tokens + self.template.size
+        boundaries = np.concatenate([[0], np.cumsum(lengths)])
+        cu_seqlens = torch.from_numpy(boundaries).to(device)
+        max_seqlen = int(lengths.max())
+        return input_ids, token_type_ids, PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Yield batches of indices of texts, sorted by length, with up to ``batch_tokens`` padded tokens each."""
         batch: list[int] = []
         for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
-            if batch and (len(texts[number]) + self.template.size) * (len(batch) + 1) > self.batch_tokens:
+            # This text is the longest so far, so the batch would be padded to its length.
+            length = len(texts[number]) + self.template.size
+            if batch and length * (len(batch) + 1) > self.batch_tokens:
                 yield batch
                 batch = []
             batch.append(number)
@@ -149,8 +165,10 @@ class ProbedModel:
     def token_index(self, layout: PackedBatch, positions: Sequence[Sequence[int]]) -> Tensor:
         """Return the index in the packed texts of ``positions`` in each text (without special tokens), int64."""
         starts = (layout.first + self.num_leading).tolist()
-        by_text = zip(starts, positions, strict=True)
-        return torch.tensor([start + position for start, of_text in by_text for position in of_text], dtype=torch.int64)
+        index: list[int] = []
+        for start, positions_of_text in zip(starts, positions, strict=True):
+            index += [start + position for position in positions_of_text]
+        return torch.tensor(index, dtype=torch.int64)
 
     @torch.no_grad()
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> tuple[list[Tensor], PackedBatch]:
@@ -165,22 +183,28 @@ class ProbedModel:
         Texts are token ids without special tokens, which positions do not count either.
         """
         head = self.mlm_head
+        # The output layer may be wider than the vocabulary.
+        vocab_size = self.tokenizer.get_vocab_size()
         results: dict[int, Tensor] = {}
         for batch in self.batches(texts):
-            ids, token_type_ids, layout = self.pack([texts[number] for number in batch])
+            texts_of_batch = [texts[number] for number in batch]
+            positions_of_batch = [positions[number] for number in batch]
+            ids, token_type_ids, layout = self.pack(texts_of_batch)
             hidden = self.encoder.decode(ids, token_type_ids, layout)
-            logits = head(hidden[self.token_index(layout, [positions[number] for number in batch])])
-            log_probs = logits[:, : self.tokenizer.get_vocab_size()].log_softmax(-1)
-            results |= zip(batch, log_probs.split([len(positions[number]) for number in batch]), strict=True)
+            index = self.token_index(layout, positions_of_batch)
+            logits = head(hidden[index])[:, :vocab_size]
+            log_probs = logits.log_softmax(-1)
+            by_text = log_probs.split([len(of_text) for of_text in positions_of_batch])
+            results.update(zip(batch, by_text, strict=True))
+        # Batches are sorted by length, the result is not.
         return [results[number] for number in range(len(texts))]
 
 
 class Sentence(NamedTuple):
-    """The words of a sentence, and its document and source of text."""
+    """The words of a sentence, and its document."""
 
     words: tuple[str, ...]
     document: str
-    source: str = ""
 
 
 class Subwords(NamedTuple):
@@ -200,56 +224,65 @@ class WordVectors(NamedTuple):
 
 def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
     """Tokenize sentences, whose words are joined by spaces; they are truncated between words to the longest input."""
-    encodings = model.tokenizer.encode_batch(
-        [" ".join(sentence.words) for sentence in sentences], add_special_tokens=False
-    )
-    ids, words = [], []
+    texts = [" ".join(sentence.words) for sentence in sentences]
+    encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
+    subwords = Subwords([], [])
     for sentence, encoding in zip(sentences, encodings, strict=True):
-        ends = list(accumulate((len(word) + 1 for word in sentence.words), initial=-1))[1:]
+        # Where each word ends in the text, without the space after it: "He ran" has the ends 2 and 6.
+        word_ends = np.cumsum([len(word) + 1 for word in sentence.words]) - 1
+        starts, ends = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
         # A token belongs to the word in which it ends, since some tokenizers make the space before a word part of it.
-        numbers = [bisect_right(ends, max(start, end - 1)) for start, end in encoding.offsets]
+        last_characters = np.maximum(starts, ends - 1)
+        word_of_token = np.searchsorted(word_ends, last_characters, side="right").tolist()
         size = model.max_tokens
-        while 0 < size < len(numbers) and numbers[size] == numbers[size - 1]:  # do not split a word
+        # Do not split a word.
+        while 0 < size < len(word_of_token) and word_of_token[size] == word_of_token[size - 1]:
             size -= 1
-        ids.append(encoding.ids[:size])
-        words.append(numbers[:size])
-    return Subwords(ids, words)
+        subwords.ids.append(encoding.ids[:size])
+        subwords.words.append(word_of_token[:size])
+    return subwords
 
 
 @torch.no_grad()
 def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVectors:
     """Return the vector of every word in every layer, which is the mean of its subwords' hidden states."""
     subwords = tokenize_words(model, sentences)
+    # The sentence of each word, and the word's position in it.
     sentence: list[int] = []
     position: list[int] = []
-    of_token: list[list[int]] = []  # index of the word among all words, for each token of each sentence
+    # For each token of each sentence, the index of its word among the words of all sentences.
+    word_of_token: list[list[int]] = []
     for number, words in enumerate(subwords.words):
         distinct = list(dict.fromkeys(words))
-        numbers = {word: len(position) + rank for rank, word in enumerate(distinct)}
-        of_token.append([numbers[word] for word in words])
+        index_of_word = {word: len(position) + rank for rank, word in enumerate(distinct)}
+        word_of_token.append([index_of_word[word] for word in words])
         sentence += [number] * len(distinct)
         position += distinct
-    vectors: Tensor | None = None
+
+    # A sentence without tokens has no words.
+    vectors = torch.zeros(1, 0, model.config.hidden_size)
     counts = torch.zeros(len(position))
     for batch in model.batches(subwords.ids):
-        batch = [number for number in batch if subwords.ids[number]]
-        if not batch:
+        texts = [subwords.ids[number] for number in batch if subwords.ids[number]]
+        if not texts:
             continue
-        states, layout = model.hidden_states([subwords.ids[number] for number in batch])
-        index = model.token_index(layout, [range(len(subwords.ids[number])) for number in batch])
-        target = torch.tensor([word for number in batch for word in of_token[number]])
-        if vectors is None:
+        states, layout = model.hidden_states(texts)
+        if not vectors.numel():
             vectors = torch.zeros(len(states), len(position), states[0].shape[1])
+        tokens = model.token_index(layout, [range(len(text)) for text in texts])
+        target: list[int] = []
+        for number in batch:
+            target += word_of_token[number]
+        # Add the state of every subword to its word; the sums are divided below.
+        index = torch.tensor(target)
         for layer, state in enumerate(states):
-            vectors[layer].index_add_(0, target, state[index])
-        counts.index_add_(0, target, torch.ones(len(target)))
-    if vectors is None:
-        vectors = torch.zeros(1, 0, model.config.hidden_size)
+            vectors[layer].index_add_(0, index, state[tokens])
+        counts.index_add_(0, index, torch.ones(len(index)))
     vectors /= counts.clamp(min=1)[None, :, None]
     return WordVectors(vectors, np.array(sentence, np.int64), np.array(position, np.int64))
 
 
-@torch.no_grad()  # not inference_mode: DeBERTa caches tensors that integrated gradients need later
+@torch.no_grad()
 def pseudo_log_likelihoods(
     model: ProbedModel, texts: Sequence[Sequence[int]], words: Sequence[Sequence[int]] | None = None
 ) -> list[np.ndarray]:
@@ -258,27 +291,40 @@ def pseudo_log_likelihoods(
     Only this token is masked (Salazar et al. 2020). With ``words``, the index of each token's word, the later subwords
     of the same word are masked too, since they would give the token away (Kauf and Ivanova 2023).
     """
-    head, vocab_size = model.mlm_head, model.tokenizer.get_vocab_size()
+    head = model.mlm_head
+    vocab_size = model.tokenizer.get_vocab_size()
+    # Texts of one length need no padding.
     by_length: dict[int, list[int]] = {}
     for number, text in enumerate(texts):
         by_length.setdefault(len(text), []).append(number)
     results = [np.zeros(len(text)) for text in texts]
     with Progress("masking each token", sum(map(len, texts)), "tokens") as progress:
         for length, numbers in sorted(by_length.items()):
-            tokens = np.array([texts[number] for number in numbers])  # [n, L]
+            # Tokens of N texts and the index of each token's word, int64 [N, L].
+            tokens = np.array([texts[number] for number in numbers])
             word = np.array([words[number] if words else range(length) for number in numbers])
             log_probs = np.zeros(tokens.shape)
             # There is a sequence for each masked token. A batch has only complete texts if at least one fits.
-            batch = max(1, model.batch_tokens // (length + model.template.size))
-            batch = batch // max(length, 1) * length or batch
+            num_sequences = max(1, model.batch_tokens // (length + model.template.size))
+            num_texts = num_sequences // max(length, 1)
+            batch = num_texts * length or num_sequences
             for start in range(0, tokens.size, batch):
-                text_of, position = np.divmod(np.arange(start, min(start + batch, tokens.size)), length)
+                # The B sequences of this batch: the text of each, and the position that is predicted, int64 [B].
+                sequences = np.arange(start, min(start + batch, tokens.size))
+                text_of, position = np.divmod(sequences, length)
+                # Mask the token and the later ones of its word, bool [B, L].
                 same_word = word[text_of] == word[text_of, position][:, None]
-                masked = np.where(same_word & (np.arange(length) >= position[:, None]), model.mask, tokens[text_of])
+                not_before = np.arange(length) >= position[:, None]
+                masked = np.where(same_word & not_before, model.mask, tokens[text_of])
+
                 ids, token_type_ids, layout = model.pack(masked)
                 index = layout.first + model.num_leading + torch.from_numpy(position).to(model.device)
-                queries = QueryRows.of(index, torch.arange(len(index) + 1, device=model.device), 1)
-                logits = head(model.encoder.decode(ids, token_type_ids, layout, queries))[:, :vocab_size]
+                # The last layer needs only the rows that are predicted, one of each sequence.
+                num_rows = torch.arange(len(index) + 1, device=model.device)
+                queries = QueryRows.of(index, num_rows, 1)
+                hidden = model.encoder.decode(ids, token_type_ids, layout, queries)
+                logits = head(hidden)[:, :vocab_size]
+
                 expected = torch.from_numpy(tokens[text_of, position]).to(model.device)
                 of_token = logits.log_softmax(-1).gather(1, expected[:, None])[:, 0]
                 log_probs[text_of, position] = of_token.double().cpu().numpy()

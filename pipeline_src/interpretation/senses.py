@@ -19,15 +19,16 @@ from pipeline_src.interpretation.data import words_of
 from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure, WordVectors, word_vectors
 
 TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
-MIN_SHARED_WORDS = 0.5  # fraction of words that occur in the text too; for English sentences it is 0.8
-MIN_OCCURRENCES = 6  # of a word in each source
-MAX_PER_SOURCE = 12  # occurrences of a word in each source
-MIN_DOCUMENTS = 2  # of each source in which a word must occur, since neighbours never share a document
-NUM_WORDS = 5  # that are chosen from two sources
-NUM_NEIGHBOURS = 5  # shown on the report's page
-EXCLUDED = -2.0  # replaces the cosine of two occurrences that must not be neighbours
-MIN_SENTENCES = 5  # in which a word must occur (Ethayarajh 2019)
-MAX_BASELINE_WORDS = 1000  # from as many sentences
+# Fraction of the words of TWO_CONTEXTS that occur in a text of the same language too; in English text it is 0.8.
+MIN_SHARED_WORDS = 0.5
+# Number of neighbours that the report's page shows.
+NUM_NEIGHBOURS = 5
+# Replaces the cosine of two occurrences that must not be neighbours; a cosine is at least -1.
+EXCLUDED = -2.0
+# Number of sentences in which a word must occur (Ethayarajh 2019).
+MIN_SENTENCES = 5
+# Number of sentences of which one word each is taken, for the cosine of any two words.
+MAX_BASELINE_WORDS = 1000
 
 
 class WordSenses(NamedTuple):
@@ -39,9 +40,9 @@ class WordSenses(NamedTuple):
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Occurrences of one word: for each, its sense, sentence, document, and index among the vectors."""
+    """Occurrences of one word (in lower case): for each, its sense, sentence, document, and index among the vectors."""
 
-    word: str  # in lower case
+    word: str
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
     documents: tuple[str, ...]
@@ -50,52 +51,24 @@ class Occurrences:
 
 def two_contexts() -> WordSenses:
     """Read ``two_contexts.yaml``; each sentence is a document."""
+    by_word: dict[str, dict[str, list[str]]] = parse_yaml(TWO_CONTEXTS.read_text(encoding="utf-8"))
     sentences: list[Sentence] = []
-    senses: dict[str, dict[int, str]] = defaultdict(dict)
-    for word, by_sense in parse_yaml(TWO_CONTEXTS.read_text(encoding="utf-8")).items():
+    senses: dict[str, dict[int, str]] = {}
+    for word, by_sense in by_word.items():
+        senses[word] = {}
         for sense, texts in by_sense.items():
             for text in texts:
-                senses[word][len(sentences)] = sense
-                sentences.append(Sentence(words_of(text), str(len(sentences))))
-    return WordSenses(sentences, dict(senses))
-
-
-def words_of_two_sources(texts: Sequence[Sentence]) -> WordSenses:
-    """Choose the rarest of the words that are frequent enough in two sources; the source serves as the sense.
-
-    This needs no annotation. The rarest words are chosen because their topics differ most between sources.
-    """
-    occurrences: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for number, sentence in enumerate(texts):
-        for word in dict.fromkeys(word.lower() for word in sentence.words if word.isalpha()):
-            occurrences[word][sentence.source].append(number)
-    frequent = {}
-    for word, by_source in occurrences.items():
-        enough = {
-            source: numbers
-            for source, numbers in by_source.items()
-            if len(numbers) >= MIN_OCCURRENCES and len({texts[number].document for number in numbers}) >= MIN_DOCUMENTS
-        }
-        if len(enough) > 1:
-            frequent[word] = enough
-    if not frequent:
-        raise SkipMeasure("no word occurs often enough in two sources of the text")
-    rarest = sorted(frequent, key=lambda word: (sum(map(len, frequent[word].values())), word))[:NUM_WORDS]
-    sentences: list[Sentence] = []
-    senses: dict[str, dict[int, str]] = {word: {} for word in rarest}
-    for word in rarest:
-        for source, numbers in sorted(frequent[word].items()):
-            for number in numbers[:: -(-len(numbers) // MAX_PER_SOURCE)]:
-                senses[word][len(sentences)] = source
-                sentences.append(texts[number])
+                number = len(sentences)
+                senses[word][number] = sense
+                sentences.append(Sentence(words_of(text), str(number)))
     return WordSenses(sentences, senses)
 
 
 def same_language(sentences: Sequence[Sentence], text: Sequence[Sentence]) -> bool:
     """Return whether at least half of the words in ``sentences`` occur in ``text``."""
     known = {word.lower() for sentence in text for word in sentence.words}
-    words = [word.lower() in known for sentence in sentences for word in sentence.words]
-    return sum(words) >= MIN_SHARED_WORDS * len(words)
+    shared = [word.lower() in known for sentence in sentences for word in sentence.words]
+    return sum(shared) >= MIN_SHARED_WORDS * len(shared)
 
 
 def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordSenses, seed: int) -> dict[str, Any]:
@@ -105,59 +78,72 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordS
     ``words`` has, by word, its figures and the sentences and neighbours that the report's page shows.
     """
     sentences, senses = word_senses
-    correct: list[np.ndarray] = []
+    vectors = word_vectors(model, sentences)
+    control_vectors = word_vectors(control, sentences).vectors
     words: dict[str, dict[str, Any]] = {}
-    for name, probed in (("accuracy", model), ("random", control)):
-        vectors = word_vectors(probed, sentences)
-        parts = [_occurrences(vectors, sentences, word, numbers) for word, numbers in senses.items()]
-        of_words = [_nearest_correct(vectors.vectors, part) for part in parts]
-        correct.append(np.concatenate(of_words, 1))
-        words = words or {part.word: _for_page(vectors.vectors, part, sentences) for part in parts}
-        for part, of_word in zip(parts, of_words, strict=True):
-            words[part.word][name] = rounded_list(of_word.mean(1))
-    documents = [document for part in parts for document in part.documents]  # equal for both, with the same tokenizer
+    # By word, whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O].
+    model_correct: list[np.ndarray] = []
+    control_correct: list[np.ndarray] = []
+    documents: list[str] = []
+    for word, sense_by_sentence in senses.items():
+        # They are also those of the control, which has the same tokenizer.
+        occurrences = _occurrences(vectors, sentences, word, sense_by_sentence)
+        documents += occurrences.documents
+        similarities = _similarities(vectors.vectors, occurrences)
+        by_model = _nearest_correct(similarities, occurrences)
+        by_control = _nearest_correct(_similarities(control_vectors, occurrences), occurrences)
+        model_correct.append(by_model)
+        control_correct.append(by_control)
+        # An occurrence has fewer neighbours if others are of its own document.
+        candidates = int((similarities > EXCLUDED).sum(-1).min())
+        words[word] = {
+            "senses": list(occurrences.senses),
+            "texts": [" ".join(sentences[number].words) for number in occurrences.sentence],
+            "neighbours": similarities.topk(min(NUM_NEIGHBOURS, candidates)).indices.tolist(),
+            "accuracy": rounded_list(by_model.mean(1)),
+            "random": rounded_list(by_control.mean(1)),
+        }
+    of_model = np.concatenate(model_correct, 1)
+    of_control = np.concatenate(control_correct, 1)
     return {
         "words": words,
-        "accuracy": rounded_list(correct[0].mean(1)),
-        "random": rounded_list(correct[1].mean(1)),
-        "between": intervals(correct[0], documents, seed),
-        "random_between": intervals(correct[1], documents, seed),
-        "gain": interval(correct[0][-1], correct[1][-1], documents, seed),
+        "accuracy": rounded_list(of_model.mean(1)),
+        "random": rounded_list(of_control.mean(1)),
+        "between": intervals(of_model, documents, seed),
+        "random_between": intervals(of_control, documents, seed),
+        "gain": interval(of_model[-1], of_control[-1], documents, seed),
         "sentences": len(sentences),
     }
 
 
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
     """Find the first occurrence of ``word`` in each sentence in which ``senses`` has its sense."""
+    # Sentence -> index of the word's vector.
     first: dict[int, int] = {}
     for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
-        if number in senses and number not in first and sentences[number].words[position].lower() == word:
-            first[number] = index
-    documents = tuple(sentences[number].document for number in first)
-    return Occurrences(word, tuple(senses[number] for number in first), tuple(first), documents, tuple(first.values()))
+        if number in senses and sentences[number].words[position].lower() == word:
+            first.setdefault(number, index)
+    return Occurrences(
+        word=word,
+        senses=tuple(senses[number] for number in first),
+        sentence=tuple(first),
+        documents=tuple(sentences[number].document for number in first),
+        index=tuple(first.values()),
+    )
 
 
-def _similarities(vectors: Tensor, part: Occurrences) -> Tensor:
+def _similarities(vectors: Tensor, occurrences: Occurrences) -> Tensor:
     """Return the cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED if both are of one document."""
-    unit = torch.nn.functional.normalize(vectors[:, list(part.index)], dim=-1)
-    document = torch.from_numpy(np.unique(part.documents, return_inverse=True)[1])
-    return (unit @ unit.transpose(1, 2)).masked_fill(document[:, None] == document[None], EXCLUDED)
+    unit = torch.nn.functional.normalize(vectors[:, list(occurrences.index)], dim=-1)
+    _, document = np.unique(occurrences.documents, return_inverse=True)
+    same_document = torch.from_numpy(document[:, None] == document[None])
+    return (unit @ unit.transpose(1, 2)).masked_fill(same_document, EXCLUDED)
 
 
-def _nearest_correct(vectors: Tensor, part: Occurrences) -> np.ndarray:
+def _nearest_correct(similarities: Tensor, occurrences: Occurrences) -> np.ndarray:
     """Return whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O]."""
-    senses = np.array(part.senses)
-    return senses[_similarities(vectors, part).argmax(-1).numpy()] == senses
-
-
-def _for_page(vectors: Tensor, part: Occurrences, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    similarities = _similarities(vectors, part)
-    candidates = int((similarities > EXCLUDED).sum(-1).min())
-    return {
-        "senses": list(part.senses),
-        "texts": [" ".join(sentences[number].words) for number in part.sentence],
-        "neighbours": similarities.topk(min(NUM_NEIGHBOURS, candidates)).indices.tolist(),
-    }
+    senses = np.array(occurrences.senses)
+    return senses[similarities.argmax(-1).numpy()] == senses
 
 
 def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
@@ -167,36 +153,47 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
     their word and position embeddings are equally large. ``between`` has each layer's interval over words.
     """
     words = word_vectors(model, sentences)
+    # Word -> sentence -> index of the word's first vector there; and the indices of all vectors of a sentence.
     by_type: dict[str, dict[int, int]] = defaultdict(dict)
     by_sentence: dict[int, list[int]] = defaultdict(list)
-    for index, (sentence, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
-        by_type[sentences[sentence].words[position].lower()].setdefault(sentence, index)
-        by_sentence[sentence].append(index)
-    frequent = [list(index.values()) for index in by_type.values() if len(index) >= MIN_SENTENCES]
+    for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
+        word = sentences[number].words[position].lower()
+        by_type[word].setdefault(number, index)
+        by_sentence[number].append(index)
+    frequent = [list(uses.values()) for uses in by_type.values() if len(uses) >= MIN_SENTENCES]
     if not frequent:
         raise SkipMeasure(f"no word occurs in {MIN_SENTENCES} sentences")
-    numbers = np.array(sorted(by_sentence)[:MAX_BASELINE_WORDS])
+
+    # Any two words: a random one of each sentence.
+    numbers = sorted(by_sentence)[:MAX_BASELINE_WORDS]
     sizes = np.array([len(by_sentence[number]) for number in numbers])
-    sampled = integers(derive_seed(seed, "any two words"), numbers, 0, sizes)
-    any_words = [
-        by_sentence[number][position] for number, position in zip(numbers.tolist(), sampled.tolist(), strict=True)
-    ]
+    sampled = integers(derive_seed(seed, "any two words"), np.array(numbers), 0, sizes).tolist()
+    any_words = [by_sentence[number][position] for number, position in zip(numbers, sampled, strict=True)]
+
     adjusted, baseline = [], []
     for layer in words.vectors:
         unit = torch.nn.functional.normalize(layer, dim=-1)
-        baseline.append(_mean_cosine(unit[any_words]))
-        adjusted.append(np.array([_mean_cosine(unit[index]) for index in frequent]) - baseline[-1])
+        of_any_words = _mean_cosine(unit[any_words])
+        of_words = np.array([_mean_cosine(unit[uses]) for uses in frequent])
+        baseline.append(of_any_words)
+        adjusted.append(of_words - of_any_words)
     by_layer = [float(layer.mean()) for layer in adjusted]
+    # Every word is resampled by itself, as a document of its own.
+    documents = [str(number) for number in range(len(frequent))]
     return {
         "words": len(frequent),
         "baseline": rounded_list(baseline),
         "adjusted": rounded_list(by_layer),
-        "between": intervals(np.stack(adjusted), [str(number) for number in range(len(frequent))], seed),
+        "between": intervals(np.stack(adjusted), documents, seed),
         "fall": rounded(by_layer[0] - min(by_layer)),
     }
 
 
 def _mean_cosine(unit: Tensor) -> float:
-    """Return the mean cosine over all pairs of vectors of length 1 (the square of their sum has each pair twice)."""
+    """Return the mean cosine over all pairs of vectors of length 1.
+
+    The square of the vectors' sum has each pair twice, and each vector's square, which is 1:
+    (a + b)² = 2 a·b + 1 + 1.
+    """
     count = len(unit)
     return (float(unit.sum(0).square().sum()) - count) / (count * (count - 1))

@@ -1,16 +1,14 @@
-"""Attention weights and scores of sentences match transformers, integrated gradients match captum."""
+"""Attention weights and scores of sentences match transformers."""
 
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from transformers import BertForMaskedLM, BertModel
 
 from pipeline_src.interpretation.attention_maps import attention_maps
 from pipeline_src.interpretation.minimal_pairs import SentencePair, judge_sentence_pairs
 from pipeline_src.interpretation.model import ProbedModel, pseudo_log_likelihoods
-from pipeline_src.interpretation.sentences import NUM_NODES, integrated_gradients
 from pipeline_src.models.hub import save_tensors
 from tests.unit.interpretation.conftest import make_model
 
@@ -72,22 +70,3 @@ def test_judge_sentence_pairs_equals_loop_over_transformers(tmp_path):
 
     reference = np.mean([likelihood(pair.good) > likelihood(pair.bad) for pair in pairs if pair.good != pair.bad])
     assert judge_sentence_pairs(model, None, pairs, "pairs")["pairs all"]["accuracy"] == round(reference, 4)
-
-
-def test_integrated_gradients_equal_captum():
-    attr = pytest.importorskip("captum.attr")
-    model = make_model()
-    ids, position, token = [5, 6, model.mask, 8, 12], 2, 7
-    result, _ = integrated_gradients(model, ids, position, token)
-    packed, segments, layout = model.pack([ids])
-    start = packed.clone()
-    start[model.num_leading : model.num_leading + len(ids)] = model.mask
-
-    def score(rows):
-        hidden = [model.encoder.decode(row, segments, layout)[[model.num_leading + position]] for row in rows]
-        return torch.cat([model.head(each).log_softmax(-1)[:, token] for each in hidden])
-
-    peer = attr.LayerIntegratedGradients(score, model.encoder.embeddings.word_embeddings)
-    way = {"n_steps": NUM_NODES, "method": "gausslegendre", "internal_batch_size": len(packed)}
-    reference = peer.attribute(packed[None], start[None], **way).squeeze(0).sum(-1)
-    torch.testing.assert_close(result, reference.to(result.dtype), rtol=1e-5, atol=1e-6)

@@ -37,7 +37,6 @@ function checkbox(label, checked, changed) {
   return element("label", {}, box, label);
 }
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
-const nats = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "");
 
 function sentencePart() {
   const container = part("sentence");
@@ -49,7 +48,6 @@ function sentencePart() {
   const holder = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attention between words" });
   const message = element("p", { class: "message", role: "status" });
   const title = element("h3", {});
-  const explanation = element("div", {});
   const size = () => data.sentences[state.sentence].words.length;
   const weight = (layer, head, row, column) =>
     bytes[state.sentence][((layer * heads + head) * size() + row) * size() + column] / 255;
@@ -91,7 +89,6 @@ function sentencePart() {
   function drawView() {
     title.textContent = `Layer ${state.layer + 1}, head ${state.head + 1}: from each word on the left to words on the right`;
     drawLines();
-    explain();
   }
   function strongest(row) {
     const order = [...positions()].sort((a, b) => weight(state.layer, state.head, row, b) - weight(state.layer, state.head, row, a));
@@ -147,29 +144,13 @@ function sentencePart() {
     holder.replaceChildren(svg);
     message.textContent = state.row === null ? "Point at a word on the left, or choose it; move with the arrow keys." : strongest(state.row);
   }
-  function explain() {
-    const { words, hidden } = data.sentences[state.sentence];
-    explanation.replaceChildren();
-    if (!hidden) return;
-    const max = Math.max(...hidden.adds.map(Math.abs), 1e-9);
-    const line = element("tr", {}), values = element("tr", {});
-    words.forEach((word, at) => {
-      const share = hidden.adds[at];
-      line.append(element("th", { scope: "col" }, at === hidden.at ? "[MASK]" : word));
-      values.append(element("td", { class: share < 0 ? "less" : "more", style: `--weight: ${((0.45 * Math.abs(share)) / max).toFixed(2)}` }, nats(share)));
-    });
-    explanation.append(
-      element("p", {}, `With “${words[hidden.at]}” hidden, the model gives it ${(100 * hidden.probability).toFixed(1)} %. What each word adds to the logarithm of that (nats), as all are unveiled together, ${nats(hidden.gain)} in sum:`),
-      element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What each word adds" },
-        element("table", { class: "adds" }, element("thead", {}, line), element("tbody", {}, values))));
-  }
   const draw = () => { drawGrid(); drawView(); };
   const texts = data.sentences.map(({ words, marks }) => words.slice(marks[0], words.length - marks[1]).join(" "));
   container.append(
     element("div", { class: "controls" },
       choice("Sentence", texts, (at) => { Object.assign(state, { sentence: at, row: null }); draw(); }),
       checkbox("special tokens too", true, (on) => { state.marks = on; draw(); })),
-    grid, title, holder, message, explanation);
+    grid, title, holder, message);
   draw();
 }
 

@@ -16,7 +16,6 @@ from pipeline_src.interpretation.attention_maps import attention_maps
 from pipeline_src.interpretation.data import InterpretationContext
 from pipeline_src.interpretation.interpret import write_measures
 from pipeline_src.interpretation.model import ProbedModel, pseudo_log_likelihoods
-from pipeline_src.interpretation.sentences import integrated_gradients
 from pipeline_src.tools.fill_mask import fill_mask
 from pipeline_src.tools.inspect import attention
 from tests.unit.interpretation.conftest import make_model, save, write_texts
@@ -41,13 +40,13 @@ def test_write_measures_of_every_member_skip_what_it_lacks(name, folder, monkeyp
     assert log_probs == pytest.approx(expected, abs=1e-5)
     context = InterpretationContext(1, PARAMS, ("books", "wikipedia"), 0.3, ("rte",), Path(name), "learned")
     write_measures(context, folder / "measures" / name)
-    contents, heads, senses = (
-        read_json(folder / "measures" / name / f"{part}.json") for part in ("contents", "heads", "senses")
+    contents, heads, probes = (
+        read_json(folder / "measures" / name / f"{part}.json") for part in ("contents", "heads", "probes")
     )
     skipped, about = contents["skipped"], contents["model"]
     assert about["title"] == model.config.names.title
-    assert len(senses["two sources"]["accuracy"]) == about["layers"] + 1
-    assert not {"agreement", "loss by masks", "self-similarity", "capitals"} & skipped.keys()
+    assert len(probes["capitals"]["model"]["accuracy"]) == about["layers"] + 1
+    assert not {"agreement", "self-similarity", "capitals"} & skipped.keys()
     assert [len(candidates) for candidates in fill_mask(model, "a [MASK] c [MASK]", 3)] == [3, 3]
     arguments = Namespace(model=Path(name), texts=["a bab c"], output=folder / f"{name}.html")
     if name in WITHOUT_ATTENTION:
@@ -79,13 +78,6 @@ def test_log_probabilities_deberta_are_of_the_mask_decoder():
     )
     torch.testing.assert_close(log_probs, decoded)
     assert (log_probs - encoded).abs().max() > 0.01
-
-
-def test_integrated_gradients_deberta_after_texts_of_the_same_length_sum_to_the_gain():
-    model = make_model("deberta")
-    pseudo_log_likelihoods(model, [[5, 6, 7, 8, 9, 10, 11, 12]])  # DeBERTa caches tensors of this length
-    attributions, gain = integrated_gradients(model, [5, 6, 7, model.mask, 9, 10, 11, 12], 3, 8)
-    assert float(attributions.sum()) == pytest.approx(gain, abs=0.1)
 
 
 def test_open_next_word_head_is_no_mlm_head(tmp_path):

@@ -1,16 +1,15 @@
-"""Masks filled one by one or together, and the loss with more of them."""
+"""Masks filled one by one or together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from pipeline_src.config.interpretation import InterpretationParams
 from pipeline_src.interpretation import generation
-from pipeline_src.interpretation.generation import WAYS, complete, completions, fill_masks, loss_by_masks
+from pipeline_src.interpretation.generation import WAYS, complete, completions, fill_masks
 from pipeline_src.interpretation.model import SkipMeasure
 from tests.unit.interpretation.conftest import make_model, unigram_model
 
@@ -49,7 +48,6 @@ def test_completions_long_prompt_keeps_its_end(model, monkeypatch):
 def test_generation_model_that_fills_no_masks_is_skipped(model):
     for measure in (
         lambda: completions(model, ["a"], 2),
-        lambda: loss_by_masks(model, [[5] * 30], np.ones(20), 1),
         lambda: fill_masks(model, [("a [MASK]", "b")]),
     ):
         with pytest.raises(SkipMeasure):
@@ -78,18 +76,3 @@ def test_fill_masks_predicts_at_the_mask(model, before, after):
 def test_params_text_without_one_mask_is_rejected(text):
     with pytest.raises(ValueError, match="not once"):
         InterpretationParams(masks=((text, "a"),))
-
-
-def test_loss_by_masks_unigram_model_as_worked_by_hand():
-    model = unigram_model(a=0.25)
-    a = model.ids("a")[0]
-    counts = np.zeros(model.tokenizer.get_vocab_size(), np.int64)
-    counts[a] = len(counts)  # with one added to each count: (n + 1) of 2 n
-    result = loss_by_masks(model, [[a] * 30] * 3, counts, 1)
-    assert result["texts"] == 3 and result["kept"] == result["cut"] == [round(np.log(4), 4)] * len(result["masks"])
-    assert result["unigram"] == round(np.log(2 * len(counts) / (len(counts) + 1)), 4)
-
-
-def test_loss_by_masks_short_texts_are_skipped(model):
-    with pytest.raises(SkipMeasure):
-        loss_by_masks(model, [[5] * 23], np.ones(20), 1)

@@ -11,13 +11,11 @@ import torch
 
 from pipeline_src.interpretation.model import Sentence, SkipMeasure, word_vectors
 from pipeline_src.interpretation.senses import (
-    MAX_PER_SOURCE,
     WordSenses,
     in_two_contexts,
     same_language,
     self_similarity,
     two_contexts,
-    words_of_two_sources,
 )
 from tests.unit.interpretation.conftest import SENTENCES
 
@@ -68,35 +66,14 @@ def test_self_similarity_is_the_mean_cosine_of_all_pairs_minus_the_baseline(mode
     assert result["fall"] == pytest.approx(result["adjusted"][0] - min(result["adjusted"]), abs=2e-4)
 
 
-def two_sources() -> list[Sentence]:
-    """``bab`` is frequent in both sources, ``jab`` in one document of the second, ``a`` the most frequent."""
-    texts = []
-    for source, letter in (("books", "c"), ("wikipedia", "d")):
-        for number in range(40):
-            name = f"{source}{0 if source == 'wikipedia' and number < 20 else number % 4}"
-            word = "bab" if number >= 20 else "jab"
-            texts.append(Sentence((word if number % 2 else "e", letter, "a", "."), name, source))
-    return texts
-
-
-def test_words_of_two_sources_are_the_rarest_in_several_documents_of_each(model):
-    sentences, senses = words_of_two_sources(two_sources())
-    assert list(senses) == ["bab", "e", "a"]  # not `jab`: one document
-    for word, by_sentence in senses.items():
-        assert all(word in sentences[number].words for number in by_sentence)
-        counts = [list(by_sentence.values()).count(source) for source in ("books", "wikipedia")]
-        assert min(counts) >= 6 and max(counts) <= MAX_PER_SOURCE
-    with pytest.raises(SkipMeasure):
-        words_of_two_sources(sentences[:3])
-
-
 def test_in_two_contexts_neighbours_are_of_another_document(model):
-    word_senses = words_of_two_sources(two_sources())
-    words = in_two_contexts(model, model, word_senses, 1)["words"]
-    documents = [word_senses.sentences[number].document for number in word_senses.senses["bab"]]
-    for layer in words["bab"]["neighbours"]:
-        for document, neighbours in zip(documents, layer, strict=True):
-            assert neighbours and document not in {documents[number] for number in neighbours}
+    """Documents of four sentences, so that an occurrence has many others of its own document."""
+    sentences = [Sentence(("a", "bcde"[number % 4]), str(number // 4)) for number in range(12)]
+    senses = {number: str(number % 2) for number in range(12)}
+    word = in_two_contexts(model, model, WordSenses(sentences, {"a": senses}), 1)["words"]["a"]
+    for layer in word["neighbours"]:
+        for number, neighbours in enumerate(layer):
+            assert neighbours and number // 4 not in {neighbour // 4 for neighbour in neighbours}
 
 
 def test_same_language_german_text_is_not():

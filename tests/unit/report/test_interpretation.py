@@ -23,16 +23,8 @@ def probed(score: str, model: list[float], random: list[float], words: float, **
     counts = {"type_majority": words, "type_majority_balanced": words, "tested_on": 5000, "documents": 7}
     counts |= {"trained_on": 20_000, "types_between": [words] * 2}
     counts |= {"control": [0.5, 0.4], "control_between": around([0.5, 0.4])}
-
-    def code(ratios: list[float]) -> dict:
-        figures = {"code": [81.7 / value for value in ratios]}
-        for prefix, values in (("", ratios), ("frequencies_", [1.3]), ("control_", [1.2, 1.1])):
-            figures |= {f"{prefix}compression": values, f"{prefix}between": around(values)}
-        return figures
-
     return {
         "score": score,
-        "online": {"model": code([2.0, 6.25]), "random": code([1.5, 1.6]), "best_layer": 1, "gain": [1.5, 1.75]},
         "model": {"accuracy": model, "balanced": model, "between": around(model), **counts},
         "random": {"accuracy": random, "balanced": random, "between": around(random), **counts},
         **gains,
@@ -54,7 +46,6 @@ def write_interpretation(folder) -> None:
         "at once": {"texts": ["the , ,"], "repeated": 0.625},
         "surest first": {"texts": ["a", "b"], "repeated": 0.0},
     }
-    hidden = {"at": 1, "probability": 0.25, "gain": 1.5, "adds": [0.0, 0.0, 1.5]}
     files = {
         "probes": {
             "pos": probed("accuracy", [0.8, 0.95], [0.7, 0.7], 0.85, gain=[0.2, 0.3], gain_over_types=[0.05, 0.1]),
@@ -66,13 +57,10 @@ def write_interpretation(folder) -> None:
             },
         },
         "senses": {
-            name: {
-                "words": {name[4:]: word}, "accuracy": values, "between": around(values), "gain": gain,
+            "two contexts": {
+                "words": {"running": word}, "accuracy": [0.4, 0.9], "between": around([0.4, 0.9]), "gain": [0.2, 0.6],
                 "random": [0.5, 0.5], "random_between": around([0.5, 0.5]), "sentences": 64,
-            }
-            for name, values, gain in (
-                ("two contexts", [0.4, 0.9], [0.2, 0.6]), ("two sources", [0.5, 0.5], [-0.1, 0.1]),
-            )
+            },
         },
         "heads": {
             "roles": {"roles": [["next", None]], "sentences": 300},
@@ -82,12 +70,10 @@ def write_interpretation(folder) -> None:
         "completion": {
             "filled masks": FILLED_MASKS,
             "completions": [{"prompt": "Today, I went to", "ways": ways}],
-            "loss by masks": {"masks": [1, 2], "kept": [4.0, 4.5], "cut": [5.0, 5.1], "unigram": 6.0},
         },
         "sentences": {
-            "attention": [{"words": ["[CLS]", "firm", "[SEP]"], "marks": [1, 1], "weights": weights, "hidden": hidden}]
+            "attention": [{"words": ["[CLS]", "firm", "[SEP]"], "marks": [1, 1], "weights": weights}]
         },
-        "checkpoints": {"checkpoints": [{"step": step, "two contexts": [0.4, 0.5]} for step in (100, 200)]},
         "contents": {
             "model": {"title": "BERT", "layers": 1, "width": 128, "heads": 2}, "skipped": {"relations": "no trees"},
         },
@@ -119,7 +105,7 @@ def measures_of(page: str) -> dict[str, dict]:
 def test_section_has_a_panel_for_each_measure(measured, pictures, monkeypatch):
     monkeypatch.setattr(interpretation, "svg", svg)
     page, _ = pages(measured)
-    assert page.count('<svg role="img"') == 7 + 8 and "<script" not in page
+    assert page.count('<svg role="img"') == 7 + 5 and "<script" not in page
     assert not Page(page).open and "RTE (synthetic)</text>" in page
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
@@ -138,14 +124,6 @@ def test_section_verdicts_follow_from_the_intervals(measured):
     path = measured / "interpretation/pairs.json"
     update_json(path, agreement=read_json(path)["agreement"] | {"gain": [-0.2, -0.1]})
     assert f'<td class="wide">{interpretation.WORSE}</td>' in pages(measured)[0]
-
-
-def test_section_has_online_codes(measured):
-    page, _ = pages(measured)
-    (table,) = re.findall(r'aria-label="Online codes">(.*?)</table>', page, re.DOTALL)
-    row = next(row for row in table.split("</tr>") if "parts of speech" in row)
-    cells = [re.sub("<.*?>", "", cell) for cell in re.findall(r'<td class="number">(.*?)</td>', row)]
-    assert cells == ["20,000", "13.1", "6.25", "6.23 to 6.28", "1.60", "1.30", "1.10", "1.500 to 1.750"]
 
 
 def test_section_without_measures_says_so(results):
@@ -167,15 +145,14 @@ def test_interpretation_page_is_complete_and_fetches_nothing(measured):
     for text in ("<td>[SEP]</td>", "random weights", "Today, I went to", "relations: no trees"):
         assert text in page
     assert '95.0 %<br><span class="soft">93.0 to 98.0</span>' in page
-    assert '6.25 ×<br><span class="soft">6.23 to 6.28</span>' in page and "+1.500 to +1.750 bits a word" in page
 
 
 def test_interpretation_page_data_cannot_end_its_script(measured):
     _, page = pages(measured)
     script = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
     data = json.loads(script)
-    assert data["words"]["contexts"]["texts"][0] == "He is running a </script> firm ." and "<" not in script
-    assert data["names"] == ["contexts", "sources (by source)"] and data["words"].keys() == set(data["names"])
+    assert data["words"]["running"]["texts"][0] == "He is running a </script> firm ." and "<" not in script
+    assert data["names"] == ["running"] == list(data["words"])
 
 
 def test_interpretation_page_curves_are_next_to_their_controls(measured):
@@ -185,7 +162,6 @@ def test_interpretation_page_curves_are_next_to_their_controls(measured):
         "name": "this model", "values": [0.8, 0.95], "between": around([0.8, 0.95]),
     }  # fmt: skip
     assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
-    assert curves["Parts of speech: online code"] == [*curves["Parts of speech"][:3], "frequencies of labels"]
     assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, next to balanced ones
     assert curves["One word in two senses"] == ["this model", "random weights", "chance"]
     lengths = {len(curve["values"]) for measure in measures.values() for curve in measure["curves"]}
@@ -194,4 +170,4 @@ def test_interpretation_page_curves_are_next_to_their_controls(measured):
 
 def test_interpretation_page_marks_synthetic_labels(measured):
     titles = measures_of(pages(measured)[1]).keys()
-    assert {"RTE (synthetic)", "RTE (synthetic): online code", "Parts of speech"} <= titles
+    assert {"RTE (synthetic)", "Parts of speech"} <= titles
