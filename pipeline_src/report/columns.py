@@ -14,14 +14,15 @@ from pipeline_src.report.published import TEST_SERVER, Published, PublishedScore
 from pipeline_src.report.rendering import show
 from pipeline_src.tasks.spec import METRIC_TITLES
 
-# evaluation set -> the score that is part of the average in the paper's table 1: MNLI-m and -mm separately, without
-# WNLI; F1 for QQP and MRPC, Spearman for STS-B (section 4.1)
+# Evaluation set -> the score that is part of the average in the paper's table 1: MNLI-m and -mm separately, without
+# WNLI; F1 for QQP and MRPC, Spearman for STS-B (section 4.1).
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
 SYNTHETIC, FROM_CORPUS = "synthetic", "from this corpus"
-# key of scores.json that lists the tasks -> what was chosen on their development sets
+# Key of scores.json that lists the tasks -> what was chosen on their development sets.
 CHOICES = {"best_epoch": "best epoch", "best_of_grid": "best of a grid"}
-Difference = dict[str, Any]  # evaluation/significance.py, Comparison
+# See Comparison in evaluation/significance.py.
+Difference = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,13 @@ class ScoreRow:
 
     @property
     def metric_and_split(self) -> str:
-        split = self.split if self.split != "dev" else ""
+        split = "" if self.split == "dev" else self.split
         return self.metric + _in_parentheses(split, self.chosen)
 
     @property
     def mean_and_deviation(self) -> str:
-        return show(self.mean, "one") + ("" if self.deviation is None else f" {show(self.deviation, 'spread')}")
+        mean = show(self.mean, "one")
+        return mean if self.deviation is None else f"{mean} {show(self.deviation, 'spread')}"
 
     @property
     def best_of_seeds(self) -> float | None:
@@ -105,15 +107,21 @@ def _in_parentheses(*notes: str) -> str:
 
 def score_rows(scores: Mapping[str, Any], published: PublishedScores | None = None) -> list[ScoreRow]:
     """Return the rows of ``results/scores.json``, with rows of synthetic tasks last and without published scores."""
-    return sorted((_row(row, scores, published or {}) for row in scores["rows"]), key=lambda row: row.synthetic)
+    rows = [_row(row, scores, published or {}) for row in scores["rows"]]
+    return sorted(rows, key=lambda row: row.synthetic)
 
 
 def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: PublishedScores) -> ScoreRow:
-    task, eval_set, metric = row["task"], row["eval_set"], row["metric"]
-    synthetic, from_corpus = task in scores["rules"], task in scores.get("from_corpus", ())
-    published = {} if synthetic else published
+    task = row["task"]
+    eval_set = row["eval_set"]
+    metric = row["metric"]
+    kind = FROM_CORPUS if task in scores.get("from_corpus", ()) else ""
+    if task in scores["rules"]:
+        kind = SYNTHETIC
+        published = {}
     baselines = row.get("baselines", {})
-    words, random = (baselines.get(name, {}) for name in ("bag_of_words", "random_weights"))
+    words = baselines.get("bag_of_words", {})
+    random = baselines.get("random_weights", {})
     choices = [name for key, name in CHOICES.items() if task in scores.get(key, ())]
     fields = ("title", "file", "values", "mean", "deviation", "best", "main", "examples", "random_weights")
     return ScoreRow(
@@ -121,7 +129,7 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
         task=task,
         eval_set=eval_set,
         metric_key=metric,
-        kind=SYNTHETIC if synthetic else FROM_CORPUS if from_corpus else "",
+        kind=kind,
         extra=task in scores.get("further", ()),
         chosen=", ".join(choices),
         interval=row.get("interval"),
@@ -267,17 +275,16 @@ def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
 
 def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
     """Return a Markdown table whose columns line up in a terminal, with numbers aligned right."""
-    columns = columns_of(table, rows)
-    lines = [
-        [column.header for column in columns],
-        *([as_text(column.text(row)) for column in columns] for row in rows),
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    numeric = [all(cell[:1] in "0123456789+-–" for cell in column) for column in zip(*lines[1:], strict=True)]
-    layout = list(zip(widths, numeric, strict=True))
-    lines.insert(1, ["-" * (width - 1) + ("-:"[right]) for width, right in layout])
-    padded = (
-        [cell.rjust(width) if right else cell.ljust(width) for cell, (width, right) in zip(line, layout, strict=True)]
-        for line in lines
-    )
-    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+    padded = []
+    for column in columns_of(table, rows):
+        cells = [as_text(column.text(row)) for row in rows]
+        width = max(map(len, [column.header, *cells]))
+        # Numbers are aligned right, which Markdown writes as "---:".
+        is_numeric = all(cell[:1] in "0123456789+-–" for cell in cells)
+        if is_numeric:
+            rule = "-" * (width - 1) + ":"
+            padded.append([line.rjust(width) for line in (column.header, rule, *cells)])
+        else:
+            rule = "-" * width
+            padded.append([line.ljust(width) for line in (column.header, rule, *cells)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*padded, strict=True))

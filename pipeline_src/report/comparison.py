@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
@@ -23,43 +23,47 @@ from pipeline_src.report.page import summary_label
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import SUMMARY, extra_scores
 
-WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}  # keys that may differ between the runs of a member
-AVERAGES = ("glue", "from_corpus", "synthetic_glue")  # the first average that all members have is plotted
+# Keys that may differ between the runs of a member.
+WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}
+# The first average that all members have is plotted.
+AVERAGES = ("glue", "from_corpus", "synthetic_glue")
 TABLES = Path("workflow/ablations")
-METRIC_KEYS = {
-    "accuracy": ("accuracy",),
-    "F1": ("f1", "entity_f1"),
-    "Matthews": ("matthews",),
-}  # the paper's metric -> ours
-CURVES = [name for name in PANELS if name != "learning_rate"]  # quantities whose curves are compared
-LINES = ("-", "--", ":")
+# Metric of the paper's tables -> ours.
+METRIC_KEYS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1"), "Matthews": ("matthews",)}
+# With three kinds of line and three colours, nine experiments differ.
+CURVE_STYLES = list(itertools.product(("-", "--", ":"), (BLUE, ORANGE, GREY)))
 
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
     """Render the page that compares the first experiment with each of the others."""
-    first, *peers = experiments
-    differences = [{}, *(compared_with(first, peer) for peer in peers)]
-    scores = [
-        (next(filter(None, rows)), [(row, by_key.get(key)) for row, by_key in zip(rows, differences, strict=True)])
-        for key, rows in _rows_by_key(experiments).items()
-    ]
+    first, *others = experiments
+    differences = [{}, *(compared_with(first, other) for other in others)]
+    scores = []
+    for key, rows in _rows_by_key(experiments).items():
+        known = next(row for row in rows if row)
+        of_key = [by_key.get(key) for by_key in differences]
+        scores.append((known, list(zip(rows, of_key, strict=True))))
     members = group(experiments)
-    means = lines_of(members) if any(len(member.experiments) > 1 for member in members) else []
-    ablations, panels = find_ablations(experiments), curve_panels(experiments)
-    # A section without content is left out.
-    sections = {"members": "Means over seeds"} if means else {}
-    sections |= {"figures": "Figures", "side_by_side": "Scores"}
-    sections |= {"curves": "Curves"} if panels else {}
-    sections |= {"ablations": "Ablations"} if ablations else {}
+    has_several_seeds = any(len(member.experiments) > 1 for member in members)
+    means = lines_of(members) if has_several_seeds else []
+    ablations = find_ablations(experiments)
+    panels = curve_panels(experiments)
+    sections = [
+        ("members", "Means over seeds", bool(means)),
+        ("figures", "Figures", True),
+        ("side_by_side", "Scores", True),
+        ("curves", "Curves", bool(panels)),
+        ("ablations", "Ablations", bool(ablations)),
+    ]
     return render(
         "comparison.html.j2",
         title="Experiments side by side",
-        sections=list(sections.items()),
+        sections=[(name, title) for name, title, has_content in sections if has_content],
         experiments=experiments,
         summaries=_summary_figures(experiments),
         params=differing(experiments),
         scores=scores,
-        verdict=lambda row, difference: verdict(difference, len(row.values), better="better"),
+        verdict=verdict,
         ablations=ablations,
         panels=panels,
         members=members,
@@ -68,52 +72,63 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
     )
 
 
+def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
+    """Return, for each (evaluation set, metric), one row per experiment, or None if it has no such row."""
+    keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
+    rows_by_key = {}
+    for eval_set, metric in keys:
+        rows_by_key[eval_set, metric] = [experiment.row(eval_set, metric) for experiment in experiments]
+    return rows_by_key
+
+
+def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, str, bool]]:
+    """Return (name, label, format, whether it is synthetic) of each figure that is in any summary."""
+    known: set[str] = set()
+    extra: dict[str, ScoreRow] = {}
+    for experiment in experiments:
+        known |= experiment.summary.keys()
+        extra |= extra_scores(experiment.rows)
+    names: list[str] = []
+    for plain in SUMMARY:
+        names += (plain, f"synthetic_{plain}")
+    figures = []
+    for name in [*names, *extra]:
+        label = summary_label(name, extra)
+        if name in known and label is not None:
+            figures.append((name, *label))
+    return figures
+
+
+def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
+    """Return the parameters that differ between experiments, with the value in each experiment."""
+    keys = {key for experiment in experiments for key in experiment.params}
+    rows = []
+    for key in sorted(keys):
+        values = [experiment.params.get(key) for experiment in experiments]
+        if any(value != values[0] for value in values):
+            rows.append((key, values))
+    return rows
+
+
 def curve_panels(experiments: Sequence[Experiment]) -> list[str]:
     """Plot the training curves of all experiments over each other, one plot for each quantity that any measured."""
     panels = []
-    for name in CURVES:
-        axes, panel = new_axes(), PANELS[name]
-        # With three colours and three kinds of line, nine experiments differ.
-        styles = itertools.cycle(itertools.product(LINES, (BLUE, ORANGE, GREY)))
-        for experiment, (line, colour) in zip(experiments, styles, strict=False):
-            steps, values = _all_phases(experiment, name, panel.factor)
+    for name, panel in PANELS.items():
+        if name == "learning_rate":
+            continue
+        axes = new_axes()
+        for experiment, (line, colour) in zip(experiments, itertools.cycle(CURVE_STYLES), strict=False):
+            curves = list(experiment.curves.values())
+            steps, values = curve_points(curves, name, panel.factor)
             if steps:
                 axes.plot(steps, values, line, color=colour, linewidth=1.3, label=experiment.name)
-            steps, values = _all_phases(experiment, f"validation_{name}", panel.factor)
+            steps, values = curve_points(curves, f"validation_{name}", panel.factor)
             axes.plot(steps, values, "o", color=colour, markersize=3.5)
         if axes.get_legend_handles_labels()[1]:
             axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
             axes.figure.legend(loc="outside lower center")
             panels.append(svg(axes, f"curve-{name}", f"{panel.title} by training step, for each experiment"))
     return panels
-
-
-def _all_phases(experiment: Experiment, column: str, factor: int) -> tuple[list[float], list[float]]:
-    """Return the steps and the values, times ``factor``, of a column of the curves of all phases."""
-    phases = [curve_points(curve, column) for curve in experiment.curves.values()]
-    points = list(itertools.chain.from_iterable(phases))
-    return [step for step, _ in points], [factor * value for _, value in points]
-
-
-def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    """Return, for each (evaluation set, metric), one row per experiment, or None if it has no such row."""
-    keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
-    return {key: [experiment.row(*key) for experiment in experiments] for key in keys}
-
-
-def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, str, bool]]:
-    """Return (name, label, format, whether it is synthetic) of each figure that is in any summary."""
-    extra = {name: row for experiment in experiments for name, row in extra_scores(experiment.rows).items()}
-    names = {name for experiment in experiments for name in experiment.summary}
-    order = [name for plain in SUMMARY for name in (plain, f"synthetic_{plain}")]
-    return [(name, *label) for name in [*order, *extra] if name in names and (label := summary_label(name, extra))]
-
-
-def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
-    """Return the parameters that differ between experiments, with the value in each experiment."""
-    keys = sorted({key for experiment in experiments for key in experiment.params})
-    rows = [(key, [experiment.params.get(key) for experiment in experiments]) for key in keys]
-    return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
 
 
 @dataclass(frozen=True)
@@ -125,7 +140,7 @@ class Member:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return tuple(_seed(experiment) for experiment in self.experiments)
+        return tuple(map(_seed, self.experiments))
 
 
 @dataclass(frozen=True)
@@ -137,16 +152,8 @@ class Cell:
 
     mean: float
     error: float | None
-    difference: float | None = None
-    difference_error: float | None = None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        return _around(self.mean, self.error)
-
-    @property
-    def difference_interval(self) -> tuple[float, float] | None:
-        return _around(self.difference, self.difference_error)
+    difference: float | None
+    difference_error: float | None
 
     @property
     def significant(self) -> bool | None:
@@ -156,18 +163,14 @@ class Cell:
         return abs(self.difference) > self.difference_error
 
 
-def _around(value: float | None, error: float | None) -> tuple[float, float] | None:
-    return None if value is None or error is None else (value - error, value + error)
+class Line(NamedTuple):
+    """One figure for every member, with the format ``digits``; ``name`` is its name in the summary, if it has one."""
 
-
-@dataclass(frozen=True)
-class Line:
-    """One figure for every member, with the format ``digits``; the metric is empty for a figure of the summary."""
-
+    name: str | None
     title: str
     metric: str
     digits: str
-    cells: tuple[Cell | None, ...]
+    cells: list[Cell | None]
 
 
 def group(experiments: Sequence[Experiment]) -> list[Member]:
@@ -175,13 +178,17 @@ def group(experiments: Sequence[Experiment]) -> list[Member]:
 
     Its name is that of its experiments, without the number at the end. Members are in the order of their first runs.
     """
-    runs_by_params: dict[str, list[Experiment]] = {}
+    # Parameters as text -> seed -> the first experiment with both: two runs of one seed are one result.
+    by_params: dict[str, dict[int, Experiment]] = {}
     for experiment in experiments:
-        params = {name: value for name, value in experiment.params.items() if name not in WITHOUT_RESULT}
-        runs = runs_by_params.setdefault(json.dumps(params, sort_keys=True, default=str), [])
-        if all(run.params.get("seed") != experiment.params.get("seed") for run in runs):  # no duplicates
-            runs.append(experiment)
-    return [Member(_name(runs), tuple(sorted(runs, key=_seed))) for runs in runs_by_params.values()]
+        params = {key: value for key, value in experiment.params.items() if key not in WITHOUT_RESULT}
+        text = json.dumps(params, sort_keys=True, default=str)
+        by_params.setdefault(text, {}).setdefault(_seed(experiment), experiment)
+    members = []
+    for by_seed in by_params.values():
+        runs = list(by_seed.values())
+        members.append(Member(_name(runs), tuple(sorted(runs, key=_seed))))
+    return members
 
 
 def _seed(experiment: Experiment) -> int:
@@ -189,8 +196,12 @@ def _seed(experiment: Experiment) -> int:
 
 
 def _name(runs: Sequence[Experiment]) -> str:
-    stems = Counter(stem for run in runs if (stem := re.sub(r"-\d+$", "", run.name)) != run.name)
-    return stems.most_common(1)[0][0] if stems and len(runs) > 1 else runs[0].name
+    """Return the name of one run, or what most of several have in common: "bert" for "bert-1" and "bert-2"."""
+    number = re.compile(r"-\d+$")
+    stems = Counter(number.sub("", run.name) for run in runs if number.search(run.name))
+    if len(runs) == 1 or not stems:
+        return runs[0].name
+    return stems.most_common(1)[0][0]
 
 
 def lines_of(members: Sequence[Member]) -> list[Line]:
@@ -199,32 +210,45 @@ def lines_of(members: Sequence[Member]) -> list[Line]:
     lines = []
     for name, label, format, synthetic in _summary_figures(experiments):
         plain = name.removeprefix("synthetic_")
-        if plain in SUMMARY and not name.endswith("_error"):  # the user's own tasks are among the scores
-            values = [[experiment.summary.get(name) for experiment in member.experiments] for member in members]
+        # The user's own tasks are among the scores; an error over examples says nothing about seeds.
+        if plain in SUMMARY and not plain.endswith("_error"):
+            of_name = {experiment.name: experiment.summary.get(name) for experiment in experiments}
+            title = f"{label}, synthetic" if synthetic else label
             digits = "one" if format == "one" else "three"
-            lines.append(Line(label + ", synthetic" * synthetic, "", digits, _cells(members, values)))
-    for key, rows in _rows_by_key(experiments).items():
-        first = next(filter(None, rows))
-        by_member = [[experiment.row(*key) for experiment in member.experiments] for member in members]
-        values = [[row.mean if row else None for row in scores] for scores in by_member]
-        lines.append(Line(first.title, first.metric, "one", _cells(members, values)))
+            lines.append(Line(name, title, "", digits, _cells(members, of_name)))
+    for rows in _rows_by_key(experiments).values():
+        first = next(row for row in rows if row)
+        of_row = {}
+        for experiment, row in zip(experiments, rows, strict=True):
+            of_row[experiment.name] = row.mean if row else None
+        lines.append(Line(None, first.title, first.metric, "one", _cells(members, of_row)))
     return lines
 
 
-def _cells(members: Sequence[Member], values: Sequence[Sequence[float | None]]) -> tuple[Cell | None, ...]:
+def _cells(members: Sequence[Member], values: Mapping[str, float | None]) -> list[Cell | None]:
+    """Return the cells of a line; ``values`` has each experiment's figure by its name."""
+    first = members[0]
+    baselines = _known_values(first, values)
     cells: list[Cell | None] = []
-    first = values[0]
-    for member, scores in zip(members, values, strict=True):
-        known = [value for value in scores if value is not None]
+    for member in members:
+        known = _known_values(member, values)
         if not known:
             cells.append(None)
-        elif member is members[0] or member.seeds != members[0].seeds or None in (*scores, *first):
-            cells.append(Cell(fmean(known), _error(known)))
-        else:
-            changes = [value - baseline for value, baseline in zip(known, first, strict=True) if baseline is not None]
-            difference = fmean(changes) if len(changes) > 1 else None
-            cells.append(Cell(fmean(known), _error(known), difference, _error(changes)))
-    return tuple(cells)
+            continue
+        difference = difference_error = None
+        is_paired = member.seeds == first.seeds and len(known) == len(baselines) == len(member.seeds)
+        # A single difference has no error, and so no meaning.
+        if member is not first and is_paired and len(known) > 1:
+            changes = [value - baseline for value, baseline in zip(known, baselines, strict=True)]
+            difference = fmean(changes)
+            difference_error = _error(changes)
+        cells.append(Cell(fmean(known), _error(known), difference, difference_error))
+    return cells
+
+
+def _known_values(member: Member, values: Mapping[str, float | None]) -> list[float]:
+    of_member = [values[experiment.name] for experiment in member.experiments]
+    return [value for value in of_member if value is not None]
 
 
 def _error(values: Sequence[float]) -> float | None:
@@ -236,22 +260,25 @@ def _error(values: Sequence[float]) -> float | None:
 
 def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
     """Plot the first of ``AVERAGES`` that all members have, with intervals; empty if they share none."""
-    shared = [SUMMARY[name.removeprefix("synthetic_")][0] + ", synthetic" * (name not in SUMMARY) for name in AVERAGES]
-    line = next((line for title in shared for line in lines if line.title == title and all(line.cells)), None)
-    cells = [cell for cell in line.cells if cell] if line else []
-    if line is None or not cells:
+    shared = {line.name: line for line in lines if None not in line.cells}
+    averages = [shared[name] for name in AVERAGES if name in shared]
+    if not averages:
         return ""
-    axes, heights = new_axes(4.7, 0.42 * len(members) + 1.2), range(len(members))[::-1]
+    line = averages[0]
+    cells = [cell for cell in line.cells if cell]
+    names = [member.name for member in members]
+    # The first member is at the top.
+    heights = list(reversed(range(len(members))))
+    axes = new_axes(4.7, 0.42 * len(members) + 1.2)
     for height, cell in zip(heights, cells, strict=True):
         axes.errorbar(cell.mean, height, xerr=cell.error or 0.0, fmt="o", color=BLUE, ecolor=GREY, capsize=3)
     axes.axvline(cells[0].mean, color=INK, linewidth=0.8, linestyle=":")
-    axes.set_yticks(heights, [member.name for member in members])
+    axes.set_yticks(heights, names)
     axes.set(xlabel=f"{line.title} (percent)", title="Mean over seeds, with its 95 % interval")
-    return svg(axes, "members", f"{line.title}: " + ", ".join(member.name for member in members))
+    return svg(axes, "members", f"{line.title}: {', '.join(names)}")
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A line of an ablation table: the paper's score, and the experiment of the same name with its score."""
 
     name: str
@@ -260,8 +287,7 @@ class Variant:
     row: ScoreRow | None
 
 
-@dataclass(frozen=True)
-class Ablation:
+class Ablation(NamedTuple):
     """A score of a table of the paper, for which at least two variants are among the experiments."""
 
     title: str
@@ -283,22 +309,27 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
     The first experiment that is not named like a variant is the unchanged study.
     """
     tables = read_tables()
-    named = {name for table in tables for name in table["experiments"]}
+    variant_names: set[str] = set()
+    for table in tables:
+        variant_names |= table["experiments"].keys()
     by_name = {experiment.name: experiment for experiment in experiments}
-    study = next((experiment for experiment in experiments if experiment.name not in named), None)
+    study = next((experiment for experiment in experiments if experiment.name not in variant_names), None)
     ablations: list[Ablation] = []
     for table in tables:
         for key, metric in table["metrics"].items():
-            figures = {name: change.get("paper", {}).get(key) for name, change in table["experiments"].items()}
-            runs = {name: by_name.get(name) for name in figures}
+            variants = []
             if "study" in table:
-                figures, runs = {"study": table["study"][key]} | figures, {"study": study} | runs
-            variants = [Variant(name, figures[name], run, _row(run, key, metric)) for name, run in runs.items()]
+                paper = table["study"][key]
+                variants.append(Variant("study", paper, study, _row(study, key, metric)))
+            for name, variant in table["experiments"].items():
+                paper = variant.get("paper", {}).get(key)
+                experiment = by_name.get(name)
+                variants.append(Variant(name, paper, experiment, _row(experiment, key, metric)))
             rows = [variant.row for variant in variants if variant.row]
             if len(rows) < 2 or any(row.split != table["split"] for row in rows):
                 continue
-            synthetic = any(row.synthetic for row in rows)
             title = f"{rows[0].title}, {rows[0].metric}"
+            synthetic = any(row.synthetic for row in rows)
             bars = _bars(f"ablation-{len(ablations)}", title, synthetic, variants)
             ablations.append(Ablation(title, synthetic, table["source"], variants, bars))
     return ablations
@@ -308,25 +339,33 @@ def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | Non
     """Return the score of ``experiment`` that corresponds to ``key`` and ``metric`` of a table."""
     if experiment is None:
         return None
-    rows = (experiment.row(key.removesuffix("_m"), name) for name in METRIC_KEYS.get(metric, ()))
-    return next((row for row in rows if row is not None), None)
+    # The paper's "mnli_m" is our evaluation set "mnli".
+    rows = [experiment.row(key.removesuffix("_m"), metric_key) for metric_key in METRIC_KEYS.get(metric, ())]
+    return next((row for row in rows if row), None)
 
 
 def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -> str:
     """Plot how each variant differs from the first one that is an experiment, in this study and in the paper."""
     first = next(variant for variant in variants if variant.row)
+    # The first bar is at the top.
     changed = [variant for variant in reversed(variants) if variant is not first]
     scores = {variant.name: variant.row.mean for variant in variants if variant.row}
-    paper = {variant.name: variant.paper for variant in variants if variant.paper is not None}
+    papers = {variant.name: variant.paper for variant in variants if variant.paper is not None}
+    mark = ", synthetic" if synthetic else ""
+    style_of_study: dict[str, Any] = {"color": BLUE, "label": f"this study{mark}"}
+    style_of_paper = {"color": GREY, "hatch": "//", "edgecolor": INK, "linewidth": 0, "label": "paper"}
+    sides = ((scores, 0.2, style_of_study), (papers, -0.2, style_of_paper))
     axes = new_axes(4.7, 0.5 * len(changed) + 1.4)
-    sides: list[tuple[dict[str, float], float, dict[str, Any]]] = [
-        (scores, 0.2, {"color": BLUE, "label": "this study, synthetic" if synthetic else "this study"}),
-        (paper, -0.2, {"color": GREY, "hatch": "//", "edgecolor": INK, "linewidth": 0, "label": "paper"}),
-    ]
     for values, shift, style in sides:
-        names = {at: variant.name for at, variant in enumerate(changed) if {variant.name, first.name} <= values.keys()}
-        points = [values[name] - values[first.name] for name in names.values()]
-        axes.barh([at + shift for at in names], points, 0.36, **style)
+        baseline = values.get(first.name)
+        heights = []
+        points = []
+        for height, variant in enumerate(changed):
+            value = values.get(variant.name)
+            if value is not None and baseline is not None:
+                heights.append(height + shift)
+                points.append(value - baseline)
+        axes.barh(heights, points, 0.36, **style)
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(range(len(changed)), [variant.name for variant in changed])
     axes.set(title=title, xlabel=f"points from {first.name}")

@@ -21,6 +21,7 @@ from pipeline_src.report.columns import Difference, ScoreRow, score_rows
 from pipeline_src.report.results import Curve, curve_of, reading_results
 
 WORKSPACE = "workspace"
+CURVES = "results/pretrain/*.tsv"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Folders:
     """Output folders of an experiment: the workspace's, or copies that are fetched from DVC's cache to ``target``."""
 
     def __init__(self, experiment: Experiment, target: Path) -> None:
-        self.experiment, self._target = experiment, target
+        self.experiment = experiment
+        self._target = target
         # They become names of folders, and an experiment may be anybody's.
         self.seeds = [int(seed) for seed in experiment.params.get("finetune.seeds", [])]
 
@@ -60,33 +62,38 @@ class Folders:
 
     def folder(self, path: Path) -> Path:
         if self.experiment.commit is not None:
-            from dvc.exceptions import DvcException
-
-            local = self._target / path
-            try:
-                if not local.exists():
-                    self._cache.get(path.as_posix(), str(local), recursive=True)
-            except (DvcException, OSError):
-                shutil.rmtree(local, ignore_errors=True)  # incomplete
-            path = local
+            path = self._fetched(path)
         if not path.is_dir():
             hint = f"fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
             raise PipelineError("not at hand", path, where=self.experiment.name, hint=hint)
         return path
 
+    def _fetched(self, path: Path) -> Path:
+        """Return where the folder's copy is; nothing is there if DVC's cache lacks a file of it."""
+        from dvc.exceptions import DvcException
+
+        copy = self._target / path
+        try:
+            if not copy.exists():
+                self._cache.get(path.as_posix(), str(copy), recursive=True)
+        except (DvcException, OSError):
+            shutil.rmtree(copy, ignore_errors=True)
+        return copy
+
 
 def read_experiment(name: str) -> Experiment:
     """Read an experiment by its DVC name, a git revision, or ``workspace``."""
-    import dvc.api  # takes a second to import
+    # It takes a second to import.
+    import dvc.api
     from dvc.exceptions import DvcException
 
     commit = None if name == WORKSPACE else resolve(name)
-    files = dvc.api.DVCFileSystem(rev=commit) if commit else None
+    files = None if commit is None else dvc.api.DVCFileSystem(rev=commit)
+    read = read_settled if files is None else files.read_text
     try:
-        summary, scores, params = (
-            files.read_text(file) if files else read_settled(file)
-            for file in ("results/summary.json", "results/scores.json", "params.yaml")
-        )
+        summary = read("results/summary.json")
+        scores = read("results/scores.json")
+        params = read("params.yaml")
     except (DvcException, OSError) as error:
         hint = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
         raise PipelineError("no results of the experiment", name, where=error, hint=hint) from None
@@ -96,21 +103,13 @@ def read_experiment(name: str) -> Experiment:
             for path in (row.task, row.eval_set, row.file):
                 if path is not None:
                     checked_path(path, f"results/scores.json of {name}")
-        curves = _read_curves(files)
+        curves: dict[str, Curve] = {}
+        for curve in sorted(map(Path, files.glob(CURVES) if files else Path().glob(CURVES))):
+            # What DVC's cache lacks is left out.
+            with suppress(DvcException, OSError):
+                text = files.read_text(curve.as_posix()) if files else curve.read_text(encoding="utf-8")
+                curves[curve.stem] = curve_of(text, curve)
         return Experiment(name, json.loads(summary), rows, dotted(parse_yaml(params)), commit, curves)
-
-
-def _read_curves(files: Any | None) -> dict[str, Curve]:
-    """Read the training curves from DVC's file system, or the workspace; what DVC's cache lacks is left out."""
-    from dvc.exceptions import DvcException
-
-    curves = {}
-    pattern = "results/pretrain/*.tsv"
-    for path in sorted(map(Path, files.glob(pattern) if files else Path().glob(pattern))):
-        with suppress(DvcException, OSError):
-            text = files.read_text(path.as_posix()) if files else path.read_text(encoding="utf-8")
-            curves[path.stem] = curve_of(text, path)
-    return curves
 
 
 def resolve(name: str) -> str:
@@ -144,16 +143,19 @@ def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str]
     Predictions and data are read from the workspace or DVC's cache. An evaluation set is left out if predictions of an
     experiment are missing, or if the two have different examples.
     """
-    first_sets, second_sets = (
-        {(row.task, row.eval_set, row.file): None for row in experiment.rows} for experiment in (first, second)
-    )
+    # Without duplicates: an evaluation set has a row for each metric.
+    first_sets = dict.fromkeys((row.task, row.eval_set, row.file) for row in first.rows)
+    second_sets = {(row.task, row.eval_set, row.file) for row in second.rows}
     by_key: dict[tuple[str, str], Difference] = {}
     with tempfile.TemporaryDirectory() as folder:
-        sides = [Folders(second, Path(folder) / "second"), Folders(first, Path(folder) / "first")]
-        for task, eval_set, file in first_sets:
-            if file and (task, eval_set, file) in second_sets:
-                with suppress(PipelineError):  # something is missing: the page shows a dash
-                    by_key |= differences(task, eval_set, file, sides)
+        of_first = Folders(first, Path(folder) / "first")
+        of_second = Folders(second, Path(folder) / "second")
+        for key in first_sets:
+            task, eval_set, file = key
+            if file and key in second_sets:
+                # If something is missing, the page shows a dash.
+                with suppress(PipelineError):
+                    by_key |= differences(task, eval_set, file, [of_second, of_first])
     return by_key
 
 
@@ -163,15 +165,24 @@ def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -
     from pipeline_src.tasks.kinds import make_task
     from pipeline_src.tasks.spec import load_spec
 
-    def predictions(side: Folders, seed: int) -> list[dict[str, Any]]:
-        folder, path = task_predictions(task, seed), predictions_path(task, seed, "pretrained", eval_set)
-        return read_predictions(side.folder(folder) / path.relative_to(folder))
-
-    spec, folders = load_spec(task), [side.folder(TASKS / task) for side in sides]
+    spec = load_spec(task)
+    first_data, second_data = (side.folder(TASKS / task) for side in sides)
     for name in (file, *spec.eval_set(eval_set).files[1:]):
-        if (folders[0] / name).read_bytes() != (folders[1] / name).read_bytes():
+        if (first_data / name).read_bytes() != (second_data / name).read_bytes():
             return {}
-    examples = make_task(spec).read(folders[0] / file, eval_set)
-    predicted, baseline = ([predictions(side, seed) for seed in side.seeds] for side in sides)
+    examples = make_task(spec).read(first_data / file, eval_set)
+    # For each side, the predictions of each seed.
+    predictions: list[list[list[dict[str, Any]]]] = []
+    for side in sides:
+        of_side = []
+        for seed in side.seeds:
+            folder = task_predictions(task, seed)
+            path = predictions_path(task, seed, "pretrained", eval_set).relative_to(folder)
+            of_side.append(read_predictions(side.folder(folder) / path))
+        predictions.append(of_side)
+    predicted, baseline = predictions
     uncertainty = confidence_intervals(spec, eval_set, examples, predicted, {"first": baseline})
-    return {(eval_set, metric): scores["baselines"]["first"]["vs_baseline"] for metric, scores in uncertainty.items()}
+    by_key = {}
+    for metric, scores in uncertainty.items():
+        by_key[eval_set, metric] = scores["baselines"]["first"]["vs_baseline"]
+    return by_key

@@ -18,10 +18,14 @@ from matplotlib.figure import Figure
 from pipeline_src.report.columns import ScoreRow
 from pipeline_src.report.results import Curve, Results, all_phases
 
-INK = "#010203"  # replaced by the page's text colour in the SVG
-BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"  # legible on white and on near-black
-WIDTH, HEIGHT = 4.3, 3.0  # inches of a plot; it fills a phone's screen
-MAX_TITLE_LENGTH = 30  # characters of a task's title next to its bar
+# Replaced by the page's text colour in the SVG.
+INK = "#010203"
+# Legible on white and on near-black.
+BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"
+# Size of a plot in inches; it fills a phone's screen.
+WIDTH, HEIGHT = 4.3, 3.0
+# Number of characters of a task's title next to its bar.
+MAX_TITLE_LENGTH = 30
 
 matplotlib.rcParams.update(
     {
@@ -29,7 +33,8 @@ matplotlib.rcParams.update(
         "svg.hashsalt": "report",
         "font.family": "sans-serif",
         "font.size": 9.5,
-        "text.parse_math": False,  # print dollars in titles
+        # Print dollars in titles.
+        "text.parse_math": False,
         "text.color": INK,
         "axes.labelcolor": INK,
         "axes.edgecolor": INK,
@@ -69,13 +74,16 @@ def svg(axes: Axes, name: str, description: str) -> str:
 
 
 WHISKERS = "95 % interval"
-BELOW = {"loc": "outside lower center", "ncols": 2}  # position of legends
+# Position of legends.
+BELOW = {"loc": "outside lower center", "ncols": 2}
+# System -> name and colour.
 SYSTEMS = {
     "pretrained": ("pretrained", BLUE),
     "random_weights": ("random weights", ORANGE),
     "bag_of_words": ("bag of words", GREY),
 }
-EDGES = {"edgecolors": "white", "linewidths": 0.8}  # for markers that lie on bars
+# Style of markers that lie on bars.
+EDGES = {"edgecolors": "white", "linewidths": 0.8}
 
 
 def colours(phases: Iterable[str]) -> dict[str, str]:
@@ -97,7 +105,8 @@ class Panel:
     baseline_label: str = ""
 
 
-PANELS = {  # column of the curve -> its plot
+# Column of the curve -> its plot.
+PANELS = {
     "loss": Panel("Loss: masked words + next sentence", "loss (nats)"),
     "mlm_loss": Panel("Loss of masked words", "cross-entropy (nats)"),
     "mlm_accuracy": Panel("Accuracy of masked words", "accuracy (percent)", 100),
@@ -114,61 +123,67 @@ PANELS = {  # column of the curve -> its plot
 
 def pretraining_panels(results: Results) -> list[str]:
     """Plot training and validation curves over all phases, one plot for each quantity that was measured."""
-    measured = (name for name in PANELS if any(set(curve.get(name, ())) - {None} for curve in results.curves.values()))
-    return [pretraining_panel(results, name) for name in measured]
+    curves = list(results.curves.values())
+    panels = []
+    for name in PANELS:
+        steps, _ = curve_points(curves, name)
+        if steps:
+            panels.append(pretraining_panel(results, name))
+    return panels
 
 
 def pretraining_panel(results: Results, name: str, element: str | None = None) -> str:
     """Plot the quantity ``name`` over all phases; ids in the plot begin with ``element``, by default ``name``."""
-    panel, axes = PANELS[name], new_axes()
+    panel = PANELS[name]
+    axes = new_axes()
     for phase, colour in colours(results.curves).items():
-        curve, validation = results.curves[phase], validation_curve(results, phase, name)
-        last = phase == max(results.curves)  # its lines are once in the legend
-        steps, values = _points(curve, name)
-        style = "-" if not last else "-."
-        axes.plot(
-            steps,
-            [panel.factor * value for value in values],
-            style,
-            color=colour,
-            linewidth=1.4,
-            label=f"training, {phase}",
-        )
+        # What all phases have is only once in the legend.
+        last = phase == max(results.curves)
+        steps, values = curve_points([results.curves[phase]], name, panel.factor)
+        style = "-." if last else "-"
+        axes.plot(steps, values, style, color=colour, linewidth=1.4, label=f"training, {phase}")
+        validation = validation_curve(results, phase, name)
         if validation:
+            steps_of_validation = list(validation)
             values = [panel.factor * value for value in validation.values()]
             label = "" if last else "validation"
-            axes.plot(list(validation), values, "o-", color=INK, linewidth=1, markersize=3.5, label=label)
-        level = results.pretrain[phase]["validation"].get(panel.baseline) if panel.baseline else None
-        if level is not None and steps:
+            axes.plot(steps_of_validation, values, "o-", color=INK, linewidth=1, markersize=3.5, label=label)
+        # Such as the share of the larger class, below which an accuracy shows nothing.
+        baseline = results.pretrain[phase]["validation"].get(panel.baseline)
+        if baseline is not None and steps:
+            level = panel.factor * baseline
             label = "" if last else panel.baseline_label
-            axes.hlines(
-                panel.factor * level, steps[0], steps[-1], color=GREY, linestyle="--", linewidth=1.3, label=label
-            )
+            axes.hlines(level, steps[0], steps[-1], color=GREY, linestyle="--", linewidth=1.3, label=label)
     axes.set(title=panel.title, xlabel="step", ylabel=panel.label)
     axes.figure.legend(**BELOW)
     description = f"{panel.title} by training step, in {panel.label}, for {all_phases(results)} of pretraining"
     return svg(axes, element or name, description)
 
 
-def curve_points(curve: Curve, name: str) -> list[tuple[float, float]]:
-    """Return (step, value) of each measurement of a quantity."""
-    pairs = zip(curve["step"], curve.get(name, []), strict=False)
-    return [(step, value) for step, value in pairs if step is not None and value is not None]
-
-
-def _points(curve: Curve, name: str) -> tuple[list[float], list[float]]:
-    """Return the steps at which a quantity was measured, and its values."""
-    points = curve_points(curve, name)
-    return [step for step, _ in points], [value for _, value in points]
+def curve_points(curves: Sequence[Curve], name: str, factor: int = 1) -> tuple[list[float], list[float]]:
+    """Return the steps at which a quantity was measured in several phases, and its values times ``factor``."""
+    steps = []
+    values = []
+    for curve in curves:
+        # A phase without the quantity has no such column; a step without a measurement has an empty cell.
+        column = curve.get(name, [])
+        for step, value in zip(curve["step"], column, strict=False):
+            if step is not None and value is not None:
+                steps.append(step)
+                values.append(factor * value)
+    return steps, values
 
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
     """Return step -> validation figure ``name``, for measurements during training and at the phase's end."""
-    pretrain = results.pretrain[phase]
-    steps, values = _points(results.curves[phase], f"validation_{name}")
+    steps, values = curve_points([results.curves[phase]], f"validation_{name}")
     points = dict(zip(map(int, steps), values, strict=True))
-    if name in pretrain["validation"]:
-        points[pretrain.get("steps_before", 0) + pretrain["steps"]] = pretrain["validation"][name]
+    # At the end, the phase's own figure is the exact one.
+    pretrain = results.pretrain[phase]
+    at_end = pretrain["validation"]
+    if name in at_end:
+        last_step = pretrain.get("steps_before", 0) + pretrain["steps"]
+        points[last_step] = at_end[name]
     return dict(sorted(points.items()))
 
 
@@ -177,8 +192,9 @@ def throughput_panel(curves: dict[str, Curve]) -> str:
     if not curves:
         return ""
     axes = new_axes()
-    for phase, curve in curves.items():
-        axes.plot(*_points(curve, "tokens_per_second"), color=colours(curves)[phase], linewidth=1.4, label=phase)
+    for phase, colour in colours(curves).items():
+        steps, values = curve_points([curves[phase]], "tokens_per_second")
+        axes.plot(steps, values, color=colour, linewidth=1.4, label=phase)
     axes.set(title="Throughput", xlabel="step", ylabel="tokens per second", ylim=(0, None))
     axes.figure.legend(**BELOW)
     return svg(axes, "throughput", "Tokens per second by training step")
@@ -188,11 +204,14 @@ def length_bars(results: Results) -> list[str]:
     """Plot the lengths of the training examples, one plot per phase."""
     panels = []
     for phase, colour in colours(results.corpus["examples"]).items():
-        axes = new_axes(height=2.2)
         lengths = results.corpus["examples"][phase]["train"]["lengths"]
+        # Bins are as wide as the first, which begins at 0.
         width = lengths["up_to"][0]
-        shares = [100 * count / sum(lengths["examples"]) for count in lengths["examples"]]
-        axes.bar([end - width / 2 for end in lengths["up_to"]], shares, 0.92 * width, color=colour)
+        centers = [end - width / 2 for end in lengths["up_to"]]
+        total = sum(lengths["examples"])
+        shares = [100 * count / total for count in lengths["examples"]]
+        axes = new_axes(height=2.2)
+        axes.bar(centers, shares, 0.92 * width, color=colour)
         axes.set(title=f"Examples of {phase}", xlabel="length (tokens)", ylabel="share (percent)")
         panels.append(svg(axes, f"lengths-{phase}", f"Lengths of the training examples of {phase}"))
     return panels
@@ -202,35 +221,44 @@ def label_panels(results: Results) -> list[str]:
     """Plot the score by the number of labelled examples, for each task that was trained on several numbers."""
     panels = []
     for task, details in results.tasks.items():
-        if not (points := details.get("label_curve")):
+        points = details.get("label_curve")
+        if not points:
             continue
         row = next(row for row in results.rows if row.task == task)
         axes = new_axes()
         for number, (system, (label, colour)) in enumerate(SYSTEMS.items()):
-            known = [point for point in points if system in point["systems"]]
-            if not known:
-                continue
-            # side by side, so that intervals do not overlap
-            positions = [point["examples"] * (1 + 0.03 * (number - 1)) for point in known]
-            of_system = [point["systems"][system] for point in known]
-            errors = _errors([(score["score"], score["interval"]) for score in of_system])
-            scores = [score["score"] for score in of_system]
-            axes.errorbar(positions, scores, errors, color=colour, label=label, marker="o", markersize=4)
+            # Systems are side by side, so that intervals do not overlap.
+            shift = 1 + 0.03 * (number - 1)
+            positions, scores, intervals = [], [], []
+            for point in points:
+                if system in point["systems"]:
+                    positions.append(point["examples"] * shift)
+                    scores.append(point["systems"][system]["score"])
+                    intervals.append(point["systems"][system]["interval"])
+            if positions:
+                errors = _errors(scores, intervals)
+                axes.errorbar(positions, scores, errors, color=colour, label=label, marker="o", markersize=4)
         axes.plot([], [], "|", markersize=12, color=INK, label=WHISKERS)
         axes.set_xscale("log")
-        axes.set_xticks([point["examples"] for point in points], [f"{point['examples']:,}" for point in points])
+        counts = [point["examples"] for point in points]
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.minorticks_off()
-        axes.tick_params(axis="x", labelrotation=30)  # the last counts lie close together
+        # Rotated, for the last counts lie close together.
+        axes.tick_params(axis="x", labelrotation=30)
         axes.set(title=row.title, xlabel="labelled examples to train on", ylabel=f"{row.metric} (percent)")
         axes.figure.legend(**BELOW)
         panels.append(svg(axes, f"labels-{task}", f"{row.metric} of {row.title} by the number of labelled examples"))
     return panels
 
 
-def _errors(scores: Sequence[tuple[float, Sequence[float] | None]]) -> list[list[float]]:
+def _errors(scores: Sequence[float], intervals: Sequence[Sequence[float] | None]) -> tuple[list[float], list[float]]:
     """Return the distances of scores from both ends of their intervals; zero if there is no interval."""
-    ends = [(score, interval or (score, score)) for score, interval in scores]
-    return [[max(0.0, score - low) for score, (low, _) in ends], [max(0.0, high - score) for score, (_, high) in ends]]
+    below, above = [], []
+    for score, interval in zip(scores, intervals, strict=True):
+        low, high = interval or (score, score)
+        below.append(max(0.0, score - low))
+        above.append(max(0.0, high - score))
+    return below, above
 
 
 def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
@@ -245,19 +273,19 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
     # The first bar is at the top.
     heights = list(range(len(rows) - 1, -1, -1))
     means = [row.mean for row in rows]
-    intervals = [(row.mean, row.interval) for row in rows]
+    intervals = [row.interval for row in rows]
     axes.barh(heights, means, color=BLUE, height=0.6, label="pretrained")
-    if any(row.interval for row in rows):
-        axes.errorbar(means, heights, xerr=_errors(intervals), fmt="none", ecolor=INK, label=WHISKERS)
+    if any(intervals):
+        axes.errorbar(means, heights, xerr=_errors(means, intervals), fmt="none", ecolor=INK, label=WHISKERS)
     majority = [row.majority for row in rows]
     random_weights = [row.random_weights for row in rows]
     bag_of_words = [row.bag_of_words for row in rows]
     _mark(axes, "majority baseline", majority, marker="|", s=150, color=INK, linewidths=2)
     _mark(axes, "random weights", random_weights, marker="D", s=28, color=ORANGE, **EDGES)
     _mark(axes, "bag of words", bag_of_words, marker="o", s=34, color=GREY, **EDGES)
-    kind = "synthetic " if synthetic else ""
     labels = [f"{_shortened(row.title)}, {row.metric}" for row in rows]
     axes.set_yticks(heights, labels)
+    kind = "synthetic " if synthetic else ""
     axes.set_xlabel(f"score on the {kind}tasks (percent)")
     axes.set_xlim(min(0, *means), 102)
     axes.figure.legend(loc="outside upper center", ncols=2, columnspacing=1, handletextpad=0.4)
@@ -267,9 +295,13 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
 
 def _mark(axes: Axes, label: str, values: Sequence[float | None], **style: Any) -> None:
     """Draw a marker on the bar of each value that is not None; the first bar is at the top."""
-    known = [(value, len(values) - 1 - at) for at, value in enumerate(values) if value is not None]
+    known, heights = [], []
+    for number, value in enumerate(values):
+        if value is not None:
+            known.append(value)
+            heights.append(len(values) - 1 - number)
     if known:
-        axes.scatter(*zip(*known, strict=True), label=label, zorder=3, **style)
+        axes.scatter(known, heights, label=label, zorder=3, **style)
 
 
 def _shortened(title: str) -> str:

@@ -37,7 +37,7 @@ SECTIONS = {
     "errors": "Errors",
     "parameters": "Parameters",
 }
-# kind of task -> what "right" means for one of its examples (tasks/task.py, ExampleResult)
+# Kind of task -> what "right" means for one of its examples (tasks/task.py, ExampleResult).
 RIGHT = {
     "classification": "accuracy",
     "choice": "accuracy",
@@ -45,16 +45,34 @@ RIGHT = {
     "span": "F1",
     "retrieval": "nDCG@10",
 }
-CLOSENESS = "1 − |error| / range"  # of a regression
-NUM_STEPS_SHOWN = 5  # steps of a phase for which filled masks are shown, including the first and the last
+# The same of a regression.
+CLOSENESS = "1 − |error| / range"
+# Number of steps of a phase for which filled masks are shown, including the first and the last.
+NUM_STEPS_SHOWN = 5
 
 
 def render_page(results: Results, summary: Mapping[str, float]) -> str:
     """Render report.html; ``summary`` is the content of ``results/summary.json``."""
-    rows, corpus = results.rows, results.corpus
-    overlaps = corpus.get("overlap", {}).items()
+    rows = results.rows
+    corpus = results.corpus
+    rules = results.scores["rules"]
+    # What is of real data and what is of synthetic tasks, which the page folds.
+    overlaps: tuple[list[Any], list[Any]] = ([], [])
+    for file, overlap in corpus.get("overlap", {}).items():
+        task = file.split("/")[0]
+        overlaps[task in rules].append((file, overlap))
+    errors: tuple[list[Any], list[Any]] = ([], [])
+    for row, of_row in errors_of(results):
+        errors[row.synthetic].append((row, of_row))
+    dropped = []
+    for task, details in results.tasks.items():
+        for file, counts in details["counts"].items():
+            if counts:
+                dropped.append((task, file, counts))
     filled = {phase: filled_masks(result) for phase, result in results.pretrain.items()}
-    study, sample = parameters(PARAMS), parameters(SAMPLE)
+    last_phase = list(filled)[-1]
+    study = parameters(PARAMS)
+    sample = parameters(SAMPLE)
     return render(
         "report.html.j2",
         piece=piece,
@@ -72,7 +90,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         has_extra=any(row.extra for row in rows),
         has_from_corpus=any(row.kind == FROM_CORPUS for row in rows),
         filled=filled,
-        last_filled=[answers[-1] for answers in list(filled.values())[-1]],
+        last_filled=[answers[-1] for answers in filled[last_phase]],
         comparisons=comparisons(rows),
         boxes=boxes(summary, results),
         real=[row for row in results.table if not row.synthetic],
@@ -89,19 +107,11 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
         paper=read_paper(),
         learnt=interpretation(results),
         corpus=corpus,
-        overlaps=[
-            [(name, overlap) for name, overlap in overlaps if (name.split("/")[0] in results.scores["rules"]) == made]
-            for made in (False, True)
-        ],
+        overlaps=overlaps,
         arithmetic=arithmetic(results),
-        errors=[[case for case in errors_of(results) if case[0].synthetic == made] for made in (False, True)],
+        errors=errors,
         right=right_of,
-        dropped=[
-            (task, file, counts)
-            for task, details in results.tasks.items()
-            for file, counts in details["counts"].items()
-            if counts
-        ],
+        dropped=dropped,
         seeds=SEEDS,
         parameters=study,
         changes=changes(study, sample) if sample else None,
@@ -111,7 +121,8 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
 
 def piece(token: Mapping[str, Any]) -> Markup:
     """Render a token of a masked example; predicted tokens are marked and followed by the original word."""
-    text, fate = escape(token["text"]), token["fate"]
+    text = escape(token["text"])
+    fate = token["fate"]
     if fate in (None, "next"):
         return text
     original = "" if fate == "keep" else Markup("<i> {}</i>").format(token["was"])
@@ -123,13 +134,14 @@ def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
     texts: dict[str, list[dict[str, Any]]] = {}
     for answer in phase.get("fill_mask", ()):
         texts.setdefault(answer["text"], []).append(answer)
-    last = NUM_STEPS_SHOWN - 1
-    return [
-        answers
-        if len(answers) <= NUM_STEPS_SHOWN
-        else [answers[round(i * (len(answers) - 1) / last)] for i in range(NUM_STEPS_SHOWN)]
-        for answers in texts.values()
-    ]
+    shown = []
+    for answers in texts.values():
+        if len(answers) > NUM_STEPS_SHOWN:
+            # Of nine answers, those at 0, 2, 4, 6 and 8.
+            distance = (len(answers) - 1) / (NUM_STEPS_SHOWN - 1)
+            answers = [answers[round(number * distance)] for number in range(NUM_STEPS_SHOWN)]
+        shown.append(answers)
+    return shown
 
 
 def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
@@ -138,14 +150,19 @@ def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
     Only main scores count; scores of synthetic tasks count only if there are no other tasks.
     """
     main = [row for row in rows if row.main]
-    main = [row for row in main if not row.synthetic] or main
+    not_synthetic = [row for row in main if not row.synthetic]
     comparison: dict[str, dict[str, list[str]]] = {}
-    for row in main:
+    for row in not_synthetic or main:
         for baseline, test in (("random weights", row.vs_random), ("the bag of words", row.vs_words)):
-            if test:
-                titles = comparison.setdefault(baseline, {"better": [], "worse": [], "not_significant": []})
-                better = "better" if test["difference"] > 0 else "worse"
-                titles[better if test["significant"] else "not_significant"].append(row.title)
+            if not test:
+                continue
+            titles = comparison.setdefault(baseline, {"better": [], "worse": [], "not_significant": []})
+            if not test["significant"]:
+                titles["not_significant"].append(row.title)
+            elif test["difference"] > 0:
+                titles["better"].append(row.title)
+            else:
+                titles["worse"].append(row.title)
     return comparison
 
 
@@ -191,32 +208,44 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
 
 def arithmetic(results: Results) -> list[dict[str, Any]]:
     """Return rows with the computation of training, then rows of the paper's models; empty for old results."""
-    counted = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
-    if not counted:
+    costs = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
+    if not costs:
         return []
-    if len(counted) == len(results.pretrain):
-        names = ("steps", "tokens", "flops", "normalised_computation")
-        counted[all_phases(results)] = {name: sum(cost[name] for cost in counted.values()) for name in names}
-    parameters = results.last["parameters"]
-    rows = [{"name": phase, "parameters": parameters, "source": "this study"} | cost for phase, cost in counted.items()]
+    if len(costs) == len(results.pretrain):
+        total = {}
+        for key in ("steps", "tokens", "flops", "normalised_computation"):
+            total[key] = sum(cost[key] for cost in costs.values())
+        costs[all_phases(results)] = total
+    rows = []
+    for phase, cost in costs.items():
+        rows.append({"name": phase, "parameters": results.last["parameters"], "source": "this study", **cost})
+
     paper = read_paper()
     plan = paper["phases"]
-    tokens = plan["batch"] * sum(steps * length for steps, length in zip(plan["steps"], plan["lengths"], strict=True))
+    tokens = 0
+    for steps, length in zip(plan["steps"], plan["lengths"], strict=True):
+        tokens += steps * length * plan["batch"]
     for model in paper["cost"]:
-        unknown = {"tokens": None, "flops": None}
-        by_phase = {"name": f"{model['name']}, by phase", "normalised_computation": model["parameters"] * tokens}
-        rows += [model | unknown | {"name": f"{model['name']}, as published"}, model | unknown | by_phase]
+        published = model | {"tokens": None, "flops": None, "name": f"{model['name']}, as published"}
+        by_phase = published | {
+            "name": f"{model['name']}, by phase",
+            "normalised_computation": model["parameters"] * tokens,
+        }
+        rows += (published, by_phase)
     return rows
 
 
 def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
     """Return (its first row, its errors) for each evaluation set."""
-    first = {row.eval_set: row for row in reversed(results.rows)}
-    return [
-        (row, results.tasks[row.task]["errors"][name])
-        for name, row in reversed(first.items())
-        if name in results.tasks.get(row.task, {"errors": {}})["errors"]
-    ]
+    first: dict[str, ScoreRow] = {}
+    for row in results.rows:
+        first.setdefault(row.eval_set, row)
+    errors = []
+    for eval_set, row in first.items():
+        details = results.tasks.get(row.task)
+        if details is not None and eval_set in details["errors"]:
+            errors.append((row, details["errors"][eval_set]))
+    return errors
 
 
 def right_of(kind: str, errors: Mapping[str, Any]) -> str:
@@ -227,9 +256,13 @@ def right_of(kind: str, errors: Mapping[str, Any]) -> str:
 
 def changes(study: Mapping[str, str], sample: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return (key, its value here, its value in the preset) of each parameter that differs."""
-    keys = dict.fromkeys([*study, *sample])
-    rows = [(key, study.get(key, "not there"), sample.get(key, "not there")) for key in keys]
-    return [(key, here, there) for key, here, there in rows if here != there]
+    rows = []
+    for key in dict.fromkeys([*study, *sample]):
+        here = study.get(key, "not there")
+        there = sample.get(key, "not there")
+        if here != there:
+            rows.append((key, here, there))
+    return rows
 
 
 def parameters(path: Path) -> dict[str, str]:

@@ -29,7 +29,8 @@ class Published:
         return f"{self.value:.1f} ({self.letter})"
 
 
-PublishedScores = dict[tuple[str, str, str], Published]  # by evaluation set, metric and split
+# By evaluation set, metric and split.
+PublishedScores = dict[tuple[str, str, str], Published]
 
 
 def read_paper() -> dict[str, Any]:
@@ -45,19 +46,24 @@ def split_of(file: str) -> str:
 
 def model_of(config: dict[str, Any]) -> str | None:
     """Return the name of the published model that has the sizes in ``config``, or None."""
-    models = read_paper()["models"]
-    sizes = SIZES.items()
-    return next((m["name"] for m in models if all(m[name] == config.get(key, m[name]) for name, key in sizes)), None)
+    for model in read_paper()["models"]:
+        # An architecture without heads has no such key.
+        if all(config.get(key, model[size]) == model[size] for size, key in SIZES.items()):
+            return model["name"]
+    return None
 
 
 def published_scores(model: str | None) -> PublishedScores:
     """Return a model's published scores; if several sources report a score, the first in ``paper.yaml`` counts."""
-    reports = [report for report in read_paper()["reports"] if report["model"] == model]
-    letters = dict(zip(dict.fromkeys(report["source"] for report in reports), ascii_lowercase, strict=False))
+    letters: dict[str, str] = {}
     scores: PublishedScores = {}
-    for report in reports:
+    for report in read_paper()["reports"]:
+        if report["model"] != model:
+            continue
+        source = report["source"]
+        # The first source is (a), the next (b).
+        letter = letters.setdefault(source, ascii_lowercase[len(letters)])
         for name, value in report["scores"].items():
             eval_set, metric = name.split(" ")
-            score = Published(value, report["source"], letters[report["source"]])
-            scores.setdefault((eval_set, metric, report["split"]), score)
+            scores.setdefault((eval_set, metric, report["split"]), Published(value, source, letter))
     return scores

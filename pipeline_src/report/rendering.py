@@ -14,7 +14,8 @@ from pipeline_src.common.progress import duration
 
 TEMPLATES = Path(__file__).with_name("templates")
 DASH = "–"
-MAX_TEXT_LENGTH = 420  # characters of an example's text
+# Number of characters of an example's text.
+MAX_TEXT_LENGTH = 420
 
 
 def scientific(value: float) -> str:
@@ -26,23 +27,28 @@ def scientific(value: float) -> str:
 def fold_repeats(text: str) -> str:
     """Shorten repetitions in a model's text: ``be , , , , ,`` becomes ``be [, ×5]``."""
 
-    return re.sub(
-        r"((\s?)(\S+?))\1{3,}", lambda match: f"{match[2]}[{match[3]} ×{len(match[0]) // len(match[1])}]", text
-    )
+    def fold(match: re.Match[str]) -> str:
+        repeated, space, token = match.groups()
+        return f"{space}[{token} ×{len(match[0]) // len(repeated)}]"
+
+    # A token with the space before it, four times or more.
+    return re.sub(r"((\s?)(\S+?))\1{3,}", fold, text)
 
 
 def clip(text: str) -> str:
     """Shorten a long text at a space."""
-    return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH].rsplit(" ", 1)[0] + " …"
+    if len(text) <= MAX_TEXT_LENGTH:
+        return text
+    return text[:MAX_TEXT_LENGTH].rsplit(" ", 1)[0] + " …"
 
 
 def difference(test: Mapping[str, Any]) -> str:
     """Format a difference from a baseline with its interval."""
-    interval = test["interval"]
-    return f"{test['difference']:+.1f}" + (f" ({FORMATS['interval'](interval)})" if interval else "")
+    points = f"{test['difference']:+.1f}"
+    return f"{points} ({show(test['interval'], 'interval')})" if test["interval"] else points
 
 
-# the space before a percent sign does not break
+# The space before a percent sign does not break.
 FORMATS: dict[str, Callable[[Any], str]] = {
     "text": str,
     "integer": "{:,.0f}".format,
@@ -75,7 +81,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 def show(value: Any, format: str = "text") -> str:
     """Format a value by the format of this name in ``FORMATS``; None becomes a dash."""
     if isinstance(value, jinja2.Undefined):
-        str(value)  # raises an error that names the value
+        # This raises an error that names the value.
+        str(value)
     return DASH if value is None else FORMATS[format](value)
 
 

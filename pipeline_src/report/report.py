@@ -43,8 +43,12 @@ def run(*, price: float | None = None, experiments: Sequence[str] = (), **blocks
 
 def _write_report(results: Results, price: float | None) -> None:
     summary = summarise(results)
-    pages = {"report.html": render_page(results, summary), "report.md": render_markdown(results)}
-    pages["run.html"] = render_run(results, price)  # on this machine's run, so not in DVC
+    pages = {
+        "report.html": render_page(results, summary),
+        "report.md": render_markdown(results),
+        # It is about this machine's run, so it is not in DVC.
+        "run.html": render_run(results, price),
+    }
     if is_complete(results.interpretation):
         pages["interpretation.html"] = render_interpretation(
             results.interpretation, results.scores["rules"], results.titles
@@ -53,28 +57,35 @@ def _write_report(results: Results, price: float | None) -> None:
         with atomic_file(RESULTS / name) as file:
             file.write(text)
     columns = [column for column in COLUMNS if TSV in column.where]
-    scores = ([column.text(row) for column in columns] for row in results.rows)
+    scores = []
+    for row in results.rows:
+        scores.append([column.text(row) for column in columns])
     _write_table(RESULTS / "scores.tsv", [column.header for column in columns], scores)
     _write_table(RESULTS / "confusion.tsv", CONFUSION_COLUMNS, _confusions(results))
 
     def write_tracked() -> None:
         write_json(RESULTS / "summary.json", summary)
-        # a test compares README with it
+        # A test compares README with it.
         write_json(RESULTS / "filled_masks.json", results.filled_masks)
 
-    # git tracks both, and so DVC puts the last commit's in their place while it makes an experiment
+    # git tracks both, and so DVC puts the last commit's in their place while it makes an experiment.
     when_settled(write_tracked)
 
 
 def _confusions(results: Results) -> Iterator[Sequence[Any]]:
-    rows = {row.eval_set: row for row in results.rows}
+    """Yield the cells of all confusion matrices, with CONFUSION_COLUMNS."""
+    row_of_set = {row.eval_set: row for row in results.rows}
     for task in results.tasks.values():
-        for name, errors in task["errors"].items():
-            matrix = errors["confusion"] or {"labels": (), "counts": ()}
-            title = rows[name].title + " (synthetic)" * rows[name].synthetic
+        for eval_set, errors in task["errors"].items():
+            matrix = errors["confusion"]
+            if matrix is None:
+                continue
+            row = row_of_set[eval_set]
+            title = f"{row.title} (synthetic)" if row.synthetic else row.title
             for actual, counts in zip(matrix["labels"], matrix["counts"], strict=True):
+                total = sum(counts) or 1
                 for predicted, count in zip(matrix["labels"], counts, strict=True):
-                    yield title, actual, predicted, f"{count / (sum(counts) or 1):.4f}", count
+                    yield title, actual, predicted, f"{count / total:.4f}", count
 
 
 def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

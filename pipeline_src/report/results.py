@@ -31,14 +31,16 @@ def reading_results(output: str) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         last = next((frame for frame in reversed(frames) if "pipeline_src" in frame.filename), frames[-1])
         raise PipelineError(
-            f"no {output} can be made of the results", f"{type(error).__name__}: {shown(str(error))}",
+            f"no {output} can be made of the results",
+            f"{type(error).__name__}: {shown(str(error))}",
             where=f"{RESULTS}, read by {Path(last.filename).name}, line {last.lineno}, {last.name}",
             hint="make them again (`dvc repro --force evaluate interpret`); if this comes again, that code is wrong",
-        ) from error  # fmt: skip
+        ) from error
 
 
 IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
-SUMMARY = {  # name of a figure of the summary -> label and format
+# Name of a figure of the summary -> label and format.
+SUMMARY = {
     "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("at [MASK], unigram loss minus the model’s (nats)", "three"),
     "nsp_accuracy": ("validation NSP accuracy", "percent"),
@@ -55,7 +57,8 @@ SEEDS = (
     "A score is the mean over seeds, ± their sample standard deviation. The best seed is that of the task’s highest "
     "main score; in another metric or set, another seed may be better."
 )
-MAX_FIGURES = 8  # of the summary, not counting extra tasks; they fit a terminal's width
+# Number of figures of the summary, not counting extra tasks; they fit a terminal's width.
+MAX_FIGURES = 8
 Curve = dict[str, list[float | None]]
 
 
@@ -99,7 +102,7 @@ class Results:
     @property
     def table(self) -> list[ScoreRow]:
         """Rows of the results table: every score, then the GLUE average."""
-        return [*self.rows, *([self.average] if self.average else [])]
+        return [*self.rows, self.average] if self.average else list(self.rows)
 
     @property
     def title(self) -> str:
@@ -113,8 +116,12 @@ class Results:
     @property
     def sources(self) -> dict[str, str]:
         """Letter -> source of the published scores in the table."""
-        scores = [score for row in self.table for score in (row.published, row.test_server) if score]
-        return dict(sorted({score.letter: score.source for score in scores}.items()))
+        sources = {}
+        for row in self.table:
+            for score in (row.published, row.test_server):
+                if score is not None:
+                    sources[score.letter] = score.source
+        return dict(sorted(sources.items()))
 
     @property
     def filled_masks(self) -> list[dict[str, Any]]:
@@ -124,9 +131,12 @@ class Results:
 
 def position_losses(results: Results) -> dict[str, dict[str, float]]:
     """Return range of positions -> phase -> MLM loss after it; empty if no phase has over 512 tokens."""
-    measured = {phase: result["by_position"] for phase, result in results.pretrain.items() if "by_position" in result}
-    names = sorted({name for losses in measured.values() for name in losses}, key=lambda name: int(name.split("-")[0]))
-    return {name: {phase: losses[name] for phase, losses in measured.items() if name in losses} for name in names}
+    by_range: dict[str, dict[str, float]] = {}
+    for phase, result in results.pretrain.items():
+        for positions, loss in result.get("by_position", {}).items():
+            by_range.setdefault(positions, {})[phase] = loss
+    # In order of the first position: "512-1023" comes before "1024-2047".
+    return dict(sorted(by_range.items(), key=lambda item: int(item[0].split("-")[0])))
 
 
 def all_phases(results: Results) -> str:
@@ -137,19 +147,21 @@ def all_phases(results: Results) -> str:
 def read_results(folder: Path = RESULTS) -> Results:
     """Read a study's results."""
     scores = read_json(folder / "scores.json")
-    tasks = dict.fromkeys(checked_path(row["task"], folder / "scores.json") for row in scores["rows"])
     corpus = read_json(folder / "corpus.json", {"examples": dict})
+    # Names from files become paths.
     phases = sorted(checked_path(phase, folder / "corpus.json") for phase in corpus["examples"])
+    task_files = {}
+    for row in scores["rows"]:
+        task = checked_path(row["task"], folder / "scores.json")
+        task_files[task] = folder / f"tasks/{task}.json"
+    measures = sorted((folder / "interpretation").glob("*.json"))
     return Results(
         scores=scores,
         corpus=corpus,
         pretrain={phase: read_json(folder / f"pretrain/{phase}.json") for phase in phases},
-        tasks={task: read_json(folder / name) for task in tasks if (folder / (name := f"tasks/{task}.json")).exists()},
-        interpretation={
-            path.stem: read_json(folder / f"interpretation/{path.name}")
-            for path in sorted((folder / "interpretation").glob("*.json"))
-        },
-        curves={phase: read_curve(folder / "pretrain" / f"{phase}.tsv") for phase in phases},
+        tasks={task: read_json(path) for task, path in task_files.items() if path.exists()},
+        interpretation={path.stem: read_json(path) for path in measures},
+        curves={phase: read_curve(folder / f"pretrain/{phase}.tsv") for phase in phases},
     )
 
 
@@ -163,8 +175,11 @@ def read_curve(path: Path) -> Curve:
 def curve_of(text: str, path: str | Path) -> Curve:
     """Parse a TSV file ``path`` of numbers; an empty cell is None."""
     header, *rows = csv.reader(text.splitlines(), delimiter="\t")
+    curve: Curve = {}
     try:
-        return {name: [float(row[at]) if row[at] else None for row in rows] for at, name in enumerate(header)}
+        for number, name in enumerate(header):
+            curve[name] = [float(row[number]) if row[number] else None for row in rows]
+        return curve
     except (ValueError, IndexError) as error:
         raise PipelineError("not a table of numbers", error, where=path, hint="run its stage again") from None
 
@@ -184,19 +199,22 @@ class SourceLosses:
     @property
     def nine_tenths(self) -> int | None:
         """First step by which nine tenths of the loss's fall were reached; None if the loss rose."""
-        if self.change >= 0:
+        fall = -self.change
+        if fall <= 0:
             return None
-        fallen = zip(self.steps, self.losses, strict=True)
-        return next(step for step, loss in fallen if self.losses[0] - loss >= 0.9 * -self.change)
+        by_step = zip(self.steps, self.losses, strict=True)
+        return next(step for step, loss in by_step if self.losses[0] - loss >= 0.9 * fall)
 
 
 def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
     """Return the losses of each source that was measured twice; ``key``: ``source_losses`` or ``by_source``."""
-    return [
-        SourceLosses(name, [row["step"] for row in rows], [row["mlm_loss"] for row in rows])
-        for name, rows in phase.get(key, {}).items()
-        if len(rows) > 1
-    ]
+    sources = []
+    for name, rows in phase.get(key, {}).items():
+        if len(rows) > 1:
+            steps = [row["step"] for row in rows]
+            losses = [row["mlm_loss"] for row in rows]
+            sources.append(SourceLosses(name, steps, losses))
+    return sources
 
 
 def extra_scores(rows: Sequence[ScoreRow]) -> dict[str, ScoreRow]:
@@ -221,20 +239,33 @@ def summarise(results: Results) -> dict[str, float]:
     last phase; task scores are in percent. ``from_corpus`` is the average over the tasks made from this corpus; a name
     that ends in ``_error`` is half a 95 % interval. Values are rounded as in the report's tables.
     """
-    validation, rows = results.last["validation"], results.rows
-    names = {"mlm_loss": "mlm_loss", "mlm_gap": "gap", "nsp_accuracy": "nsp_accuracy", "rtd_auc": "rtd_auc"}
-    summary = {name: round(validation[key], 3) for name, key in names.items() if key in validation}
-    if made := [row for row in rows if row.main and row.kind == FROM_CORPUS]:
-        summary |= _with_error("from_corpus", fmean(row.mean for row in made), made)
-    if average := results.average:
-        summary |= _with_error("synthetic_" * average.synthetic + "glue", average.mean, average.averaged)
+    validation = results.last["validation"]
+    rows = results.rows
+    summary: dict[str, float] = {}
+    for name in ("mlm_loss", "mlm_gap", "nsp_accuracy", "rtd_auc"):
+        key = "gap" if name == "mlm_gap" else name
+        if key in validation:
+            summary[name] = round(validation[key], 3)
+    from_corpus = [row for row in rows if row.main and row.kind == FROM_CORPUS]
+    if from_corpus:
+        mean = fmean(row.mean for row in from_corpus)
+        summary |= _with_error("from_corpus", mean, from_corpus)
+    average = results.average
+    if average:
+        name = "synthetic_glue" if average.synthetic else "glue"
+        summary |= _with_error(name, average.mean, average.averaged)
     for row in rows:
         if (row.eval_set, row.metric_key) in IN_SUMMARY and not row.extra:
-            summary["synthetic_" * row.synthetic + row.eval_set] = round(row.mean, 1)
+            name = f"synthetic_{row.eval_set}" if row.synthetic else row.eval_set
+            summary[name] = round(row.mean, 1)
+    short = dict(list(summary.items())[:MAX_FIGURES])
     extra = {name: round(row.mean, 1) for name, row in extra_scores(rows).items()}
-    return dict(list(summary.items())[:MAX_FIGURES]) | extra
+    return short | extra
 
 
 def _with_error(name: str, average: float, rows: Sequence[ScoreRow]) -> dict[str, float]:
+    figures = {name: round(average, 1)}
     error = error_of_average(rows)
-    return {name: round(average, 1)} | ({} if error is None else {f"{name}_error": round(error, 1)})
+    if error is not None:
+        figures[f"{name}_error"] = round(error, 1)
+    return figures

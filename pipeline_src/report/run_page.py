@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+import re
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pipeline_src.common.dependencies import file_md5
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.common.parallel import usable_cores
@@ -20,7 +21,7 @@ from pipeline_src.report.figures import throughput_panel
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import Results, read_curve
 
-# schemas of the logs of a pretraining phase and of one run of a stage
+# Schemas of the logs of a pretraining phase and of one run of a stage.
 COST = {"flops": float, "seconds": float, "processes": int}
 RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
@@ -29,22 +30,26 @@ HASHED_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_po
 
 
 def check_price(price: float, option: str) -> None:
-    """Raise an error if the price that ``option`` gives is negative or infinite."""
-    if not 0 <= price < float("inf"):  # nor NaN
+    """Raise an error if the price that ``option`` gives is negative, infinite or not a number."""
+    if not 0 <= price < float("inf"):
         raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
 
 
 def render_run(results: Results, price: float | None) -> str:
     """Render run.html; ``price`` is that of one process for an hour, None if it is not known."""
     phases = measured_phases(results)
-    curves = {phase: LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv" for phase in phases}
     hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
+    curves = {}
+    for phase in phases:
+        path = LOGS / f"dvclive/{phase}/plots/metrics/tokens_per_second.tsv"
+        if path.exists():
+            curves[phase] = read_curve(path)
     return render(
         "run.html.j2",
         title=f"{results.title}: this run",
         sections=[("cost", "Cost"), ("provenance", "Where this comes from")],
         measured=phases,
-        throughput=throughput_panel({name: read_curve(path) for name, path in curves.items() if path.exists()}),
+        throughput=throughput_panel(curves),
         rate=price,
         price=None if price is None else price * hours,
         stages=stage_costs(),
@@ -75,7 +80,8 @@ def stage_costs() -> list[dict[str, Any]]:
     """Return the sums of ``logs/<stage>/*.run.json`` for each stage, in the order in which the stages began."""
     costs = []
     for folder in sorted(LOGS.glob("*")):
-        if runs := [read_json(path, RUN) for path in sorted(folder.glob("*.run.json"))]:
+        runs = [read_json(path, RUN) for path in sorted(folder.glob("*.run.json"))]
+        if runs:
             cost = {
                 "name": folder.name,
                 "started": min(run["started"] for run in runs),
@@ -90,21 +96,39 @@ def stage_costs() -> list[dict[str, Any]]:
 
 def provenance() -> dict[str, str]:
     """Return commit, command to reproduce, versions and machine."""
-    commit, changed = _commit()
-    versions = []
+    described = _described_commit()
+    commit = described.removesuffix("-dirty")
+    versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
             versions.append(f"{package} {version(package)}")
-        except PackageNotFoundError:  # a package of another stage
+        except PackageNotFoundError:
+            # It is a package of another stage.
             continue
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    system = f"{platform.system()} {platform.machine()}"
     return {
-        "Commit": (f"{commit} with uncommitted changes" if changed else commit) or "not in a git repository",
+        "Commit": described.replace("-dirty", " with uncommitted changes") or "not in a git repository",
         "To reproduce": f"git checkout {commit} && make study" if commit else "make study",
-        "Versions": ", ".join([f"Python {platform.python_version()}", *versions]),
-        "Made on": f"{platform.system()} {platform.machine()}, {_processor()}, {usable_cores()} cores, "
-        f"{memory:.0f} GB of memory",
+        "Versions": ", ".join(versions),
+        "Made on": f"{system}, {_processor()}, {usable_cores()} cores, {gigabytes:.0f} GB of memory",
     }
+
+
+def _described_commit() -> str:
+    """Return the commit, and "-dirty" if tracked files differ from it; empty without a git repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
+    model = re.search(r"^model name\s*:(.*)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or "unknown processor"
 
 
 def data_hashes() -> list[dict[str, Any]] | None:
@@ -116,31 +140,11 @@ def data_hashes() -> list[dict[str, Any]] | None:
         return None
     # `dvc exp run` writes dvc.lock anew while it makes an experiment, and it is empty for a moment.
     lock = parse_yaml(read_settled(LOCK)) or {}
-    outputs = [output for stage in lock.get("stages", {}).values() for output in stage.get("outs", ())]
+    outputs: list[dict[str, Any]] = []
+    for stage in lock.get("stages", {}).values():
+        outputs += stage.get("outs", ())
     hashes = {output["path"]: output.get("md5") for output in outputs}
-    if any(hashes.get(path.as_posix()) != _md5(path) for path in (SCORES, CORPUS)):
-        return None
+    for path in (SCORES, CORPUS):
+        if hashes.get(path.as_posix()) != file_md5(path):
+            return None
     return [output for output in outputs if output["path"].startswith(HASHED_OUTPUTS) and "md5" in output]
-
-
-def _md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or "unknown processor")
-
-
-def _commit() -> tuple[str, bool]:
-    """Return the commit, and whether tracked files differ from it."""
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        status = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "", False
-    return head.stdout.strip(), bool(status.stdout.strip())

@@ -41,10 +41,18 @@ def main(arguments: argparse.Namespace) -> None:
 
 def render_markdown(results: Results) -> str:
     """Render report.md: validation figures, tables of scores, and the GLUE average."""
-    real, synthetic = ([row for row in results.rows if row.synthetic == made] for made in (False, True))
-    tables = [text_table(MARKDOWN, rows) for rows in (real, synthetic) if rows]
-    if len(tables) > 1:
-        tables[1:] = [f"<details><summary>{len(synthetic)} of synthetic tasks</summary>", tables[1], "</details>"]
+    real = [row for row in results.rows if not row.synthetic]
+    synthetic = [row for row in results.rows if row.synthetic]
+    tables = []
+    if real:
+        tables.append(text_table(MARKDOWN, real))
+    if real and synthetic:
+        tables.append(f"<details><summary>{len(synthetic)} of synthetic tasks</summary>")
+        tables.append(text_table(MARKDOWN, synthetic))
+        tables.append("</details>")
+    elif synthetic:
+        tables.append(text_table(MARKDOWN, synthetic))
+    several_seeds = any(row.deviation is not None for row in results.rows)
     parts = [
         f"# {results.title}",
         validation_line(results.last["validation"]),
@@ -54,7 +62,7 @@ def render_markdown(results: Results) -> str:
         *_losses_by_source(results),
         f"## {heading(results.rows)}",
         *tables,
-        *([SEEDS] if any(row.deviation is not None for row in results.rows) else []),
+        *([SEEDS] if several_seeds else []),
         average_line(results.rows),
         *_sources(results),
     ]
@@ -82,7 +90,8 @@ def validation_line(validation: dict[str, Any]) -> str:
     )
     if "nsp_accuracy" not in validation:
         return f"{words}; no next sentences"
-    accuracy, majority = (100 * validation[name] for name in ("nsp_accuracy", "nsp_majority"))
+    accuracy = 100 * validation["nsp_accuracy"]
+    majority = 100 * validation["nsp_majority"]
     return f"{words}; NSP accuracy {accuracy:.1f} % (larger class {majority:.1f} %)"
 
 
@@ -108,24 +117,28 @@ def _overlap_warning(corpus: dict[str, Any]) -> list[str]:
 
 
 def _diagnoses(results: Results) -> list[str]:
-    return [
-        f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}."
-        for phase, result in results.pretrain.items()
-        if "diagnosis" in result
-    ]
+    lines = []
+    for phase, result in results.pretrain.items():
+        if "diagnosis" in result:
+            lines.append(f"Is this normal? {phase}: {as_text(result['diagnosis']['sentence'])}.")
+    return lines
 
 
 def _losses_by_source(results: Results) -> list[str]:
     lines = []
     for phase, result in results.pretrain.items():
-        changes = [
-            f"{as_text(source.name)} {source.losses[0]:.3f} -> {source.losses[-1]:.3f} ({source.change:+.3f}"
-            + (f", nine tenths by step {source.nine_tenths:,})" if source.nine_tenths else ": forgotten)")
-            for source in source_losses(result, "source_losses")
-        ]
+        changes = []
+        for source in source_losses(result, "source_losses"):
+            name = as_text(source.name)
+            first = source.losses[0]
+            last = source.losses[-1]
+            pace = f", nine tenths by step {source.nine_tenths:,}" if source.nine_tenths else ": forgotten"
+            changes.append(f"{name} {first:.3f} -> {last:.3f} ({source.change:+.3f}{pace})")
         if changes:
             lines.append(f"Going on from another model, {phase}: MLM loss on {'; '.join(changes)}")
-        losses = [f"{as_text(source.name)} {source.losses[-1]:.3f}" for source in source_losses(result, "by_source")]
+        losses = []
+        for source in source_losses(result, "by_source"):
+            losses.append(f"{as_text(source.name)} {source.losses[-1]:.3f}")
         if losses:
             lines.append(f"By source, {phase}: MLM loss on {'; '.join(losses)}")
     for name, by_phase in position_losses(results).items():
