@@ -70,12 +70,12 @@ def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM
         ways = {}
         for how in WAYS:
             steps = complete(model, ids, num_masks, how)
-            filled = [[token for token in step if token != model.mask] for step in steps]
+            texts = []
+            for step in steps:
+                filled = [token for token in step if token != model.mask]
+                texts.append(model.tokenizer.decode(filled))
             distinct = len(set(steps[-1]))
-            ways[how] = {
-                "texts": list(map(model.tokenizer.decode, filled)),
-                "repeated": rounded(1 - distinct / num_masks),
-            }
+            ways[how] = {"texts": texts, "repeated": rounded(1 - distinct / num_masks)}
         rows.append({"prompt": prompt, "ways": ways})
     return rows
 

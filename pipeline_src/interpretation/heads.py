@@ -212,7 +212,8 @@ def hits_of_offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tup
             at_offset = [distance == offset for offset in OFFSETS]
             for key in (relation, "all"):
                 if key not in result:
-                    result[key] = ([0, 0], np.zeros((2, len(OFFSETS)), np.int64))
+                    no_hits = np.zeros((2, len(OFFSETS)), np.int64)
+                    result[key] = ([0, 0], no_hits)
                 counts, hits = result[key]
                 counts[half_of_tree] += 1
                 hits[half_of_tree] += at_offset

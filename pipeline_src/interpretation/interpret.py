@@ -86,7 +86,8 @@ def write_measures(context: InterpretationContext, folder: Path) -> None:
 
 def _collect(parts: Mapping[str, Callable[[], Any]]) -> Results:
     """Run each part of a measure; a part that raises SkipMeasure is missing, and its text is the reason."""
-    results, reasons = {}, {}
+    results = {}
+    reasons = {}
     for name, part in parts.items():
         try:
             results[name] = part()
@@ -190,7 +191,9 @@ def _heads(context: InterpretationContext) -> Results:
 
 
 def _pairs(context: InterpretationContext) -> Results:
-    model, control, params = context.model, context.control, context.params
+    model = context.model
+    control = context.control
+    params = context.params
     if not params.minimal_pairs:
         return {}, {"minimal pairs": "interpretation.minimal_pairs is empty"}
     by_set: dict[str, Callable[[], Any]] = {}

@@ -20,7 +20,12 @@ from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure
 from pipeline_src.tasks.readers import json_lines
 
 TEMPLATES = Path(__file__).with_name("minimal_pairs.yaml")
-GOOD, BAD, PHENOMENON, PARADIGM = "sentence_good", "sentence_bad", "linguistics_term", "UID"
+# Keys of a pair in BLiMP's files.
+GOOD = "sentence_good"
+BAD = "sentence_bad"
+PHENOMENON = "linguistics_term"
+PARADIGM = "UID"
+# Name of the figures of all phenomena together.
 ALL = "all"
 
 
@@ -243,5 +248,5 @@ def _normal_interval(values: np.ndarray) -> list[float]:
 def _preferences(model: ProbedModel, good: list[list[int]], bad: list[list[int]]) -> np.ndarray:
     # In one call, so that sentences of one length share batches.
     scores = [log_probs.sum() for log_probs in pseudo_log_likelihoods(model, [*good, *bad])]
-    of_good, of_bad = scores[: len(good)], scores[len(good) :]
-    return np.array([preference(*pair) for pair in zip(of_good, of_bad, strict=True)])
+    pairs = zip(scores[: len(good)], scores[len(good) :], strict=True)
+    return np.array([preference(of_good, of_bad) for of_good, of_bad in pairs])

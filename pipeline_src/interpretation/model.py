@@ -135,19 +135,21 @@ class ProbedModel:
 
     def pack(self, texts: Sequence[Sequence[int]] | np.ndarray) -> tuple[Tensor, Tensor, PackedBatch]:
         """Add special tokens, and lay texts end to end; return input_ids [T], token_type_ids [T] and the layout."""
-        device = self.device
-        num_tokens = np.array([len(text) for text in texts], np.int64)
-        flat = np.concatenate([np.asarray(text, np.int64) for text in texts])
-        ids, types = self.template.apply_batch(flat, num_tokens[:, None])
-        input_ids = torch.from_numpy(ids).to(device)
-        token_type_ids = torch.from_numpy(types).to(device)
 
+        def tensor(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(self.device)
+
+        # The tokens of all texts end to end, and the number of each text's.
+        arrays = [np.asarray(text, np.int64) for text in texts]
+        flat = np.concatenate(arrays)
+        num_tokens = np.array([len(text) for text in texts], np.int64)
+        ids, types = self.template.apply_batch(flat, num_tokens[:, None])
         # Texts of 3 and 4 tokens, with special tokens, give [0, 3, 7]: where each starts, and where the last ends.
         lengths = num_tokens + self.template.size
-        boundaries = np.concatenate([[0], np.cumsum(lengths)])
-        cu_seqlens = torch.from_numpy(boundaries).to(device)
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         max_seqlen = int(lengths.max())
-        return input_ids, token_type_ids, PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
+        layout = PackedBatch.of(tensor(cu_seqlens), len(ids), max_seqlen)
+        return tensor(ids), tensor(types), layout
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Yield batches of indices of texts, sorted by length, with up to ``batch_tokens`` padded tokens each."""
@@ -292,6 +294,7 @@ def pseudo_log_likelihoods(
     of the same word are masked too, since they would give the token away (Kauf and Ivanova 2023).
     """
     head = model.mlm_head
+    # The output layer may be wider than the vocabulary.
     vocab_size = model.tokenizer.get_vocab_size()
     # Texts of one length need no padding.
     by_length: dict[int, list[int]] = {}
@@ -318,16 +321,16 @@ def pseudo_log_likelihoods(
                 masked = np.where(same_word & not_before, model.mask, tokens[text_of])
 
                 ids, token_type_ids, layout = model.pack(masked)
-                index = layout.first + model.num_leading + torch.from_numpy(position).to(model.device)
                 # The last layer needs only the rows that are predicted, one of each sequence.
+                index = layout.first + model.num_leading + torch.from_numpy(position).to(model.device)
                 num_rows = torch.arange(len(index) + 1, device=model.device)
                 queries = QueryRows.of(index, num_rows, 1)
                 hidden = model.encoder.decode(ids, token_type_ids, layout, queries)
                 logits = head(hidden)[:, :vocab_size]
 
                 expected = torch.from_numpy(tokens[text_of, position]).to(model.device)
-                of_token = logits.log_softmax(-1).gather(1, expected[:, None])[:, 0]
-                log_probs[text_of, position] = of_token.double().cpu().numpy()
+                of_expected = logits.log_softmax(-1).gather(1, expected[:, None])
+                log_probs[text_of, position] = of_expected[:, 0].double().cpu().numpy()
                 progress.advance(len(index))
             for number, of_text in zip(numbers, log_probs, strict=True):
                 results[number] = of_text

@@ -24,7 +24,9 @@ from pipeline_src.interpretation.bootstrap import balanced, mean, rounded
 from pipeline_src.interpretation.model import ProbedModel, Sentence, word_vectors
 
 # For Adam. With these values, a probe is as good as a converged regression (benchmarks/interpretation.py).
-NUM_EPOCHS, BATCH_SIZE, LEARNING_RATE = 10, 256, 0.01
+NUM_EPOCHS = 10
+BATCH_SIZE = 256
+LEARNING_RATE = 0.01
 # A control task over fewer types is memorised, so its accuracy is meaningless.
 MIN_CONTROL_TYPES = 1000
 # Label of a word that no probe is trained on.
@@ -146,16 +148,18 @@ def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed:
 
     It depends only on the frequencies, the seed and the type, so that words of one type have the same label.
     """
-    # A random number in [0, 1) for each distinct type, from a stream of its own.
+    # Each type has a stream of its own, whose first number in [0, 1) decides.
     distinct = sorted(set(types))
     streams = [derive_seed(seed, "control task", word_type) for word_type in distinct]
     first = np.zeros(len(distinct), np.int64)
     numbers = uniform(np.array(streams, np.uint64), first, 0)
-    # With counts 3 and 1, a number below 3/4 samples label 0, and another label 1.
+
+    # Of three words with label 0 and one with label 1: a number below 3/4 samples label 0, and any other label 1.
     cumulative = np.bincount(labels, minlength=classes).cumsum()
     sampled = np.searchsorted(cumulative, numbers * cumulative[-1], side="right")
     label_of_type = dict(zip(distinct, sampled.tolist(), strict=True))
-    return np.array([label_of_type[word_type] for word_type in types], np.int64)
+    of_words = [label_of_type[word_type] for word_type in types]
+    return np.array(of_words, np.int64)
 
 
 def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str]) -> np.ndarray:

@@ -170,7 +170,8 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
     sampled = integers(derive_seed(seed, "any two words"), np.array(numbers), 0, sizes).tolist()
     any_words = [by_sentence[number][position] for number, position in zip(numbers, sampled, strict=True)]
 
-    adjusted, baseline = [], []
+    adjusted = []
+    baseline = []
     for layer in words.vectors:
         unit = torch.nn.functional.normalize(layer, dim=-1)
         of_any_words = _mean_cosine(unit[any_words])

@@ -18,7 +18,8 @@ from pipeline_src.tasks.spec import METRIC_TITLES
 # WNLI; F1 for QQP and MRPC, Spearman for STS-B (section 4.1).
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
-SYNTHETIC, FROM_CORPUS = "synthetic", "from this corpus"
+SYNTHETIC = "synthetic"
+FROM_CORPUS = "from this corpus"
 # Key of scores.json that lists the tasks -> what was chosen on their development sets.
 CHOICES = {"best_epoch": "best epoch", "best_of_grid": "best of a grid"}
 # See Comparison in evaluation/significance.py.
@@ -156,7 +157,9 @@ def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = N
     # The mean of a few tasks is no GLUE average: RTE alone would be one.
     if len(averaged) < len(GLUE_AVERAGE):
         return None
-    values = [fmean(of_seed) for of_seed in zip(*(row.values for row in averaged), strict=True)]
+    # The average of all scores of the first seed, then of the second.
+    by_seed = zip(*[row.values for row in averaged], strict=True)
+    values = [fmean(of_seed) for of_seed in by_seed]
     synthetic = any(row.synthetic for row in averaged)
     return ScoreRow(
         task="glue",
@@ -258,8 +261,11 @@ COLUMNS = (
 
 def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
     """Return the columns of a table in which any of ``rows`` has a value."""
-    columns = [column for column in COLUMNS if table in column.where]
-    return [column for column in columns if any(column.value(row) is not None for row in rows)]
+    columns = []
+    for column in COLUMNS:
+        if table in column.where and any(column.value(row) is not None for row in rows):
+            columns.append(column)
+    return columns
 
 
 def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
@@ -275,6 +281,7 @@ def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
 
 def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
     """Return a Markdown table whose columns line up in a terminal, with numbers aligned right."""
+    # The cells of each column: header, rule, and a value of each row.
     padded = []
     for column in columns_of(table, rows):
         cells = [as_text(column.text(row)) for row in rows]
@@ -283,8 +290,9 @@ def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
         is_numeric = all(cell[:1] in "0123456789+-–" for cell in cells)
         if is_numeric:
             rule = "-" * (width - 1) + ":"
-            padded.append([line.rjust(width) for line in (column.header, rule, *cells)])
+            padded.append([text.rjust(width) for text in (column.header, rule, *cells)])
         else:
             rule = "-" * width
-            padded.append([line.ljust(width) for line in (column.header, rule, *cells)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*padded, strict=True))
+            padded.append([text.ljust(width) for text in (column.header, rule, *cells)])
+    lines = zip(*padded, strict=True)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

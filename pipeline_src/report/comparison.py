@@ -261,20 +261,22 @@ def _error(values: Sequence[float]) -> float | None:
 def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
     """Plot the first of ``AVERAGES`` that all members have, with intervals; empty if they share none."""
     shared = {line.name: line for line in lines if None not in line.cells}
-    averages = [shared[name] for name in AVERAGES if name in shared]
-    if not averages:
+    average = next((name for name in AVERAGES if name in shared), None)
+    if average is None:
         return ""
-    line = averages[0]
+    line = shared[average]
     cells = [cell for cell in line.cells if cell]
     names = [member.name for member in members]
     # The first member is at the top.
     heights = list(reversed(range(len(members))))
     axes = new_axes(4.7, 0.42 * len(members) + 1.2)
     for height, cell in zip(heights, cells, strict=True):
-        axes.errorbar(cell.mean, height, xerr=cell.error or 0.0, fmt="o", color=BLUE, ecolor=GREY, capsize=3)
+        error = cell.error or 0.0
+        axes.errorbar(cell.mean, height, xerr=error, fmt="o", color=BLUE, ecolor=GREY, capsize=3)
     axes.axvline(cells[0].mean, color=INK, linewidth=0.8, linestyle=":")
     axes.set_yticks(heights, names)
-    axes.set(xlabel=f"{line.title} (percent)", title="Mean over seeds, with its 95 % interval")
+    axes.set_xlabel(f"{line.title} (percent)")
+    axes.set_title("Mean over seeds, with its 95 % interval")
     return svg(axes, "members", f"{line.title}: {', '.join(names)}")
 
 
@@ -357,6 +359,7 @@ def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -
     sides = ((scores, 0.2, style_of_study), (papers, -0.2, style_of_paper))
     axes = new_axes(4.7, 0.5 * len(changed) + 1.4)
     for values, shift, style in sides:
+        # The paper, or this study, may lack either score.
         baseline = values.get(first.name)
         heights = []
         points = []
@@ -367,7 +370,8 @@ def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -
                 points.append(value - baseline)
         axes.barh(heights, points, 0.36, **style)
     axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(range(len(changed)), [variant.name for variant in changed])
+    names = [variant.name for variant in changed]
+    axes.set_yticks(range(len(names)), names)
     axes.set(title=title, xlabel=f"points from {first.name}")
     axes.figure.legend(**BELOW)
     where = "in this study (synthetic)" if synthetic else "in this study"

@@ -229,7 +229,9 @@ def label_panels(results: Results) -> list[str]:
         for number, (system, (label, colour)) in enumerate(SYSTEMS.items()):
             # Systems are side by side, so that intervals do not overlap.
             shift = 1 + 0.03 * (number - 1)
-            positions, scores, intervals = [], [], []
+            positions = []
+            scores = []
+            intervals = []
             for point in points:
                 if system in point["systems"]:
                     positions.append(point["examples"] * shift)
@@ -253,9 +255,11 @@ def label_panels(results: Results) -> list[str]:
 
 def _errors(scores: Sequence[float], intervals: Sequence[Sequence[float] | None]) -> tuple[list[float], list[float]]:
     """Return the distances of scores from both ends of their intervals; zero if there is no interval."""
-    below, above = [], []
+    below = []
+    above = []
     for score, interval in zip(scores, intervals, strict=True):
         low, high = interval or (score, score)
+        # A distance must not be negative, even if a score is beyond an end of its interval.
         below.append(max(0.0, score - low))
         above.append(max(0.0, high - score))
     return below, above
@@ -295,7 +299,8 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
 
 def _mark(axes: Axes, label: str, values: Sequence[float | None], **style: Any) -> None:
     """Draw a marker on the bar of each value that is not None; the first bar is at the top."""
-    known, heights = [], []
+    known = []
+    heights = []
     for number, value in enumerate(values):
         if value is not None:
             known.append(value)

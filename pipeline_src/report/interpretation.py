@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,8 @@ STYLES = {
 TITLES = {"pos": "parts of speech", "ner": "named entities", "capitals": "whether a word was capitalised"}
 TWO_SENSES = "One word in two senses"
 PERCENT = {"factor": 100, "digits": 1, "unit": "%"}
-BETTER, NO_BETTER = "better than random weights", "no better than random weights"
+BETTER = "better than random weights"
+NO_BETTER = "no better than random weights"
 WORSE = "worse than random weights"
 ONLY_TYPES = "better than random weights, but not than a table of words: it knows the word, not its context"
 # A plot by layer: title, curves, note, and the format of its values.
@@ -221,7 +221,7 @@ def _layer_panel(measure: Measure) -> str:
 
 
 def render_interpretation(
-    parts: Mapping[str, Any], synthetic: Collection[str] = (), titles: Mapping[str, str] = MappingProxyType({})
+    parts: Mapping[str, Any], synthetic: Collection[str] = (), titles: Mapping[str, str] | None = None
 ) -> str:
     """Render interpretation.html.
 
@@ -239,7 +239,7 @@ def render_interpretation(
         for name, way in completion["ways"].items():
             ways[name] = {**way, "texts": [fold_repeats(text) for text in way["texts"]]}
         completions.append({"prompt": completion["prompt"], "ways": ways})
-    measures = _measures(parts, _probes(parts, synthetic, titles))
+    measures = _measures(parts, _probes(parts, synthetic, titles or {}))
     contents = {"sentence": sentences, "word": words, "layers": measures, "completion": completions}
     # What the page's script shows.
     data = {
@@ -278,6 +278,10 @@ def most_attended(sentence: Mapping[str, Any], model: Mapping[str, Any]) -> dict
     heads = []
     for number, targets in enumerate(most_attended_words):
         layer, head = divmod(number, model["heads"])
-        most = [words[target] for target in targets]
-        heads.append({"name": f"{layer + 1}-{head + 1}", "most": most})
+        heads.append(
+            {
+                "name": f"{layer + 1}-{head + 1}",
+                "most": [words[target] for target in targets],
+            }
+        )
     return {"words": words, "heads": heads}

@@ -27,7 +27,8 @@ from pipeline_src.report.results import (
     source_losses,
 )
 
-PARAMS, SAMPLE = Path("params.yaml"), Path("workflow/presets/sample.yaml")
+PARAMS = Path("params.yaml")
+SAMPLE = Path("workflow/presets/sample.yaml")
 SECTIONS = {
     "scores": "Scores",
     "pretraining": "Pretraining",

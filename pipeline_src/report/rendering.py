@@ -63,7 +63,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "percent_exact": lambda share: f"{100 * share:g}\u00a0%",
     "percent_three": lambda share: f"{100 * share:.3f}\u00a0%",
     "interval": lambda ends: f"{ends[0]:.1f} to {ends[1]:.1f}",
-    "interval_two": lambda ends: f"{ends[0]:.2f} to {ends[1]:.2f}",
     "interval_three": lambda ends: f"{ends[0]:.3f} to {ends[1]:.3f}",
     "interval_percent": lambda ends: f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}\u00a0%",
     "difference": difference,

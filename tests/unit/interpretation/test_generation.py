@@ -25,8 +25,10 @@ def test_complete_fills_every_mask_with_a_word(model, how):
 def test_ways_choose_the_masks_of_the_next_step():
     masked, best = [0, 2, 3], torch.tensor([-2.0, -0.1, -0.5, -1.0])  # position 1 is filled
     assert {name: way(masked, best) for name, way in WAYS.items()} == {
-        "at once": [0, 2, 3], "left to right": [0], "surest first": [2],
-    }  # fmt: skip
+        "at once": [0, 2, 3],
+        "left to right": [0],
+        "surest first": [2],
+    }
 
 
 def test_completions_repeated_is_the_share_of_copies():

@@ -65,8 +65,10 @@ def test_judge_sentence_pairs_likelier_sentence_wins_as_worked_by_hand():
     pairs = [SentencePair(good, bad, phenomenon, "") for good, bad, phenomenon in texts]
     figures = judge_sentence_pairs(prefers_a, prefers_b, pairs, "own")
     assert {name: (row["accuracy"], row["random"]) for name, row in figures.items()} == {
-        "own all": (0.625, 0.375), "own x": (1.0, 0.0), "own y": (0.25, 0.75),
-    }  # fmt: skip
+        "own all": (0.625, 0.375),
+        "own x": (1.0, 0.0),
+        "own y": (0.25, 0.75),
+    }
     half = 1.96 * np.std([0.0, 0.5]) / 2**0.5
     assert figures["own y"]["between"] == pytest.approx([0.25 - half, 0.25 + half], abs=1e-4)
 

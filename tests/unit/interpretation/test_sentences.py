@@ -19,10 +19,15 @@ def sentence(text: str, document: str) -> Sentence:
 def test_choose_sentences_takes_short_ones_of_few_subwords_from_many_documents(model):
     words, subwords = "a b c d is .", "aa bb ab ba is ."
     sentences = [
-        sentence(subwords, "one"), sentence(words, "one"), sentence("a b c d e is .", "one"),
-        sentence(subwords, "two"), sentence("a ü c d is .", "three"), sentence("a b is .", "four"),
-        sentence("a b c d e is", "five"), sentence(f"{'a ' * 12}.", "six"),
-    ]  # fmt: skip
+        sentence(subwords, "one"),
+        sentence(words, "one"),
+        sentence("a b c d e is .", "one"),
+        sentence(subwords, "two"),
+        sentence("a ü c d is .", "three"),
+        sentence("a b is .", "four"),
+        sentence("a b c d e is", "five"),
+        sentence(f"{'a ' * 12}.", "six"),
+    ]
     assert choose_sentences(model, sentences) == [sentences[1], sentences[3]]
     for unsuitable in (sentences[4:], []):
         with pytest.raises(SkipMeasure):

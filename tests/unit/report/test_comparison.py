@@ -242,8 +242,10 @@ def family(elsewhere) -> list[Experiment]:
 def test_group_ignores_the_seed_alone(family):
     members = group(family)
     assert [(member.name, member.seeds) for member in members] == [
-        ("family-bert", (1, 2, 3)), ("family-albert", (1, 2, 3)), ("family-electra-1", (1,)),
-    ]  # fmt: skip
+        ("family-bert", (1, 2, 3)),
+        ("family-albert", (1, 2, 3)),
+        ("family-electra-1", (1,)),
+    ]
     assert [member.name for member in group(family[:2])] == ["family-bert"]
 
 
@@ -283,9 +285,11 @@ def test_comparison_without_two_seeds_averages_nothing(family):
 
 def test_group_counts_equal_runs_once(elsewhere):
     runs = [
-        experiment("workspace", 1, "bert", 61.0), experiment("a-1", 1, "bert", 61.0),
-        experiment("b-1", 1, "albert", 58.0), experiment("b-1-again", 1, "albert", 58.0),
-    ]  # fmt: skip
+        experiment("workspace", 1, "bert", 61.0),
+        experiment("a-1", 1, "bert", 61.0),
+        experiment("b-1", 1, "albert", 58.0),
+        experiment("b-1-again", 1, "albert", 58.0),
+    ]
     members = group(runs)
     assert [member.seeds for member in members] == [(1,), (1,)]
     assert not any(cell.significant for cell in lines_of(members)[0].cells)

@@ -35,9 +35,12 @@ def write_interpretation(folder) -> None:
     """Write the measures of a model of one layer and two heads."""
     weights = base64.b64encode(bytes([0, 255, 0, 10, 20, 225, 255, 0, 0] * 2)).decode()
     word = {
-        "senses": ["managing", "on foot"], "texts": ["He is running a </script> firm .", "He is running home ."],
-        "neighbours": [[[1], [0]]] * 2, "accuracy": [0.4, 0.9], "random": [0.5, 0.5],
-    }  # fmt: skip
+        "senses": ["managing", "on foot"],
+        "texts": ["He is running a </script> firm .", "He is running home ."],
+        "neighbours": [[[1], [0]]] * 2,
+        "accuracy": [0.4, 0.9],
+        "random": [0.5, 0.5],
+    }
     pair = {"title": "subject and verb", "pairs": 192, "balanced": 0.51, "singular": 0.9, "plural": 0.12}
     pair |= {"random": 0.52, "commoner": 0.5, "gain": [-0.05, 0.03], "between": [0.44, 0.58]}
     relation = {"relation": "obj", "words": 612, "layer": 3, "head": 1, "found": 0.742, "found_by_offset": 0.402}
@@ -58,8 +61,13 @@ def write_interpretation(folder) -> None:
         },
         "senses": {
             "two contexts": {
-                "words": {"running": word}, "accuracy": [0.4, 0.9], "between": around([0.4, 0.9]), "gain": [0.2, 0.6],
-                "random": [0.5, 0.5], "random_between": around([0.5, 0.5]), "sentences": 64,
+                "words": {"running": word},
+                "accuracy": [0.4, 0.9],
+                "between": around([0.4, 0.9]),
+                "gain": [0.2, 0.6],
+                "random": [0.5, 0.5],
+                "random_between": around([0.5, 0.5]),
+                "sentences": 64,
             },
         },
         "heads": {
@@ -71,13 +79,12 @@ def write_interpretation(folder) -> None:
             "filled masks": FILLED_MASKS,
             "completions": [{"prompt": "Today, I went to", "ways": ways}],
         },
-        "sentences": {
-            "attention": [{"words": ["[CLS]", "firm", "[SEP]"], "marks": [1, 1], "weights": weights}]
-        },
+        "sentences": {"attention": [{"words": ["[CLS]", "firm", "[SEP]"], "marks": [1, 1], "weights": weights}]},
         "contents": {
-            "model": {"title": "BERT", "layers": 1, "width": 128, "heads": 2}, "skipped": {"relations": "no trees"},
+            "model": {"title": "BERT", "layers": 1, "width": 128, "heads": 2},
+            "skipped": {"relations": "no trees"},
         },
-    }  # fmt: skip
+    }
     for name, value in files.items():
         write_json(folder / "interpretation" / f"{name}.json", value)
 
@@ -159,8 +166,10 @@ def test_interpretation_page_curves_are_next_to_their_controls(measured):
     measures = measures_of(pages(measured)[1])
     curves = {title: [curve["name"] for curve in measure["curves"]] for title, measure in measures.items()}
     assert measures["Parts of speech"]["curves"][0] == {
-        "name": "this model", "values": [0.8, 0.95], "between": around([0.8, 0.95]),
-    }  # fmt: skip
+        "name": "this model",
+        "values": [0.8, 0.95],
+        "between": around([0.8, 0.95]),
+    }
     assert curves["Parts of speech"] == ["this model", "random weights", "control task", "a table of words"]
     assert "control task" not in curves["Whether a word was capitalised"]  # an accuracy, next to balanced ones
     assert curves["One word in two senses"] == ["this model", "random weights", "chance"]
