@@ -70,8 +70,8 @@ def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Se
     label_of_word: list[int] = []
     types: list[str] = []
     documents: list[str] = []
-    places = zip(words.sentence.tolist(), words.position.tolist(), strict=True)
-    for index, (number, position) in enumerate(places):
+    sentence_positions = zip(words.sentence.tolist(), words.position.tolist(), strict=True)
+    for index, (number, position) in enumerate(sentence_positions):
         label = labels[number][position]
         if label == NO_LABEL:
             continue
