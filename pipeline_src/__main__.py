@@ -281,10 +281,12 @@ def _overview() -> str:
 def _parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; unrecognized arguments print the subcommand's usage."""
     parser = argparse.ArgumentParser(
-        prog="python -m pipeline_src", usage="%(prog)s COMMAND [options]",
+        prog="python -m pipeline_src",
+        usage="%(prog)s COMMAND [options]",
         description="Run one stage of the study, or a tool.",
-        epilog=_overview(), formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        epilog=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
     )

@@ -138,9 +138,11 @@ class Workers:
         # on this machine, processes that do not import Beam work on one batch
         batches = [[item] for item in items] if self._runner else [items]
         work = partial(
-            _work, function=_pack(function, f"{records}-function"), records=records,
+            _work,
+            function=_pack(function, f"{records}-function"),
+            records=records,
             options=self._args if self._address else (),
-        )  # fmt: skip
+        )
         try:
             with beam.Pipeline(options=parse_options(arguments)) as pipeline:
                 (
@@ -194,10 +196,12 @@ class Workers:
 def lost_output(value: object, where: object) -> PipelineError:
     """Return the error for a runner whose workers do not have the files of this process, or it does not have theirs."""
     return PipelineError(
-        "the Beam runner lost output", value, where=where,
+        "the Beam runner lost output",
+        value,
+        where=where,
         hint="give workers and this process the same file system or an address as --temp_location, or leave beam_args "
         "in machine.yaml empty",
-    )  # fmt: skip
+    )
 
 
 def dask_setup(worker: object) -> None:

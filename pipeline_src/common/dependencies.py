@@ -239,9 +239,10 @@ def check_unchanged_files(
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         raise PipelineError(
-            "a dependency changed while the stage ran; what it made is not recorded", f"{changed[0]}{more}",
+            "a dependency changed while the stage ran; what it made is not recorded",
+            f"{changed[0]}{more}",
             hint="if the edit is meant to stay, start again (`snakemake all` or `dvc repro`); else put it back first",
-        )  # fmt: skip
+        )
 
 
 def remove_folder(folder: Path) -> None:

@@ -143,9 +143,10 @@ def own_folder(path: Path) -> Path:
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
     if not is_own or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PipelineError(
-            "a folder for temporary files is not yours alone", path,
+            "a folder for temporary files is not yours alone",
+            path,
             hint="set TMPDIR to a folder of your own, or have this one removed",
-        )  # fmt: skip
+        )
     return path
 
 
@@ -207,9 +208,11 @@ def list_folder(folder: str | Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError as error:
         raise PipelineError(
-            "a folder cannot be read", folder, where=error.strerror,
+            "a folder cannot be read",
+            folder,
+            where=error.strerror,
             hint="give yourself the right to read it (`chmod u+rx`), or remove it",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:

@@ -72,9 +72,11 @@ def map_in_order(
         for worker in set(active_children()) - earlier:  # the pool does not kill one that was just starting,
             worker.kill()  # and would wait for it forever
         raise PipelineError(
-            "a worker process was killed", f"{workers} workers", where="usually for lack of memory",
+            "a worker process was killed",
+            f"{workers} workers",
+            where="usually for lack of memory",
             hint=f"give the stage more memory, or fewer workers: {WORKERS}=1",
-        ) from None  # fmt: skip
+        ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -113,10 +115,12 @@ def _launched(name: str, default: str | None = None, minimum: int = 0, maximum: 
 
 def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
     return PipelineError(
-        what, value, where=f"${name}",
+        what,
+        value,
+        where=f"${name}",
         hint="start processes that train together with torchrun or srun, which set it; for a single process, "
         "`unset RANK SLURM_STEP_NUM_TASKS`",
-    )  # fmt: skip
+    )
 
 
 def _first_host(environment: Mapping[str, str]) -> str:

@@ -97,9 +97,11 @@ def load_member(folder: str, name: str) -> Any:
     member, export = importlib.import_module(f"pipeline_src.{folder}.{name}"), EXPORTS[folder]
     if not hasattr(member, export):
         raise PipelineError(
-            f"a member without {export}", name, where=member.__file__,
+            f"a member without {export}",
+            name,
+            where=member.__file__,
             hint=f"assign it at the end of the file, as the others in pipeline_src/{folder} do",
-        )  # fmt: skip
+        )
     return getattr(member, export)
 
 

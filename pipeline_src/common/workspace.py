@@ -29,17 +29,19 @@ def check_outputs(outputs: Iterable[str], may_write: Callable[[Path], bool] = _m
         for path in (folder, *folder.parents):
             if path.is_symlink() and not path.resolve().is_relative_to(here.resolve()):
                 raise PipelineError(
-                    "outputs would lie outside of the checkout, where DVC cannot record them", path,
+                    "outputs would lie outside of the checkout, where DVC cannot record them",
+                    path,
                     where=f"a link to {path.readlink()}",
                     hint=f"replace the link by a folder (rm {path} && mkdir {path}); to keep data on the other disk: "
                     "`dvc cache dir --local FOLDER_THERE` and `dvc config --local cache.type symlink`",
-                )  # fmt: skip
+                )
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         if not may_write(existing):
             raise PipelineError(
-                "no permission to write outputs", existing.absolute(),
+                "no permission to write outputs",
+                existing.absolute(),
                 hint="give yourself the right to write there, or work in a clone of your own",
-            )  # fmt: skip
+            )
 
 
 def undeclared_outputs(stages: Mapping[str, Mapping[str, Any]]) -> list[Path]:

@@ -82,9 +82,11 @@ def read_entry(folder: str, name: str) -> dict[str, Any]:
         entry: Any = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PipelineError(
-            "no such entry in the catalogue", name, where=folder,
+            "no such entry in the catalogue",
+            name,
+            where=folder,
             hint=f"add {name}.yaml there, or name one that is there: {', '.join(entry_names(folder))}",
-        ) from None  # fmt: skip
+        ) from None
     except (OSError, ValueError) as error:
         message, hint = f"{name}.yaml: {error}", f"see {HELP}"
         raise PipelineError("an entry of the catalogue cannot be read", message, where=folder, hint=hint) from None

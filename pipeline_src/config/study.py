@@ -270,9 +270,11 @@ def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
     changed = [block for block in blocks if before[block] != now[block]]
     if changed:
         raise PipelineError(
-            "params.yaml changed while the stage ran; what it made is not recorded", ", ".join(changed),
-            where="params.yaml", hint="put the params right (`git diff params.yaml`) and start again",
-        )  # fmt: skip
+            "params.yaml changed while the stage ran; what it made is not recorded",
+            ", ".join(changed),
+            where="params.yaml",
+            hint="put the params right (`git diff params.yaml`) and start again",
+        )
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:

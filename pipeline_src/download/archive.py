@@ -41,9 +41,11 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
         raise
     except KeyError as error:
         raise PipelineError(
-            "not in the archive", shown_text(error.args[0]), where=name,
+            "not in the archive",
+            shown_text(error.args[0]),
+            where=name,
             hint="fix `unpack` of this file in the catalogue",
-        ) from None  # fmt: skip
+        ) from None
     except Exception as error:  # the standard library raises a dozen kinds for damaged archives
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # an error of the disk
             raise
@@ -65,10 +67,12 @@ def _copy(
                 file.write(block)
                 if file.tell() > max_bytes:
                     raise PipelineError(
-                        "a member is far larger than its archive", shown_text(member), where=name,
+                        "a member is far larger than its archive",
+                        shown_text(member),
+                        where=name,
                         hint=f"at most {max_bytes:,} bytes are unpacked of it: look into the archive, then name a "
                         "smaller one in the catalogue",
-                    )  # fmt: skip
+                    )
 
 
 def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name: str) -> None:

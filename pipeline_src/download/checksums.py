@@ -79,8 +79,11 @@ def record(name: str, path: str, sha256: str, guard: Path) -> None:
     """
     log.warning(
         "%s: sha256 %s of the first download of %s is kept in %s, and later downloads are held to it",
-        name, sha256, path, LOCK,
-    )  # fmt: skip
+        name,
+        sha256,
+        path,
+        LOCK,
+    )
     with exclusive(guard):
         checksums = _read_lock()
         checksums.setdefault(name, {})[path] = sha256

@@ -80,9 +80,10 @@ def find_parts(name: str, source: Source, date: str | None, where: str = "corpus
             return parts
     raise PipelineError(
         "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
-        min(missing, default=file.path.replace("{date}", date)), where=address,
+        min(missing, default=file.path.replace("{date}", date)),
+        where=address,
         hint="wait until the publisher has made it, or choose an earlier date",
-    )  # fmt: skip
+    )
 
 
 def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:

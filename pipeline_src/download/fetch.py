@@ -97,9 +97,11 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
             list_folder(folder)
     if not paths:
         raise PipelineError(
-            "your own file is not there", pattern, where=f"{name} in the catalogue",
+            "your own file is not there",
+            pattern,
+            where=f"{name} in the catalogue",
             hint="put it there (from the project's root), or change the address in the catalogue",
-        )  # fmt: skip
+        )
     if not file.has_wildcards:  # one file, which gets the catalogue's name
         return [Obtained(file, paths[0], shared=False)]
     base = os.path.dirname(pattern[: min(pattern.find(mark) % len(pattern) for mark in "*?[")])
@@ -191,9 +193,11 @@ def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
         if checksum := find_in_list(published_list(file.checksum_file, refresh=refresh), file_name):
             return checksum
     raise PipelineError(
-        "the publisher's list of checksums does not name the file", file_name, where=file.checksum_file,
+        "the publisher's list of checksums does not name the file",
+        file_name,
+        where=file.checksum_file,
         hint="check the date and part in params.yaml; a dump that is still being made lists its files as they finish",
-    )  # fmt: skip
+    )
 
 
 def published_list(address: str, *, refresh: bool) -> str:

@@ -115,10 +115,11 @@ def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int)
             examples = make(texts[split], rng)
             if len(examples) < 2:
                 raise PipelineError(
-                    f"too little text for the task {task}", f"{len(examples)} examples for its {split} file",
+                    f"too little text for the task {task}",
+                    f"{len(examples)} examples for its {split} file",
                     where="data/text",
                     hint="take more text, a larger corpus.validation, or remove the task from `tasks`",
-                )  # fmt: skip
+                )
             write(partial, split, examples[: MAX_EXAMPLES[task][split]])
 
 

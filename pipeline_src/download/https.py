@@ -100,19 +100,23 @@ def download(
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise PipelineError(
-            "no space left on the disk", partial.path, where=url,
+            "no space left on the disk",
+            partial.path,
+            where=url,
             hint="free some and run the same command again; a download with a checksum resumes",
-        ) from None  # fmt: skip
+        ) from None
     finally:
         if not checked:
             partial.path.unlink(missing_ok=True)
     is_refused = headers is not None and any(re.search(": HTTP 40[13] ", failure) for failure in failures)
     login = "accept its terms on the hub, then `hf auth login` or set HF_TOKEN; or " if is_refused else ""
     raise PipelineError(
-        "download failed", urls[0], where="\n          ".join(failures),
+        "download failed",
+        urls[0],
+        where="\n          ".join(failures),
         hint=f"{login}check the network, proxy and addresses, then run the same command again; or fetch the file by "
         "other means and name it as file:… in the catalogue",
-    )  # fmt: skip
+    )
 
 
 def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:

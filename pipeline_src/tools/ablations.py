@@ -61,8 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command-line arguments."""
     parser.add_argument("table", nargs="?", help="a file of workflow/ablations/, without .yaml (default: all of them)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these experiments")
-    parser.add_argument("--queue", action="store_true", help="queue them, instead of printing the commands; of those "
-                        "that share a pretraining only one, until it is done")  # fmt: skip
+    parser.add_argument(
+        "--queue",
+        action="store_true",
+        help="queue them, instead of printing the commands; of those "
+        "that share a pretraining only one, until it is done",
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -34,10 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, help="pairs of each of the 67 sets (default: all, as published figures)")
     parser.add_argument("--seed", type=int, default=1, help="of the pairs chosen (default 1)")
     parser.add_argument(
-        "--precision", choices=get_args(Precision), default="float32",
+        "--precision",
+        choices=get_args(Precision),
+        default="float32",
         help="of matmuls (default float32; auto: bfloat16 on a GPU that has it). bfloat16 may judge close pairs "
         "differently, and saves a third of the time on a CPU with instructions for it",
-    )  # fmt: skip
+    )
     parser.add_argument("--output", type=Path, help="JSON file of the figures")
 
 

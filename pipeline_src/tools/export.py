@@ -36,10 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command-line arguments. Options of a format have no default here, to see which ones are given."""
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument(
-        "--format", choices=OPTIONS, required=True,
+        "--format",
+        choices=OPTIONS,
+        required=True,
         help="sentence-transformers: a model's folder for that library and transformers; parquet: the examples of a "
         "phase",
-    )  # fmt: skip
+    )
     model = parser.add_argument_group("model")
     model.add_argument("--model", type=Path, help=f"folder of the model (default: {DEFAULT_MODEL})")
     model.add_argument("--pooling", choices=POOLED, help="how token vectors become a text's (default: mean)")
@@ -72,9 +74,11 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
     study = load_study()
     if split == "train" and study.pretrain.masking.dynamic:
         raise PipelineError(
-            "dynamic masks cannot be written to files", "pretrain.masking.dynamic: true", where="params.yaml",
+            "dynamic masks cannot be written to files",
+            "pretrain.masking.dynamic: true",
+            where="params.yaml",
             hint="set it to false; examples.dupe_factor gives several masks of each text",
-        )  # fmt: skip
+        )
     examples = open_study_examples(study, phase, split, load_tokenizer(VOCABULARY))
     with atomic_directory(output) as folder, Progress("exporting", len(examples), "example") as progress:
         for start in range(0, len(examples), per_file):
@@ -104,9 +108,11 @@ def write_sentence_transformers(model: Path, folder: Path, pooling: str, normali
     config = probed.config
     if "encoder" not in config.names.classes:
         raise PipelineError(
-            "transformers has no such architecture", config.names.model_type, where=model,
+            "transformers has no such architecture",
+            config.names.model_type,
+            where=model,
             hint="`python -m pipeline_src fill-mask`, `attention` and `inspect` take it",
-        )  # fmt: skip
+        )
     folder.mkdir(exist_ok=True)
     for file in model.iterdir():
         if file.is_file():

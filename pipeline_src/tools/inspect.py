@@ -29,9 +29,14 @@ def main(arguments: argparse.Namespace) -> None:
     """Measure a model on the text and tasks of the study in params.yaml, and write the page."""
     study = load_study()
     context = InterpretationContext(
-        study.seed, study.interpretation, tuple(study.corpus.sources), study.corpus.validation, study.tasks,
-        arguments.model, study.model.position_init,
-    )  # fmt: skip
+        study.seed,
+        study.interpretation,
+        tuple(study.corpus.sources),
+        study.corpus.validation,
+        study.tasks,
+        arguments.model,
+        study.model.position_init,
+    )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "interpretation"
         write_measures(context, folder)
@@ -59,8 +64,12 @@ def attention(arguments: argparse.Namespace) -> None:
         hint = "give another model"
         raise PipelineError("no attention weights", skipped, where=arguments.model, hint=hint) from None
     config = model.config
-    about = {"title": config.names.title, "layers": len(roles), "heads": config.num_attention_heads,
-             "width": config.hidden_size}  # fmt: skip
+    about = {
+        "title": config.names.title,
+        "layers": len(roles),
+        "heads": config.num_attention_heads,
+        "width": config.hidden_size,
+    }
     if arguments.output:
         parts = {"contents": {"model": about, "skipped": {}}, "sentences": {"attention": attentions}}
         with atomic_file(arguments.output) as file:

@@ -108,8 +108,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", metavar="NAME", help="plan this study instead of params.yaml, which stays")
     parser.add_argument("--cores", type=int, default=cores, help=f"CPU cores in all (default: this machine's, {cores})")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs that train (default: 0, the CPU trains)")
-    parser.add_argument("--teraflops", type=float, help="10^12 FLOP/s that training reaches on one GPU, or without "
-                        "GPUs on all cores (default: measured on this machine's CPU in some ten seconds)")  # fmt: skip
+    parser.add_argument(
+        "--teraflops",
+        type=float,
+        help="10^12 FLOP/s that training reaches on one GPU, or without "
+        "GPUs on all cores (default: measured on this machine's CPU in some ten seconds)",
+    )
     parser.add_argument("--price", type=float, help="of a GPU for an hour; without GPUs, of the machine for an hour")
     parser.add_argument("--json", action="store_true", help="all figures, in bytes and seconds")
 

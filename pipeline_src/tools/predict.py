@@ -27,10 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command-line arguments."""
     parser.add_argument("task", help="name of a task that was fine-tuned, such as sst2")
     parser.add_argument(
-        "file", type=Path,
+        "file",
+        type=Path,
         help="examples in the format of the task's files, labels not needed; for classification also texts: one a "
         "line in a .txt, two with a tab between them, or lines of JSON; - reads such lines of text from standard input",
-    )  # fmt: skip
+    )
     parser.add_argument("--seed", default="1", help="seed of the fine-tuning (default 1)")
     parser.add_argument("--model", type=Path, help=f"folder (default {finetuned_model('TASK', 'SEED')})")
     parser.add_argument("--output", type=Path, help="file to write; without it, the terminal")

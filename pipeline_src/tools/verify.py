@@ -82,9 +82,13 @@ class Ledger:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command-line arguments."""
     parser.add_argument(
-        "models", nargs="*", type=Path, default=[DEFAULT_MODEL], metavar="MODEL",
+        "models",
+        nargs="*",
+        type=Path,
+        default=[DEFAULT_MODEL],
+        metavar="MODEL",
         help=f"folders of models that this study saved, or copies of them (default {DEFAULT_MODEL})",
-    )  # fmt: skip
+    )
     parser.add_argument("--step", type=int, help="steps that a copy has taken, if its path does not end in them")
 
 
