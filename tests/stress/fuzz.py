@@ -32,8 +32,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline_src.__main__ import explain
 from pipeline_src.common.files import hash_file
+from pipeline_src.common.mistakes import explain
 from pipeline_src.common.progress import PLAIN, log
 from pipeline_src.config.data import BooksParams
 from pipeline_src.corpus.books.clean_books import clean_document

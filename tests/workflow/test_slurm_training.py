@@ -27,9 +27,9 @@ train_short()
 """
 STOPPABLE = """
 __import__("os").write(1, f"pid {__import__('os').getpid()}\\n".encode())  # at once: four write
-from pipeline_src import __main__ as command
+from pipeline_src import __main__ as command, run
 from tests.unit.pretraining.small import train_short
-command.run_stage = lambda *_: train_short()
+run.run_stage = lambda *_: train_short()
 raise SystemExit(command.main(["pretrain", "--phase", "phase1"]))
 """
 

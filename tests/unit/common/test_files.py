@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.__main__ import explain
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import (
     atomic_directory,
@@ -30,6 +29,7 @@ from pipeline_src.common.files import (
     schema_error,
     write_json,
 )
+from pipeline_src.common.mistakes import explain
 from pipeline_src.config.preset import preset_text
 from tests.stress.fuzz import mutated
 from tests.users import FIRST, SECOND, as_user, needs_root, share

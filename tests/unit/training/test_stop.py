@@ -72,7 +72,7 @@ def test_main_interrupted_stage_exits_with_75(monkeypatch, capsys):
     def stopped(*_: object) -> None:
         raise Interrupted("pretraining, short stopped by SIGTERM after step 5; its checkpoint is saved")
 
-    monkeypatch.setattr("pipeline_src.__main__.run_stage", stopped)
+    monkeypatch.setattr("pipeline_src.run.run_stage", stopped)
     with kept_handlers():
         assert main(["pretrain", "--phase", "phase1"]) == Interrupted.STATUS == 75
     assert "run the same command again to continue" in capsys.readouterr().err

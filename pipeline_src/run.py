@@ -1,0 +1,167 @@
+"""Run one stage: check params.yaml, watch what the stage reads, call its module, and write what the run took.
+
+An edit of this module makes no stage stale, for no stage imports it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import resource
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pipeline_src.code import StageCode
+from pipeline_src.common.dependencies import CHECKS, check_nothing, declared_stage, declared_stages, remove_folder
+from pipeline_src.common.errors import Interrupted, PipelineError
+from pipeline_src.common.files import write_json
+from pipeline_src.common.mistakes import explain
+from pipeline_src.common.names import check_name, shown
+from pipeline_src.common.parallel import peak_memory, process_rank, usable_cores
+from pipeline_src.common.progress import DONE, PLAIN, log, open_log
+from pipeline_src.common.records import StageRecord, keep_copy_of_lock, settle_records
+from pipeline_src.common.workspace import check_outputs, put_aside_undeclared
+from pipeline_src.config.machine import load_machine
+from pipeline_src.config.settled import when_settled
+from pipeline_src.config.study import Study, check_unchanged, load_study
+from pipeline_src.stages import STAGES, Stage
+
+
+def run_stage(name: str, items: Mapping[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:
+    """Run a stage, and write ``logs/<stage>/<item>.run.json``.
+
+    ``items`` and ``options`` are the values of the command line, by the keys of ``stages.Stage``. Time, host and
+    versions are only in the JSON file, never in a tracked output.
+    """
+    machine = load_machine()
+    # before torch is imported
+    machine.choose_code_paths()
+    stage = STAGES[name]
+    study = load_study()
+    items = _checked_items(name, items)
+    item = "-".join(items.values()) or "all"
+    rank = process_rank()[0]
+    if rank:
+        # one of several processes that train together: only the first one prints
+        item += f".process-{rank}"
+        os.environ[PLAIN] = "1"
+
+    arguments: dict[str, Any] = {block: getattr(study, block) for block in stage.blocks}
+    for key, value in items.items():
+        # finetune has a seed of its own
+        arguments[f"{name}_{key}" if key in arguments else key] = value
+    arguments |= options
+    if stage.training:
+        arguments["machine"] = machine
+    if stage.on_beam:
+        arguments["beam_args"] = machine.beam_args
+
+    log_file = open_log(name, item, to_stderr=not rank)
+    started = datetime.now(UTC)
+    clock = time.monotonic()
+    try:
+        _run_watched(stage, study, arguments, is_first=not rank)
+    except Interrupted as stop:
+        log.error("%s", stop)
+        raise
+    except KeyboardInterrupt:
+        log.error("interrupted")
+        raise
+    except BaseException as error:
+        mistake = explain(error)
+        log.error("failed: %s", mistake or error, exc_info=mistake is None)
+        raise
+    finally:
+        CHECKS.before_saving = CHECKS.before_finishing = check_nothing
+        CHECKS.remove_when_recorded = remove_folder
+    seconds = time.monotonic() - clock
+    log.info("%s %.1f s", DONE, seconds)
+    _write_cost(log_file, name, item, started, seconds)
+
+
+def _checked_items(name: str, items: Mapping[str, str]) -> dict[str, str]:
+    """Return the items without DVC's name of the stage: ``download@wikipedia`` -> ``wikipedia``."""
+    checked = {}
+    for key, given in items.items():
+        value = given.partition(f"{name}@")[2] or given
+        try:
+            # It becomes a part of names of files.
+            check_name(value)
+        except ValueError as error:
+            raise PipelineError("not a name", shown(value), where=f"--{key}", hint=str(error)) from None
+        checked[key] = value
+    return checked
+
+
+def _run_watched(stage: Stage, study: Study, arguments: Mapping[str, Any], is_first: bool) -> None:
+    """Run a stage's module; under DVC, fail at the end if parameters, dependencies or code were edited meanwhile.
+
+    Args:
+        is_first: whether this is the first of the processes that train together, or the only one.
+    """
+    dvc_stage = os.environ.get("DVC_STAGE")
+    record = _start_record(dvc_stage, is_first) if dvc_stage else None
+    fingerprints = record.fingerprints if record else ()
+    code = when_settled(lambda: StageCode(fingerprints))
+    run = importlib.import_module(stage.module).run
+    if stage.training:
+        # It may take days, in which people edit code.
+        code.import_all()
+
+    def check_unedited() -> None:
+        check_unchanged(study, stage.blocks)
+        if record:
+            record.check()
+        code.check_unchanged(imported=stage.training)
+
+    if record:
+        before_saving = record.before_saving
+        CHECKS.before_saving = lambda: when_settled(before_saving)
+        CHECKS.before_finishing = lambda: when_settled(check_unedited)
+        CHECKS.remove_when_recorded = record.folders.append
+    run(**arguments)
+    if record:
+        if is_first:
+            record.wait_for_dvc()
+        when_settled(check_unedited)
+        # Only `code` depends on no fingerprint; the stages after it compare what it has written with the code.
+        if is_first and fingerprints:
+            record.leave_note()
+
+
+def _start_record(dvc_stage: str, is_first: bool) -> StageRecord:
+    """Note what a stage reads, after mending what an earlier run may have left."""
+    stages = when_settled(declared_stages)
+    declared = declared_stage(dvc_stage, stages)
+    if is_first:
+        check_outputs(declared["outs"])
+        put_aside_undeclared(stages)
+        keep_copy_of_lock()
+        if false_records := settle_records():
+            hint = "start again (`snakemake all` or `dvc repro`): the stage named first runs again"
+            raise PipelineError("a record of DVC was false and is removed", false_records[0], hint=hint)
+    name = dvc_stage.rpartition(":")[2]
+    return when_settled(lambda: StageRecord(name, declared["deps"], declared["outs"]))
+
+
+def _write_cost(log_file: Path, stage: str, item: str, started: datetime, seconds: float) -> None:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    write_json(
+        log_file.with_suffix(".run.json"),
+        {
+            "stage": stage,
+            "item": item,
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": round(seconds, 3),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+            "max_rss_mb": round(peak_memory() / 2**20, 1),
+            "host": platform.node(),
+            "cpus": usable_cores(),
+            "python": platform.python_version(),
+        },
+    )
