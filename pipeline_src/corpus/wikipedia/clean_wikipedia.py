@@ -29,6 +29,7 @@ from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.language import check_language
 from pipeline_src.corpus.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
 from pipeline_src.corpus.wikipedia.siteinfo import REDIRECT, SiteInfo, read_siteinfo
+from pipeline_src.corpus.wikipedia.templates import languages
 from pipeline_src.corpus.wikipedia.wikitext import clean
 
 MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
@@ -73,6 +74,11 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
     siteinfos = {name: read_siteinfo(read_head(dump)) for name, dump in dumps.items()}
     siteinfo = next(iter(siteinfos.values()))
     check_language(params.filters, params.language or siteinfo.language, source)
+    if siteinfo.language.partition("-")[0] not in languages():
+        log.warning(
+            "templates.yaml has no names of the wiki's language (%s): sentences with templates of its own are dropped",
+            siteinfo.language,
+        )
     with atomic_directory(clean_text(source)) as folder, Workers(beam_args, folder) as workers:
         parts = [DumpPart(name, workers.send(dump), siteinfos[name]) for name, dump in dumps.items()]
         ranges = [Range(part, *ends) for part in parts for ends in split_ranges(dumps[part.name])]

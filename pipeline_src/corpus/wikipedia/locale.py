@@ -1,16 +1,22 @@
-"""How a wiki's language writes numbers and dates, and which of its scripts is chosen."""
+"""How a wiki's language writes numbers, dates, languages and countries, and which of its scripts is chosen."""
 
 from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 TABLES = Path(__file__).parent / "tables"
-NUMBERS = TABLES / "numbers.tsv"
+LOCALES = TABLES / "locales.yaml"
+COUNTRIES = TABLES / "countries.tsv"
+# "< de {year}>", a part of a date with its surroundings, which is left out if the date has no year
+_DATE_PART = re.compile(r"<([^<>{}]*)\{(day|month|year)\}([^<>{}]*)>")
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d*)?|[-−+]?\.\d+", re.ASCII)
 _MAX_DIGITS = 100  # digits
 
@@ -43,19 +49,25 @@ class Locale:
     Attributes:
         group: text between thousands.
         grouped_from: minimum digits of a number whose thousands are separated.
+        date_form: order of a date's parts; each part in < > is left out with the text around it if it is unknown.
         months: names of the months in a date with a day; empty if unknown.
         months_alone: their names without a day.
-        between: text after the day and before the year.
+        label: how the name of a language stands before a foreign word: ``{}: ``.
+        languages: names of languages by their codes.
+        countries: names of countries by their codes of three letters.
     """
 
     language: str
     group: str = ","
     decimal: str = "."
     grouped_from: int = 4
+    date_form: str = "<{day} ><{month}>< {year}>"
     months: tuple[str, ...] = ()
     months_alone: tuple[str, ...] = ()
-    between: tuple[str, str] = (" ", " ")
     first_day: str = "1"
+    label: str = "{} "
+    languages: Mapping[str, str] = field(default_factory=dict)
+    countries: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, text: str, *, grouped: bool = True) -> str:
         """Write a number: 640081.87 -> 640,081.87; any other text stays."""
@@ -73,10 +85,14 @@ class Locale:
             return None if day or not year else year
         if not self.months:
             return None
-        after_day, before_year = self.between
-        name = (self.months if day else self.months_alone)[month - 1]
-        day_text = self.first_day if day == "1" else day
-        return (f"{day_text}{after_day}" if day else "") + name + (f"{before_year}{year}" if year else "")
+        names = self.months if day else self.months_alone
+        parts = {"day": self.first_day if day == "1" else day, "month": names[month - 1], "year": year}
+
+        def show(part: re.Match[str]) -> str:
+            text = parts[part[2]]
+            return text and part[1] + text + part[3]
+
+        return _DATE_PART.sub(show, self.date_form).strip()
 
     def month(self, text: str) -> int | None:
         """Return the number of a month given by number, name or the first three letters or more of its name."""
@@ -85,34 +101,58 @@ class Locale:
         start = text.lower().rstrip(".")
         if len(start) < 3:
             return None
-        names = zip(self.months, self.months_alone, strict=True)
-        return next(
-            (n for n, forms in enumerate(names, 1) if any(name.lower().startswith(start) for name in forms)), None
-        )
+        for number, forms in enumerate(zip(self.months, self.months_alone, strict=True), 1):
+            if any(name.lower().startswith(start) for name in forms):
+                return number
+        return None
+
+    def language_label(self, code: str) -> str | None:
+        """Return what stands before a word of the language ``code``: ``French: ``; None if it is unknown."""
+        name = self.languages.get(code)
+        return self.label.format(name) if name else None
+
+
+def read_table(path: Path) -> Any:
+    """Read a table by libyaml, since each worker reads it anew."""
+    return yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
 
 
 @cache
-def _number_formats() -> dict[str, str]:
-    with open(NUMBERS, encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t")
-        return {language: row["example"] for row in rows for language in row["languages"].split()}
+def locale_tables() -> dict[str, Any]:
+    """Return the tables of ``locales.yaml``, each by language."""
+    content: dict[str, Any] = read_table(LOCALES)
+    return content
 
 
-def read_locale(language: str, dates: dict[str, Any]) -> Locale:
-    """Return the conventions of a language; numbers are written as in English if ``numbers.tsv`` lacks it.
+@cache
+def country_names() -> dict[str, dict[str, str]]:
+    """Return the names of each country by language, by each of its codes of three letters."""
+    names: dict[str, dict[str, str]] = {}
+    with open(COUNTRIES, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            names |= dict.fromkeys(row["codes"].split(), row)
+    return names
 
-    Args:
-        dates: the part ``dates`` of its table of templates; may be empty.
-    """
-    example = _number_formats().get(language, "1,234.5")
-    months = tuple(dates.get("months", "").split())
+
+@cache
+def read_locale(language: str) -> Locale:
+    """Return the conventions of a language; numbers are written as in English if the tables lack it."""
+    content = locale_tables()
+    examples = [example for example, languages in content["numbers"].items() if language in languages.split()]
+    example = examples[0] if examples else "1,234.5"
+    dates = content["dates"].get(language, {})
+    labels = content["languages"].get(language, {"label": ""})
+    months = tuple(dates.get("months", ()))
     return Locale(
         language,
         group=example[-6],
         decimal=example[-2],
         grouped_from=example.index(example[-6]) + 3,
+        date_form=dates.get("form", Locale.date_form),
         months=months,
-        months_alone=tuple(dates.get("alone", "").split()) or months,
-        between=tuple(dates.get("between", (" ", " "))),
+        months_alone=tuple(dates.get("alone", months)),
         first_day=dates.get("first", "1"),
+        label=labels["label"],
+        languages=labels,
+        countries={code: names[language] for code, names in country_names().items() if names.get(language)},
     )

@@ -1,8 +1,8 @@
 """The wiki of a dump: database name, language, and the names of its namespaces.
 
-A dump begins with ``<siteinfo>``, which has the current names of namespaces; mwconstants has their aliases. The
-tables below hold what both lack, by language: headings of sections without prose, templates of disambiguation pages.
-English always counts too, since every wiki understands it.
+A dump begins with ``<siteinfo>``, which has the current names of namespaces; mwconstants has their aliases.
+``tables/locales.yaml`` has what both lack, by language: headings of sections without prose, templates of disambiguation
+pages. English always counts too, since every wiki understands it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from html import unescape
+
+from pipeline_src.corpus.wikipedia.locale import locale_tables
 
 MEDIA, SPECIAL, FILE, CATEGORY = -2, -1, 6, 14
 HIDDEN = (MEDIA, SPECIAL, FILE, CATEGORY)  # links into these namespaces show no words
@@ -40,50 +42,6 @@ LANGUAGES = frozenset(
     """.split()
 )
 
-# sections of lists, sources or pictures, up to the next heading of the same or a higher level
-SECTIONS = {
-    "ar": """مراجع, المراجع, مصادر, المصادر, هوامش, الهوامش, ملاحظات, انظر أيضا, انظر أيضًا, انظر أيضاً, طالع أيضا,
-        وصلات خارجية, روابط خارجية, معرض صور, قراءات أخرى""",
-    "en": """reference, references, external link, external links, see also, further reading, note, notes,
-        notes and references, references and notes, references and sources, sources and references, footnotes,
-        explanatory notes, endnotes, citation, citations, citations and notes, sources, bibliography,
-        selected bibliography, works cited, cited works, general references, gallery, image gallery, galleries,
-        discography, selected discography, filmography, videography, links, web links, track listing,
-        publications, selected publications, further information, related links""",
-    "de": "einzelnachweise, weblinks, literatur, siehe auch, anmerkungen, quellen, fußnoten, filmografie, diskografie",
-    "es": "referencias, enlaces externos, véase también, bibliografía, notas, notas y referencias, fuentes, galería",
-    "fr": """références, notes et références, liens externes, voir aussi, articles connexes, bibliographie, notes,
-        annexes""",
-    "it": """note, altri progetti, collegamenti esterni, voci correlate, bibliografia, galleria fotografica, galleria,
-        discografia, filmografia, fonti, riferimenti, immagini, galleria d'immagini, galleria di immagini""",
-    "ja": "脚注, 注釈, 出典, 注釈・出典, 脚注・出典, 参考文献, 関連文献, 関連書籍, 関連項目, 外部リンク, ギャラリー",
-    "ka": "სქოლიო, წყაროები, ლიტერატურა, იხილეთ აგრეთვე, რესურსები ინტერნეტში, გარე ბმულები, გალერეა",
-    "nl": "referenties, externe links, externe link, zie ook, literatuur, bronnen, noten, bronvermelding",
-    "pl": "przypisy, linki zewnętrzne, zobacz też, bibliografia, uwagi",
-    "pt": "referências, ligações externas, ver também, bibliografia, notas, notas e referências, galeria",
-    "ru": "примечания, ссылки, см. также, литература, источники, галерея",
-    "zh": """参考文献, 參考文獻, 参考资料, 參考資料, 资料来源, 資料來源, 注释, 註釋, 注解, 註解, 脚注, 腳註,
-        备注, 備註, 参见, 參見, 参看, 參看, 相关条目, 相關條目, 延伸阅读, 延伸閱讀, 外部链接, 外部連結, 图集, 圖集""",
-}
-
-# templates of disambiguation pages
-DISAMBIGUATION = {
-    "ar": ["توضيح"],
-    "de": ["begriffsklärung"],
-    "en": ["disambig", "disambiguation", "disamb", "dab", "hndis", "geodis", "human name disambiguation", "letter-num"]
-    + [f"{topic} disambiguation" for topic in ("place name", "place", "number", "mathematical", "airport", "school")],
-    "es": ["desambiguación"],
-    "fr": ["homonymie"],
-    "it": ["disambigua"],
-    "ja": ["aimai", "曖昧さ回避", "人名の曖昧さ回避", "地名の曖昧さ回避"],
-    "ka": ["მრავალმნიშვნელოვანი"],
-    "nl": ["dp"],
-    "pl": ["ujednoznacznienie"],
-    "pt": ["desambiguação"],
-    "ru": ["неоднозначность", "значения"],
-    "zh": ["消歧义", "消歧義"],
-}
-
 # Wikitext that only redirects, in any language (#RINVIA [[…]], #تغییر_مسیر [[…]]): old dumps mark some in no other way.
 REDIRECT = re.compile(r"\s*#\s?[^\W\d_][^\s\[\]{}|<>#*:;]*+(?:[\s:]|<!--(?s:.*?)-->)*+\[\[[^\]\n]*\]\]")
 
@@ -111,11 +69,12 @@ def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteI
     hidden = ENGLISH_NAMES | {namespaces[key].lower() for key in HIDDEN if namespaces.get(key)}
     if language != "en":
         hidden |= _aliases(language) | _aliases(name.removesuffix("wiki").replace("_", "-"))
+    tables = locale_tables()
     sections: set[str] = set()
     templates: list[str] = []
     for code in dict.fromkeys(("en", language)):
-        sections.update(" ".join(title.split()) for title in SECTIONS.get(code, "").split(",") if title.strip())
-        templates += DISAMBIGUATION.get(code, [])
+        sections.update(tables["sections"].get(code, ()))
+        templates += tables["disambiguation"].get(code, ())
     either = "|".join(re.escape(template) for template in sorted(templates))
     pattern = re.compile(rf"\{{\{{\s*(?:{either})\s*[|}}]", re.IGNORECASE)
     return SiteInfo(name, language, hidden, frozenset(sections), pattern)

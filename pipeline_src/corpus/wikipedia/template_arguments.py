@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from pipeline_src.corpus.wikipedia.locale import Locale
+from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES
+
+# the code of a language in a template's name: lang-fr, k-de, enS, lang-en2, lang-ja-short
+_LANGUAGE_CODE = re.compile(r"(?:\w+-)?([a-z]{2,3}?)(?:s|2|-short)?")
+
+COMPUTED = frozenset(("count", "language", "last", "title"))
 
 
 class Arguments:
@@ -56,13 +63,27 @@ class Arguments:
         return self._named
 
     def get(self, key: str) -> str | None:
-        """Return an argument by number or name; ``last`` is the last one without a name."""
+        """Return an argument by number or name, or one of these.
+
+        - ``last``: the last one without a name;
+        - ``title``: the first one without a name that is not the code of a language;
+        - ``count``: how many have no name;
+        - ``language``: what stands before a word of the language in the template's name ({{lang-fr|moulin}}) or in
+          the first argument ({{langx|fr|moulin}}).
+        """
         plain = self.plain
-        if key == "last":
-            return plain[-1] if plain else None
         if key.isdigit() and int(key) <= len(plain):
             return plain[int(key) - 1]
-        return self._named.get(key)
+        if key in self._named or key not in COMPUTED:
+            return self._named.get(key)
+        if key == "count":
+            return str(len(plain))
+        if key == "last":
+            return plain[-1] if plain else None
+        if key == "title":
+            return next((title for title in plain if title not in LANGUAGES), None)
+        code = _LANGUAGE_CODE.fullmatch(self.name.lower())
+        return self.locale.language_label(code[1] if code else "".join(plain[:1]).lower())
 
     def says(self, key: str, *values: str) -> bool:
         """Return whether a named argument is one of ``values``; without any, whether it is given and not ``no``."""

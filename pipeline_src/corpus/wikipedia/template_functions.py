@@ -10,17 +10,12 @@ import re
 from collections.abc import Callable
 from datetime import date, timedelta
 
-from pipeline_src.corpus.wikipedia.markers import EMPTY_PART, sound
-from pipeline_src.corpus.wikipedia.siteinfo import LANGUAGES, is_file_name
+from pipeline_src.corpus.wikipedia.markers import BREAK, EMPTY_PART, GONE, sound
+from pipeline_src.corpus.wikipedia.siteinfo import is_file_name
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.unit_templates import (
-    RAISED,
     convert,
-    fraction,
-    gaps,
     measure,
-    power_of_ten,
-    scientific,
     unit,
     value,
 )
@@ -33,7 +28,6 @@ _ROMAN = re.compile("[IVXLC]+")
 
 # arguments of {{IPAc-en}} that are not sounds
 NOT_SOUNDS = frozenset("lang local pron uk us au nz ca icon also audio link".split())
-SIGNS = {"sharp": "♯", "flat": "♭", "natural": "♮", "doublesharp": "𝄪", "doubleflat": "𝄫", "b": "♭", "#": "♯", "n": "♮"}
 
 
 def _date(arguments: Arguments) -> str | None:
@@ -91,15 +85,6 @@ def _death_and_age(arguments: Arguments) -> str | None:
     return f"{date} (aged {died[0] - born[0] - (died[1:] < born[1:])})"
 
 
-def _lifespan(arguments: Arguments) -> str | None:
-    """{{bd|1891年|12月17日|1962年|2月24日}} -> 1891年12月17日－1962年2月24日; {{BD}} adds brackets."""
-    birth_year, birth_day, death_year, death_day = [*arguments.plain, "", "", "", ""][:4]
-    birth, death = birth_year + birth_day, death_year + death_day
-    if not birth:
-        return None
-    return f"（{birth}－{death}）" if arguments.name == "BD" else f"{birth}－{death}"
-
-
 def _as_of(arguments: Arguments) -> str | None:
     """{{as of|2011|February}} -> As of February 2011."""
     named = arguments.named
@@ -113,24 +98,6 @@ def _as_of(arguments: Arguments) -> str | None:
         return date
     opening = "since" if arguments.says("since") else "as of"
     return f"{opening if arguments.says('lc') else opening.capitalize()} {date}{named.get('post', '')}"
-
-
-def _circa(arguments: Arguments) -> str:
-    """{{circa|1850|1860}} -> c. 1850 – c. 1860."""
-    return "c. " + " – c. ".join(date for date in arguments.plain[:2] if date)
-
-
-def _years(mark: str) -> Handler:
-    """{{reign|1066|1087}} -> r. 1066–1087."""
-
-    def show(arguments: Arguments) -> str | None:
-        years = [year for year in arguments.plain[:2] if year]
-        if not years:
-            return None
-        opening = "" if arguments.named.get("show", "").lower() in ("none", "blank", "no") else f"{mark} "
-        return opening + "–".join(years)
-
-    return show
 
 
 def _verse(arguments: Arguments) -> str | None:
@@ -187,42 +154,6 @@ def _respelling(arguments: Arguments) -> str:
     return sound("-".join(part for part in arguments.plain if part))
 
 
-def _ship(prefix: str) -> Handler:
-    """{{HMS|Ark Royal|91}} -> HMS Ark Royal (91); {{ship|Japanese aircraft carrier|Akagi}} brings its own prefix."""
-
-    def show(arguments: Arguments) -> str | None:
-        plain = arguments.plain if prefix else arguments.plain[1:]
-        before = prefix or (arguments.plain or [""])[0]
-        name, number, shape = [*plain, "", "", ""][:3]
-        number_shown = f" ({number})" if number else ""
-        return {
-            "": f"{before} {name}{number_shown}".strip(),
-            "1": number,
-            "2": name,
-            "3": name + number_shown,
-            "6": f"{before} {name}".strip(),
-        }.get(arguments.named.get("up", shape)) if name else None  # fmt: skip
-
-    return show
-
-
-def _ship_class(arguments: Arguments) -> str | None:
-    """{{sclass|Town|cruiser|1}} -> Town-class cruiser; the third argument selects its parts."""
-    name, kind, shape = [*arguments.plain, "", "", ""][:3]
-    if not name:
-        return None
-    full_name = f"{name}-class {kind}".strip()
-    shapes = {
-        "": full_name,
-        "0": full_name,
-        "1": full_name,
-        "2": f"{name} class",
-        "3": f"{name}-class",
-        "4": f"{name} class",
-    }
-    return shapes.get(shape)
-
-
 def _money(sign: str) -> Handler:
     """{{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €; without arguments only the sign."""
 
@@ -235,27 +166,7 @@ def _money(sign: str) -> Handler:
     return show
 
 
-def _cited(shape: str) -> Handler:
-    """{{harvtxt|Smith|2000|p=12}} -> Smith (2000, p. 12); ``nb`` is without brackets, ``all`` within them."""
-
-    def show(arguments: Arguments) -> str | None:
-        *names, year = [part for part in arguments.plain if part] or [""]
-        if not names:
-            return None
-        who = f"{names[0]} et al." if len(names) > 3 else ", ".join(names[:-2]) + ", " * (len(names) > 2) + " & ".join(
-            names[-2:])  # fmt: skip
-        named = arguments.named
-        location = next((f", {mark} {named[key]}" for key, mark in _LOCATIONS if named.get(key)), "")
-        location = location or (f", {named['loc']}" if named.get("loc") else "")
-        if shape == "text":
-            return f"{who} ({year}{location})"
-        return f"({who} {year}{location})" if shape == "all" else f"{who} {year}{location}"
-
-    return show
-
-
 _DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
-_LOCATIONS = (("p", "p."), ("page", "p."), ("pp", "pp."), ("pages", "pp."))
 
 
 def _coordinates(arguments: Arguments) -> str | None:
@@ -292,44 +203,9 @@ def _coordinates(arguments: Arguments) -> str | None:
     return " ".join(parts) if len(parts) == 2 else None
 
 
-def _accidental(arguments: Arguments) -> str | None:
-    return SIGNS.get((arguments.get("1") or "").lower())
-
-
 def _joined(between: str) -> Handler:
     """{{chem|C|2|H|6|O}} -> C2H6O: the arguments, with ``between`` (here nothing) between them."""
     return lambda arguments: between.join(arguments.plain) or None
-
-
-def _raised(alone: str) -> Handler:
-    """{{sup|6}} -> ⁶; {{e}} without an argument shows ``alone``."""
-
-    def show(arguments: Arguments) -> str:
-        text = arguments.get("1") or alone
-        return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
-
-    return show
-
-
-def _sic(arguments: Arguments) -> str:
-    """{{sic|teh}} -> teh [sic], {{sic|mis|take}} -> mistake [sic]; alone, or with ``hide=y``, only one of the two."""
-    text = "".join(arguments.plain[:2])
-    if arguments.says("hide"):
-        return text
-    return f"{text} [sic]".strip()
-
-
-def _flag(arguments: Arguments) -> str | None:
-    """{{flag|France}} -> France; {{flag|FRA}} shows a name that this code stands for."""
-    name = arguments.named.get("name") or arguments.get("1") or ""
-    return name if len(name) > 3 or (name and not name.isascii()) else None
-
-
-def _interlanguage(arguments: Arguments) -> str | None:
-    """{{ill|Old mill|de|Alte Mühle|lt=mill}} -> mill; in the order before 2018, {{ill|de|Old mill}} -> Old mill."""
-    labels = [arguments.named.get(key) for key in ("lt", "display", "label")]
-    titles = [title for title in arguments.plain if title not in LANGUAGES]
-    return next(filter(None, [*labels, *titles]), None)
 
 
 def _labelled(parameter: str) -> Handler:
@@ -362,12 +238,6 @@ def _nihongo(order: str) -> Handler:
         return (arguments.get(given[0]) or "") + (f" ({', '.join(aside)})" if aside else "")
 
     return show
-
-
-def _quoted(marks: str) -> Handler:
-    """{{gloss|book}} -> ‘book’, with ``marks`` ‘…’."""
-    opening, closing = marks.split("…")
-    return lambda arguments: f"{opening}{text}{closing}" if (text := arguments.get("last")) else None
 
 
 def _ordinal(arguments: Arguments) -> str | None:
@@ -428,32 +298,30 @@ def _century(words: str) -> Handler:
     return show
 
 
-def _siglo(arguments: Arguments) -> str | None:
-    """{{siglo|XX||s}} -> siglo XX; {{siglo|V|a}} -> V a. C."""
-    number, era, word = [*arguments.plain, "", "", ""][:3]
-    parts = [{"s": "siglo", "S": "Siglo"}.get(word, ""), number, {"a": "a. C.", "d": "d. C."}.get(era, "")]
-    return " ".join(filter(None, parts)) if number else None
+def _flag(arguments: Arguments) -> str | None:
+    """{{flag|France}} -> France; {{flag|FRA}} -> the name of this country in the wiki's language."""
+    name = arguments.named.get("name") or arguments.get("1") or ""
+    if len(name) > 3 or not name.isascii():
+        return name
+    return arguments.locale.countries.get(name)
 
 
-def _coded(parameter: str) -> Handler:
-    """{{Höhe|1234|DE-NHN}} -> 1234 m ü. NHN: the number, and the words for the code, which may be in either argument.
+def _country(arguments: Arguments) -> str | None:
+    """{{ESP}} -> España, in Spanish; {{DEU|#}} shows only the flag."""
+    return "" if arguments.get("1") == "#" else arguments.locale.countries.get(arguments.name)
 
-    ``parameter`` has a form, then the words for each code. The form's arguments are the number, the words, and the
-    number with its thousands separated.
-    """
-    template, *pairs = parameter.split("; ")
-    words = dict(pair.split("=") for pair in pairs)
 
-    def show(arguments: Arguments) -> str | None:
-        number, code = [*arguments.plain, "", ""][:2]
-        if number.upper() in words:
-            number, code = code, number
-        word, locale = words.get(code.upper()), arguments.locale
-        if not number or word is None:
-            return None
-        return template.format(locale.number(number, grouped=False), word, locale.number(number))
+def _list(_: Arguments) -> str:
+    """Tell that the sentence before introduced a list."""
+    return f"\n*\n{GONE}"
 
-    return show
+
+def _quotation(arguments: Arguments) -> str:
+    """The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there."""
+    for key in ("1", "text", "quote", "texte", "texto", "tekst", "testo", "content", "תוכן", "متن"):
+        if text := arguments.get(key):
+            return f"{text}{BREAK}"
+    return ""
 
 
 def _plain(function: Handler) -> Callable[[str], Handler]:
@@ -461,48 +329,36 @@ def _plain(function: Handler) -> Callable[[str], Handler]:
 
 
 FUNCTIONS: dict[str, Callable[[str], Handler]] = {
-    "accidental": _plain(_accidental),
     "as-of": _plain(_as_of),
     "capital": _plain(_case(lambda text: text[:1].upper() + text[1:])),
     "capitals": _plain(_case(str.upper)),
     "century": _century,
     "character": _plain(_character),
-    "circa": _plain(_circa),
-    "cited": _cited,
-    "coded": _coded,
     "convert": _plain(convert),
     "coordinates": _plain(_coordinates),
+    "country": _plain(_country),
     "date": _plain(_date),
     "day-month-year": _plain(_day_month_year),
     "death-and-age": _plain(_death_and_age),
     "flag": _plain(_flag),
-    "fraction": _plain(fraction),
-    "gaps": _plain(gaps),
-    "interlanguage": _plain(_interlanguage),
     "joined": _joined,
     "labelled": _labelled,
-    "lifespan": _plain(_lifespan),
-    "money": _money,
+    "list": _plain(_list),
     "measure": _plain(measure),
+    "money": _money,
     "nihongo": _nihongo,
     "number": _plain(_number),
     "old-style": _plain(_old_style),
     "ordinal": _plain(_ordinal),
     "own-name": _plain(_own_name),
-    "power-of-ten": _plain(power_of_ten),
-    "quoted": _quoted,
-    "raised": _raised,
+    "paragraph": _plain(lambda _: BREAK),
+    "quotation": _plain(_quotation),
     "recording": _plain(_recording),
     "respelling": _plain(_respelling),
-    "ship": _ship,
-    "ship-class": _plain(_ship_class),
-    "scientific": _plain(scientific),
-    "sic": _plain(_sic),
-    "siglo": _plain(_siglo),
     "small": _plain(_case(str.lower)),
     "sound": _plain(_sound),
     "unit": _plain(unit),
+    "unknown": _plain(lambda _: None),
     "value": _plain(value),
     "verse": _plain(_verse),
-    "years": _years,
 }

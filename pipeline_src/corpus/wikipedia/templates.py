@@ -1,22 +1,10 @@
-"""The text of templates, by the tables of the wiki's language (``tables/<language>.yaml``).
+"""The text of templates, by one table of what they mean (``tables/templates.yaml``, which tells how to add a name).
 
-A template that no table knows may have words. It leaves a hole, and the sentence with the hole is dropped (prose.py),
+A template that the table lacks may have words. It leaves a hole, and the sentence with the hole is dropped (prose.py),
 so that no sentence loses a part silently. Only a template known to have no words is removed without a trace.
 
-Each part of a table lists names in lower case between commas. ``infobox*`` is every name that begins with ``infobox``,
-``*-stub`` every name that ends with ``-stub``.
-
-- ``nothing``: no words in the sentence (references, maintenance, boxes next to the text);
-- ``shows``: a form, and the templates with it. In a form ``{1}`` is the first argument without a name, ``{last}`` the
-  last, ``{lt|2}`` the one named ``lt``, else the second. A part in ``< >`` is left out unless all its arguments are
-  given and not empty: ``HMS {1}< ({2})>``;
-- ``calls``: a function (template_functions.py), its parameter after a blank, and the templates that it computes;
-- ``breaks``: ``list``, ``quote`` and ``paragraph``: templates that end the paragraph;
-- ``computed``: words that only the wiki's server knows: a hole that no table can close;
-- ``dates``: names of the months after a day (``months``) and ``alone``, the text ``between`` the parts of a date, and
-  the ``first`` day of a month. ``numbers.tsv`` has each language's way to write numbers.
-
-English counts in every language, since most wikis have its most frequent templates; a language's own table comes first.
+The names of the wiki's own language come first, then those of English, which most wikis have too, then those that mean
+the same in every other language that has them.
 """
 
 from __future__ import annotations
@@ -25,30 +13,47 @@ import re
 from collections import Counter
 from functools import cache
 from html import unescape
-from typing import Any
+from typing import Any, NamedTuple
 
-import yaml
-
-from pipeline_src.corpus.wikipedia.locale import TABLES, Locale, read_locale
-from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FIRST_NAME, GONE, LAST_NAME, MARKS, NAMES, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.locale import TABLES, Locale, country_names, read_locale, read_table
+from pipeline_src.corpus.wikipedia.markers import BOX, FIRST_NAME, GONE, LAST_NAME, MARKS, NAMES, PLACEHOLDER
 from pipeline_src.corpus.wikipedia.template_arguments import Arguments, Handler
 from pipeline_src.corpus.wikipedia.template_functions import FUNCTIONS
+from pipeline_src.corpus.wikipedia.unit_templates import raised
+
+MEANINGS = TABLES / "templates.yaml"
+COMMON = "en"
+# A shorter name of another language is too likely to mean something else here.
+MIN_SHARED_LENGTH = 5
+MAX_CACHED = 100_000  # cached names
 
 _TOKEN = re.compile(r"\{([^{}]+)\}|<|>")
-Part = str | tuple[str, ...] | list["Part"]  # text, the names of an argument, an optional part
+
+
+class Field(NamedTuple):
+    """The place of an argument in a form: ``{lt|2}``, or ``{2:USD=US$;EUR=€}``, which has words for its values."""
+
+    keys: tuple[str, ...]
+    mark: str
+    words: dict[str, str] | None
+
+
+Part = str | Field | list["Part"]  # text, an argument, an optional part
 
 
 def compile_pattern(pattern: str) -> Handler:
     """Return the handler of a form; it returns None, for a hole, if the form needs arguments and there are none."""
     parts = _parse(pattern)
-    if not any(isinstance(part, (tuple, list)) for part in parts):
-        if any(map(str.isalpha, pattern)):  # a unit, which may be written with its number: a hole
+    if not any(isinstance(part, (Field, list)) for part in parts):
+        # A unit may be written with its number, which nobody knows how to show: a hole.
+        if any(map(str.isalpha, pattern)):
             return lambda arguments: None if any(arguments.plain[:1]) else pattern
         return lambda _: pattern
-    if pattern in ("{1}", "{last}"):  # the most frequent
-        key = pattern[1:-1]
-        return lambda arguments: arguments.get(key)
-    needed = any(isinstance(part, tuple) for part in parts)
+    # Most forms are a single argument.
+    if len(parts) == 1 and isinstance(parts[0], Field):
+        field = parts[0]
+        return lambda arguments: _value(field, arguments, optional=False)
+    needed = any(isinstance(part, Field) and part.words is None for part in parts)
     return lambda arguments: None if needed and arguments.raw is None else _show(parts, arguments, optional=False)
 
 
@@ -65,11 +70,19 @@ def _parse(pattern: str) -> list[Part]:
             part = stack.pop()
             stack[-1].append(part)
         else:
-            stack[-1].append(tuple(token[1].split("|")))
+            stack[-1].append(_field(token[1]))
     if done < len(pattern):
         stack[-1].append(pattern[done:])
-    (parts,) = stack  # a form with < and without > is a mistake in the table
+    # A form with < and without > is a mistake in the table.
+    (parts,) = stack
     return parts
+
+
+def _field(text: str) -> Field:
+    keys, has_words, words = text.partition(":")
+    mark = keys[-1] if keys[-1] in "#.^" else ""
+    pairs = [pair.split("=", 1) for pair in words.split(";")] if has_words else None
+    return Field(tuple(keys.removesuffix(mark).split("|")), mark, None if pairs is None else dict(pairs))
 
 
 def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | None:
@@ -78,19 +91,82 @@ def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | N
     for part in parts:
         if isinstance(part, str):
             out.append(part)
-        elif isinstance(part, list):
-            out.append(_show(part, arguments, optional=True) or "")
-        else:
-            values = [value for key in part if (value := arguments.get(key)) is not None]
-            value = next((value for value in values if value), None if optional or not values else "")
+        elif isinstance(part, Field):
+            value = _value(part, arguments, optional=optional)
             if value is None:
                 return None
             out.append(value)
+        else:
+            out.append(_show(part, arguments, optional=True) or "")
     return "".join(out)
 
 
-COMMON = "en"
-MAX_CACHED = 100_000  # cached names
+def _value(field: Field, arguments: Arguments, *, optional: bool) -> str | None:
+    value = None
+    for key in field.keys:
+        # {1|=e}: the letter e if there is no first argument
+        given = key[1:] if key[0] == "=" else arguments.get(key)
+        if given:
+            value = given
+            break
+        if given is not None:
+            value = ""
+    if field.words is not None:
+        return field.words.get(value or "", field.words.get("*"))
+    if not value:
+        return None if optional else value
+    if field.mark == "^":
+        return raised(value)
+    return arguments.locale.number(value, grouped=field.mark == "#") if field.mark else value
+
+
+def choose(key: str, patterns: dict[str, str]) -> Handler:
+    """Return the handler of templates with several forms, by the value of one argument."""
+    field = _field(key)
+    forms = {str(value): compile_pattern(pattern) for value, pattern in patterns.items()}
+
+    def show(arguments: Arguments) -> str | None:
+        form = forms.get(_value(field, arguments, optional=False) or "", forms.get("*"))
+        return form(arguments) if form else None
+
+    return show
+
+
+def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
+    """Return the handler of a meaning; ``word`` takes the place of ``{word}`` in its form or call."""
+    if "call" in meaning:
+        function, _, parameter = meaning["call"].replace("{word}", word).partition(" ")
+        return FUNCTIONS[function](parameter)
+    if "by" in meaning:
+        return choose(meaning["by"], {key: form.replace("{word}", word) for key, form in meaning["shows"].items()})
+    return compile_pattern(meaning["shows"].replace("{word}", word))
+
+
+class Names(NamedTuple):
+    """Names of one language that have the same handler."""
+
+    language: str
+    names: list[str]
+    handler: Handler
+
+
+@cache
+def read_names() -> list[Names]:
+    """Return all names of the table, in its order."""
+    entries: list[Names] = []
+    for meaning in read_table(MEANINGS):
+        handler = make_handler(meaning)
+        for language, listed in meaning.get("names", {}).items():
+            entries.append(Names(language, split_names(listed), handler))
+        for language, words in meaning.get("words", {}).items():
+            for word, listed in words.items():
+                entries.append(Names(language, split_names(listed), make_handler(meaning, word)))
+    return entries
+
+
+def split_names(listed: str) -> list[str]:
+    """Return the names in a list between commas; a comma in a name is written ``&comma;``."""
+    return [unescape(name.strip()) for name in listed.split(",")]
 
 
 class TemplateTable:
@@ -108,19 +184,28 @@ class TemplateTable:
         """The known names, except those listed with a ``*``."""
         return list(self._exact)
 
-    def add(self, names: str, handler: Handler) -> None:
-        """Add templates by their names, between commas; of a name in several tables, the first table counts."""
-        for listed in names.split(","):
-            name = unescape(" ".join(listed.split()))  # &comma; in a list between commas
-            if name.endswith("*") and len(name) > 1:
-                self._beginnings.setdefault(name[:-1], handler)
-            elif name.startswith("*") and len(name) > 1:
-                self._endings.setdefault(name[1:], handler)
-            elif name:
-                self._exact.setdefault(name, handler)
+    def add(self, name: str, handler: Handler) -> None:
+        """Add a template; of a name that is added several times, the first counts."""
+        if name.endswith("*") and len(name) > 1:
+            self._beginnings.setdefault(name[:-1], handler)
+        elif name.startswith("*") and len(name) > 1:
+            self._endings.setdefault(name[1:], handler)
+        else:
+            self._exact.setdefault(name, handler)
+
+    def add_shared(self, language: str) -> None:
+        """Add the names that mean the same in all languages that have them, except ``language``."""
+        shared: dict[str, Handler | None] = {}
+        for entry in read_names():
+            for name in entry.names:
+                if entry.language != language and len(name) >= MIN_SHARED_LENGTH and "*" not in name:
+                    shared[name] = entry.handler if shared.get(name, entry.handler) is entry.handler else None
+        for name, handler in shared.items():
+            if handler is not None:
+                self.add(name, handler)
 
     def find(self, name: str) -> Handler | None:
-        """Return the handler of the template ``name`` (lower case), or None."""
+        """Return the handler of the template ``name`` (lower case, or all in capitals), or None."""
         handler = self._exact.get(name)
         if handler is None:
             if name in self._cache:
@@ -130,8 +215,13 @@ class TemplateTable:
                 self._cache[name] = handler
         return handler
 
+    def find_in_capitals(self, name: str) -> Handler | None:
+        """Return the handler of a template that is listed in capitals, such as the code of a country, or None."""
+        return self._exact.get(name) if name.isupper() else None
+
     def _find_by_affix(self, name: str) -> Handler | None:
-        for size in range(min(len(name), 40), 0, -1):  # the longest match counts
+        # The longest match counts.
+        for size in range(min(len(name), 40), 0, -1):
             for affixes, affix in ((self._beginnings, name[:size]), (self._endings, name[-size:])):
                 if affix in affixes:
                     return affixes[affix]
@@ -140,45 +230,23 @@ class TemplateTable:
 
 @cache
 def template_table(language: str) -> TemplateTable:
-    """Return the table of ``language`` (``pt-br``: that of ``pt``), with English as fallback."""
+    """Return the table of ``language`` (``pt-br``: that of ``pt``)."""
     base = language.partition("-")[0]
-    contents = [
-        yaml.safe_load(path.read_text(encoding="utf-8"))
-        for code in dict.fromkeys((language, base, COMMON))
-        if (path := TABLES / f"{code}.yaml").exists()
-    ]
-    table_content = contents[0] if len(contents) > 1 or base == COMMON else {}
-    table = TemplateTable(read_locale(base, table_content.get("dates", {})))
-    for content in contents:
-        _read(content, table)
+    table = TemplateTable(read_locale(base))
+    for code in dict.fromkeys((language, base, COMMON)):
+        for entry in read_names():
+            if entry.language == code:
+                for name in entry.names:
+                    table.add(name, entry.handler)
+    for country in country_names():
+        table.add(country, FUNCTIONS["country"](""))
+    table.add_shared(base)
     return table
 
 
 def languages() -> list[str]:
-    """Return the languages with a table."""
-    return sorted(path.stem for path in TABLES.glob("*.yaml"))
-
-
-def _read(content: dict[str, Any], table: TemplateTable) -> None:
-    for pattern, names in content.get("shows", {}).items():
-        table.add(names, compile_pattern(pattern))
-    for call, names in content.get("calls", {}).items():
-        function, _, parameter = call.partition(" ")
-        table.add(names, FUNCTIONS[function](parameter))
-    for kind, names in content.get("breaks", {}).items():
-        table.add(names, BREAKS[kind])
-    table.add(content.get("computed", ""), lambda _: None)
-    table.add(content.get("nothing", ""), lambda _: "")
-
-
-BREAKS: dict[str, Handler] = {
-    "list": lambda _: f"\n*\n{GONE}",  # tells that the sentence before introduced a list
-    # The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
-    "quote": lambda arguments: (
-        f"{text}{BREAK}" if (text := arguments.get("1") or arguments.get("text") or arguments.get("quote")) else ""
-    ),
-    "paragraph": lambda _: BREAK,
-}
+    """Return the languages with names of templates."""
+    return sorted({entry.language for entry in read_names()})
 
 
 _CALL = re.compile(r"#?\w+\Z")  # a function of the parser, before its colon
@@ -209,7 +277,7 @@ class TemplateExpander:
         spelling, bar, arguments = body.partition("|")
         spelling = spelling.strip()
         name = spelling.lower()
-        handler = self._table.find(name)
+        handler = self._table.find_in_capitals(spelling) or self._table.find(name)
         if handler is None:
             name = _normal(name)
             handler = self._table.find(name)

@@ -67,8 +67,11 @@ def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
     return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
 
 
-def _raised(power: str) -> str:
-    return unescape(power).translate(RAISED)  # {{=}} is an entity
+def raised(text: str) -> str:
+    """Raise a power: -27 -> ⁻²⁷; text with anything else stays."""
+    # {{=}} is an entity.
+    text = unescape(text)
+    return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
 
 
 def _number(text: str, locale: Locale) -> str | None:
@@ -142,35 +145,6 @@ def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, sho
         return f"{text}-{singular.replace(' ', '-')}"
     is_singular = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
     return f"{text} {singular if is_singular else plural}"
-
-
-def fraction(arguments: Arguments) -> str | None:
-    """{{frac|2|1|3}} -> 2 1/3."""
-    parts = arguments.plain
-    if len(parts) == 3:
-        return f"{parts[0]} {parts[1]}/{parts[2]}".strip()
-    return "/".join(parts) if len(parts) == 2 else f"1/{parts[0]}" if parts else None
-
-
-def gaps(arguments: Arguments) -> str | None:
-    """{{gaps|12|345|678}} -> 12 345 678; its groups are separated."""
-    number = " ".join(arguments.plain)
-    power = arguments.named.get("e", "")
-    text = number + (f"×10{_raised(power)}" if power else "")
-    unit = arguments.named.get("u") or arguments.named.get("ul")
-    return (f"{text} {unit}" if unit else text) or None
-
-
-def power_of_ten(arguments: Arguments) -> str | None:
-    """{{e|24}} -> ×10²⁴."""
-    power = arguments.get("1")
-    return "×10" + _raised(power) if power else None
-
-
-def scientific(arguments: Arguments) -> str | None:
-    """{{exp|1,9|19}} -> 1,9×10¹⁹, in the Italian Wikipedia."""
-    number, power = arguments.get("1"), arguments.get("2")
-    return f"{number}×10{_raised(power)}" if number and power else None
 
 
 def measure(arguments: Arguments) -> str | None:

@@ -243,6 +243,16 @@ def test_clean_wikipedia_unknown_templates_are_counted_in_manifest(project: Path
     assert {document.text for document in read_documents(out)} == {PROSE}
 
 
+@pytest.mark.parametrize(("language", "warned"), [("ltg", True), ("lv", False), ("pt-br", False)])
+def test_clean_wikipedia_language_without_names_of_templates_is_warned_of(
+    project: Path, caplog: pytest.LogCaptureFixture, language: str, warned: bool
+) -> None:
+    dump = (HEAD.replace('"en"', f'"{language}"') + page(1, f"{PROSE} {PROSE}") + TAIL).encode()
+    write_dump(project, bz2.compress(dump))
+    run(min_words=1)
+    assert ("has no names of the wiki's language (ltg)" in caplog.text) == warned
+
+
 def test_clean_wikipedia_full_disk_raises_enospc_and_writes_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

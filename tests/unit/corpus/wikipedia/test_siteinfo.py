@@ -111,7 +111,7 @@ def test_clean_unclosed_language_converter_loses_only_its_mark() -> None:
 @pytest.mark.parametrize(
     ("brackets", "words"),
     [
-        ("（{{lang-de|Mühle}}{{IPA-de|ˈmyːlə}}）", "（Mühle）"),
+        ("（{{lang-de|Mühle}}{{IPA-de|ˈmyːlə}}）", "（ドイツ語: Mühle）"),
         ("（{{IPA|a}}、みずぐるま）", "（みずぐるま）"),
         ("（[[File:a.svg|x10px]]、みず）", "（みず）"),
         ("（発音：{{IPA|a}}）", ""),
