@@ -143,11 +143,16 @@ def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
 
 
 class Names(NamedTuple):
-    """Names of one language that have the same handler."""
+    """Names of one language that have the same handler.
+
+    Attributes:
+        shown_alike: whether the handler shows no word of this language, so that it may serve others.
+    """
 
     language: str
     names: list[str]
     handler: Handler
+    shown_alike: bool
 
 
 @cache
@@ -157,10 +162,10 @@ def read_names() -> list[Names]:
     for meaning in read_table(MEANINGS):
         handler = make_handler(meaning)
         for language, listed in meaning.get("names", {}).items():
-            entries.append(Names(language, split_names(listed), handler))
+            entries.append(Names(language, split_names(listed), handler, shown_alike=True))
         for language, words in meaning.get("words", {}).items():
             for word, listed in words.items():
-                entries.append(Names(language, split_names(listed), make_handler(meaning, word)))
+                entries.append(Names(language, split_names(listed), make_handler(meaning, word), shown_alike=False))
     return entries
 
 
@@ -197,12 +202,13 @@ class TemplateTable:
         """Add the names that mean the same in all languages that have them, except ``language``."""
         shared: dict[str, Handler | None] = {}
         for entry in read_names():
+            handler = entry.handler if entry.shown_alike else None
             for name in entry.names:
                 if entry.language != language and len(name) >= MIN_SHARED_LENGTH and "*" not in name:
-                    shared[name] = entry.handler if shared.get(name, entry.handler) is entry.handler else None
-        for name, handler in shared.items():
-            if handler is not None:
-                self.add(name, handler)
+                    shared[name] = handler if shared.get(name, handler) is handler else None
+        for name, shared_handler in shared.items():
+            if shared_handler is not None:
+                self.add(name, shared_handler)
 
     def find(self, name: str) -> Handler | None:
         """Return the handler of the template ``name`` (lower case, or all in capitals), or None."""
