@@ -66,18 +66,23 @@ class SiteInfo:
 
 def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:
     """Return the wiki with these namespaces (number -> name)."""
-    hidden = ENGLISH_NAMES | {namespaces[key].lower() for key in HIDDEN if namespaces.get(key)}
+    hidden = set(ENGLISH_NAMES)
+    for key in HIDDEN:
+        if namespaces.get(key):
+            hidden.add(namespaces[key].lower())
     if language != "en":
-        hidden |= _aliases(language) | _aliases(name.removesuffix("wiki").replace("_", "-"))
+        hidden |= _aliases(language)
+        # The Wikipedia in Norwegian (nb) is at no.wikipedia.org.
+        hidden |= _aliases(name.removesuffix("wiki").replace("_", "-"))
     tables = locale_tables()
     sections: set[str] = set()
-    templates: list[str] = []
-    for code in dict.fromkeys(("en", language)):
+    templates: set[str] = set()
+    for code in ("en", language):
         sections.update(tables["sections"].get(code, ()))
-        templates += tables["disambiguation"].get(code, ())
-    either = "|".join(re.escape(template) for template in sorted(templates))
+        templates.update(tables["disambiguation"].get(code, ()))
+    either = "|".join(map(re.escape, sorted(templates)))
     pattern = re.compile(rf"\{{\{{\s*(?:{either})\s*[|}}]", re.IGNORECASE)
-    return SiteInfo(name, language, hidden, frozenset(sections), pattern)
+    return SiteInfo(name, language, frozenset(hidden), frozenset(sections), pattern)
 
 
 def _aliases(code: str) -> set[str]:

@@ -27,11 +27,11 @@ BETWEEN = {
     "to about": ("to about", "to about"), "and about": ("and about", "and about"), "to roughly": ("to roughly",) * 2,
 }  # fmt: skip
 TIGHT = frozenset("–,")  # without a space next to a number
-SMALLER = {
-    ("ft", "in"), ("yd", "ft"), ("mi", "yd"), ("mi", "ft"), ("mi", "ch"), ("mi", "chain"), ("mi", "furlong"),
-    ("lb", "oz"), ("st", "lb"), ("stone", "lb"), ("mi", "chains"), ("LT", "cwt"), ("long ton", "long cwt"),
-    ("foot", "in"), ("ton", "cwt"),
-}  # fmt: skip
+# pairs of a unit and a smaller one: 5 ft 3 in
+SMALLER = frozenset(
+    "ft in; yd ft; mi yd; mi ft; mi ch; mi chain; mi furlong; mi chains; lb oz; st lb; stone lb; LT cwt; "
+    "long ton long cwt; foot in; ton cwt".split("; ")
+)
 _NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?\Z", re.IGNORECASE)
 RANGES = frozenset("à et ou a y o e - – x × ± +/-".split())  # between two numbers of {{unité}} and its translations
 _EXPONENT = re.compile(r"[-−+]?\d*")
@@ -124,7 +124,7 @@ def convert(arguments: Arguments) -> str | None:
     text_with_unit = _with_unit(text, unit, numbers, short=short, joined=joined)
     if (
         len(codes) == 3
-        and (codes[0], codes[2]) in SMALLER
+        and f"{codes[0]} {codes[2]}" in SMALLER
         and (second := _number(codes[1], arguments.locale)) is not None
     ):
         smaller = _unit(codes[2]) or unit
@@ -152,24 +152,35 @@ def measure(arguments: Arguments) -> str | None:
     number, named = arguments.get("1"), arguments.named
     if not number:
         return None
-    prefix, unit = (arguments.get(key) or "" for key in ("2", "3"))
+    prefix = arguments.get("2") or ""
+    unit = arguments.get("3") or ""
     unit = named.get("ul") or named.get("u") or f"{prefix.strip('-')}{unit}"
-    power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
-    return f"{number}{power} {unit}".rstrip()
+    return f"{number}{_power_of_ten(named.get('e'))} {unit}".rstrip()
+
+
+def _power_of_ten(power: str | None) -> str:
+    return f"×10{power.translate(RAISED)}" if power else ""
 
 
 def unit(arguments: Arguments) -> str | None:
     """{{unité|12.50|km|2}} -> 12,50 km²; {{unité|3|km||h|-1}} -> 3 km h⁻¹; {{unité|4|à|5|km}} -> 4 à 5 km."""
     number, *units = arguments.plain or [""]
     while len(units) > 1 and units[0] in RANGES:
-        number, units = f"{number} {units[0]} {units[1]}", units[2:]
+        number = f"{number} {units[0]} {units[1]}"
+        units = units[2:]
     power = arguments.named.get("e", "")
-    if not number or not all(_EXPONENT.fullmatch(exponent) for exponent in [power, *units[1::2]]):
+    exponents = units[1::2]
+    if not number or not all(map(_EXPONENT.fullmatch, [power, *exponents])):
         return None
-    number = _TYPED.sub(lambda typed: arguments.locale.number(typed[0].replace(" ", "").replace(",", ".")), number)
-    parts = [number + (f"×10{power.translate(RAISED)}" if power else "")]
-    return " ".join(parts + [unit + exponent.translate(RAISED) for unit, exponent in zip_longest(
-        units[::2], units[1::2], fillvalue="") if unit])  # fmt: skip
+
+    def write(typed: re.Match[str]) -> str:
+        return arguments.locale.number(typed[0].replace(" ", "").replace(",", "."))
+
+    text = _TYPED.sub(write, number) + _power_of_ten(power)
+    for name, exponent in zip_longest(units[::2], exponents, fillvalue=""):
+        if name:
+            text += f" {name}{exponent.translate(RAISED)}"
+    return text
 
 
 def value(arguments: Arguments) -> str | None:
@@ -178,15 +189,20 @@ def value(arguments: Arguments) -> str | None:
     parts = [part for part in arguments.plain if part]
     if not 1 <= len(parts) <= 2 or named.get("end") or named.get("p"):
         return None
-    if len(parts) == 1:
-        number, bracket, digits = parts[0].partition("(")
-        parts = [number, *([bracket + digits] if bracket else [])]
-    comma = named.get("fmt", "") == "commas" or "," in parts[0]
-    numbers = [arguments.locale.number(part.replace(",", ""), grouped=comma) for part in parts]
-    number = ("" if numbers[-1].startswith("(") else "±").join(numbers)
-    power = f"×10{named['e'].translate(RAISED)}" if named.get("e") else ""
+    # The uncertainty follows in brackets, or after ±.
+    number, bracket, uncertainty = parts[0].partition("(")
+    uncertainty = bracket + uncertainty
+    if len(parts) == 2:
+        number, uncertainty = parts
+    grouped = named.get("fmt", "") == "commas" or "," in number
+    number = arguments.locale.number(number.replace(",", ""), grouped=grouped)
+    if uncertainty:
+        between = "" if uncertainty.startswith("(") else "±"
+        number += between + arguments.locale.number(uncertainty.replace(",", ""), grouped=grouped)
+    power = _power_of_ten(named.get("e"))
     if power and "±" in number:
         number = f"({number})"
     unit = named.get("u") or named.get("ul") or ""
+    text = f"{number}{power} {unit}".strip()
     per = named.get("up") or named.get("upl")
-    return f"{number}{power} {unit}".strip() + (f"/{per}" if per else "")
+    return f"{text}/{per}" if per else text
