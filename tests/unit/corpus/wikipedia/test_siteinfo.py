@@ -131,12 +131,26 @@ def test_clean_full_width_brackets_lose_only_pronunciations(brackets: str, words
         ("ja", "脚注", "aimai"),
         ("ka", "სქოლიო", "მრავალმნიშვნელოვანი"),
         ("zh", "參考資料", "消歧义"),
+        ("uk", "Примітки", "Багатозначність"),
+        ("he", "הערות שוליים", "פירושונים"),
+        ("fa", "پانویس", "ابهام‌زدایی"),
+        ("tr", "Kaynakça", "anlam ayrımı"),
+        ("sv", "Källor", "förgrening"),
+        ("nb", "Eksterne lenker", "peker"),
     ],
 )
 def test_siteinfo_language_knows_its_sections_and_meanings(language: str, section: str, meanings: str) -> None:
     site = make_siteinfo(f"{language}wiki", language, {})
     assert clean(f"{PLAIN}\n== {section} ==\n{PLAIN}", site) == PLAIN
     assert site.disambiguation.search(f"{{{{{meanings}}}}}")
+
+
+@pytest.mark.parametrize(
+    ("language", "pointer"),
+    [("ru", "{{значения}}"), ("ca", "{{polisèmia}}"), ("fi", "{{täsmennys|x}}"), ("en", "{{about|x}}")],
+)
+def test_siteinfo_pointer_to_other_meanings_makes_no_disambiguation_page(language: str, pointer: str) -> None:
+    assert not make_siteinfo(f"{language}wiki", language, {}).disambiguation.search(f"{pointer}\n{PLAIN}")
 
 
 @pytest.mark.parametrize("run", ["-{", "}-", "-{a}-", "-{zh:", "-{;", "-{zh:a;", "-{{{a", "-{a=>", "-{zh:a=>"])
