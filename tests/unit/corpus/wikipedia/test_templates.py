@@ -331,7 +331,7 @@ def test_clean_template_of_another_language_is_shown(language: str, template: st
             "{{link-en|水車|Mill|磨坊}} {{internal link helper/en|水車|Mill}} {{tsl|en|Mill|水車}}",
             "磨坊 水車 水車",
         ),
-        ("he", "{{קישור שפה|אנגלית|Mill|טחנה}}", "טחנה"),
+        ("he", "{{קישור שפה|אנגלית|Mill|טחנה}} {{קישור שפה|אנגלית|Mill|טחנה|הטחנה|מירכאות=כן}}", 'טחנה "הטחנה"'),
         ("tr", "{{ill|Değirmen|en|Mill|lt=değirmen}}", "değirmen"),
         ("en", "{{visible anchor|second law|alt}} {{vanchor|law|text=third law}}", "second law third law"),
         ("en", "{{interlanguage link|de|Mill|display=mill}} {{red link|Old mill|lt=mill}}", "mill mill"),
@@ -359,6 +359,7 @@ def test_clean_red_link_shows_its_label(language: str, template: str, words: str
         ("lt", "{{fr|moulin}}", "pranc. moulin"),
         ("sr", "{{јез-нем|Mühle}} {{јез-xx|word}}", "нем. Mühle word"),
         ("zh", "{{lang-fr|moulin}}", "法语：moulin"),
+        ("ko", "{{llang|ja|水車|스이샤}}", "일본어: 水車 스이샤"),
         ("nl", "{{lang-fr|moulin}}", "moulin"),
     ],
 )
