@@ -26,6 +26,8 @@ MAX_EMPTY_LENGTH = 60  # characters of brackets that may hold only such words
 # brackets from which something is removed
 _CLEARED = re.compile(rf"[(（][^()（）\n{SOUND}{GONE}]*[{SOUND}{GONE}][^()（）\n]*[)）]")
 _SEPARATORS = ",;，；、"
+# what is between two separators, with the first; those within a pronunciation are none
+_PART = re.compile(rf"[{_SEPARATORS}]?(?:{SOUND}[^{SOUND}]*{SOUND}|[^{_SEPARATORS}{SOUND}])*")
 # a sound that is part of a sentence in a script without spaces, 語頭の[h]は, or that a colon follows
 _TOUCHING = re.compile(f"[\u3040-\u30ff\u3400-\u9fff]{SOUND}|{SOUND}[\u3040-\u30ff\u3400-\u9fff：]")
 EMPTY_PART = re.compile(
@@ -53,14 +55,21 @@ def resolve_sounds(text: str) -> str:
 
 
 def _without_sounds(match: re.Match[str]) -> str:
+    # A long aside with a reference stays.
     if SOUND not in match[0] and len(match[0]) > MAX_EMPTY_LENGTH:
-        return match[0]  # a long aside with a reference
-    text = ""
-    for part in re.findall(rf"[{_SEPARATORS}]?(?:{SOUND}[^{SOUND}]*{SOUND}|[^{_SEPARATORS}{SOUND}])*", match[0][1:-1]):
-        around = SOUND.join(part.split(SOUND)[::2])  # one mark in place of each pronunciation
-        words = around.replace(SOUND, "").replace(GONE, "")
-        if words == part or not EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):
-            about_sound = len(words.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(around)
-            text += part.replace(GONE, "") if about_sound else words
-    text = text.strip(" " + _SEPARATORS)
+        return match[0]
+    text = "".join(map(_part_without_sounds, _PART.findall(match[0][1:-1]))).strip(" " + _SEPARATORS)
     return f"{match[0][0]}{text}{match[0][-1]}" if text or match[0][0] == "(" else ""
+
+
+def _part_without_sounds(part: str) -> str:
+    # one mark in place of each pronunciation
+    around = SOUND.join(part.split(SOUND)[::2])
+    words = around.replace(SOUND, "").replace(GONE, "")
+    if words != part and EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):
+        return ""
+    # The label of "French: moulin" says nothing about the pronunciation.
+    told = words.rpartition(":")[2]
+    if len(told.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(around):
+        return part.replace(GONE, "")
+    return words

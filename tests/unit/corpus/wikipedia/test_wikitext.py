@@ -259,6 +259,11 @@ def test_clean_sentence_before_a_list_is_kept_if_informative(lead_in: str, kept:
         ("A (named {{IPAc-en|eɪ}}, plural As) is the first letter.", "A (plural As) is the first letter."),
         ("Cologne ({{lang-de|Köln}}, {{audio|Köln.ogg|listen}}) is a city.", "Cologne (German: Köln) is a city."),
         ("Cologne ({{lang-de|Köln}} {{IPA-de|kœln|}}; 1 of 4) is a city.", "Cologne (German: Köln; 1 of 4) is a city."),
+        (
+            "Baku ({{audio|a.ogg}}; {{lang-az|Bakı}} {{IPA-az|baˈcɯ|}}) is a city.",
+            "Baku (Azerbaijani: Bakı) is a city.",
+        ),
+        ("Rome ({{lang-la|Roma aeterna}} {{IPA-la|ˈroma|}}) is a city.", "Rome (Latin: Roma aeterna) is a city."),
         ("It measures 1000<sup>2</sup> m<sup>−1</sup> on the 4<sup>th</sup>.", "It measures 1000² m⁻¹ on the 4th."),
         ("It covers {{convert|1234567.8|km2}} of the land.", "It covers 1,234,567.8 square kilometres of the land."),
         ("A coulomb is {{val|6.24|e=18|u=e}} or so, says the book.", "A coulomb is 6.24×10¹⁸ e or so, says the book."),
