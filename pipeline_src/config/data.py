@@ -17,7 +17,6 @@ from pipeline_src.config.schema import ByPhase, ListedOnce, Name, Section
 
 SENTENCES = Path(__file__).parents[1] / "corpus/sentences.yaml"
 ALL_PARTS = ("all",)  # every part that the publisher lists
-GENERAL_RULES = "und"  # ISO 639's code of an undetermined language
 MIN_VOCAB_SIZE = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}  # five special tokens; byte_bpe's 256 bytes
 
 
@@ -63,9 +62,9 @@ class SourceParams(Section):
     @field_validator("language")
     @classmethod
     def _known_language(cls, language: str | None) -> str | None:
-        if language not in (None, GENERAL_RULES, *known_languages()):
+        if language not in (None, *known_languages()):
             known = ", ".join(known_languages())
-            raise ValueError(f"no sentence rules for it; there are {known}, and {GENERAL_RULES} for general rules")
+            raise ValueError(f"no sentence rules for it; there are {known} (und: general rules)")
         return language
 
     @field_validator("segmenter")

@@ -14,24 +14,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from unicodedata import category
 
 from sentencex import segment
 
 from pipeline_src.common.yaml_files import parse_yaml
 
 # Each mask is as long as the text that it hides. The words are abbreviations to sentencex, but far more often words.
-_QUOTES = (*((mark, " ") for mark in '"“”'), *((mark, "  ") for mark in ("''", "``", " '", "' ", " ‘", "’ ")))
-_APOSTROPHES = (("'", "x"), ("’", "x"))
-_WORDS = tuple((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art ill miss fed ark".split())
-_MASKS = (*_QUOTES, *_APOSTROPHES, *_WORDS)
+_MASKS = (
+    *((mark, " ") for mark in '"“”'),
+    *((mark, "  ") for mark in ("''", "``", " '", "' ", " ‘", "’ ")),
+    ("'", "x"),
+    ("’", "x"),
+    *((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art ill miss fed ark".split()),
+)
 _WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They left.
 _BEFORE_NUMBER = re.compile(
     r"(?:^|[ (])(?:approx|(?:[Aa]rt|[Cc]h|[Ee]q|[Ff]ig|[Nn]o|[Pp]ar|[Rr]ef|[Ss]ec|[Tt]ab|[Vv]ol)s?)\.\Z"
 )
-_BEFORE_NAME = ("Ft.", "Pt.")  # Ft. Knox
 _ELLIPSIS = re.compile(r"(?<=\w)…(?=[\s\"”’])")  # to sentencex no end
 _ENGLISH_OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
@@ -51,12 +54,11 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     ends = _english_ends(paragraph) if code == "en" else _ends(paragraph, rules_of(code))
     sentences: list[str] = []
     start = 0
-    for end in ends:
-        if sentence := paragraph[start:end].strip():
+    for end in [*ends, len(paragraph)]:
+        sentence = paragraph[start:end].strip()
+        if sentence:
             sentences.append(sentence)
         start = end
-    if last := paragraph[start:].strip():
-        sentences.append(last)
     return sentences
 
 
@@ -65,14 +67,12 @@ def _english_ends(paragraph: str) -> Iterator[int]:
     for piece, is_end in _pieces(_mask(paragraph)):
         end = position + len(piece.rstrip())
         position += len(piece)
-        if not is_end:
-            continue
-        while end < position and not paragraph[end].isspace():  # closing quotes that were masked
+        # Closing quotes, which were masked, belong to the sentence.
+        while end < position and not paragraph[end].isspace():
             end += 1
-        if end < len(paragraph) and not _may_end(paragraph, start, end):
-            continue
-        yield end
-        start = end
+        if is_end and (end == len(paragraph) or _may_end(paragraph, start, end)):
+            yield end
+            start = end
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
@@ -83,13 +83,12 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     start = 0
     while len(text) - start > MAX_SEGMENT_LENGTH:
         stretch = text[start : start + MAX_SEGMENT_LENGTH]
-        pieces = list(segment("en", stretch))
-        complete = pieces[:-1]
+        complete = list(segment("en", stretch))[:-1]
         if not complete:
             yield stretch, False
         yield from ((piece, True) for piece in complete)
         start += sum(map(len, complete)) or MAX_SEGMENT_LENGTH
-    for piece in segment("en", text[start:] if start else text):
+    for piece in segment("en", text[start:]):
         yield piece, True
 
 
@@ -102,59 +101,50 @@ def _mask(text: str) -> str:
 
 
 def _may_end(text: str, start: int, end: int) -> bool:
-    if text[end] != " " or not text[end + 1 : end + 2].isupper():  # most often a blank and a capital
+    # Most often a blank and a capital follow.
+    if text[end] != " " or not text[end + 1 : end + 2].isupper():
         following = text[end : end + 12].lstrip(_ENGLISH_OPENERS)
         first = following[:1]
         if first in _NEVER_FIRST:
             return False
-        if first.islower() and not following[1:2].isupper():  # unless the text has no capitals, as BookCorpus
-            return text[start : start + 12].lstrip(_ENGLISH_OPENERS)[:1].islower()
+        # iOS begins a sentence, and a text without capitals, such as BookCorpus, begins all with small letters.
+        if first.islower() and not following[1:2].isupper():
+            beginning = text[start : start + 12].lstrip(_ENGLISH_OPENERS)
+            return beginning[:1].islower()
         if first.isdecimal():
             return not _BEFORE_NUMBER.search(text, max(start, end - 12), end)
-    return text[end - 3 : end] not in _BEFORE_NAME
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The words of one language, in lower case; a language without a table has none.
-
-    Attributes:
-        never: abbreviations that no sentence ends with.
-        may: abbreviations that a sentence ends with if a word of ``starters`` follows.
-        numbered: abbreviations that a sentence ends with unless a number follows.
-        starters: words that begin a sentence if they have a capital.
-        continues: words that continue a sentence after a quotation, in scripts without capitals.
-        ordinals: whether a number with a point may be an ordinal.
-    """
-
-    never: frozenset[str] = frozenset()
-    may: frozenset[str] = frozenset()
-    numbered: frozenset[str] = frozenset()
-    starters: frozenset[str] = frozenset()
-    continues: frozenset[str] = frozenset()
-    ordinals: bool = False
-
-
-WORD_LISTS = ("never", "may", "numbered", "starters", "continues")
+    # Ft. Knox
+    return text[end - 3 : end] not in ("Ft.", "Pt.")
 
 
 @cache
-def rules_of(code: str) -> Rules:
-    """Return the rules of a language by its ISO 639 code."""
-    table = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).get(code, {})
-    words = {name: frozenset(table.get(name, "").split()) for name in WORD_LISTS}
-    return Rules(**words, ordinals=table.get("ordinals", False))
+def rules_of(code: str) -> SimpleNamespace:
+    """Return the rules of a language by its ISO 639 code; the head of ``sentences.yaml`` says what each is."""
+    tables = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    own = tables.get(code, {})
+    rules = tables["und"] | own
+    # Abbreviations of any language are added to those of the language.
+    for name in ("never", "may", "numbered", "starters", "continues"):
+        rules[name] = set(f"{tables['und'][name]} {own.get(name, '')}".split())
+    return SimpleNamespace(**rules)
 
 
 # Unicode's property Sentence_Terminal, without marks of historic scripts. The first also occur within sentences, so
 # that a blank must follow.
-_STOPS, FULL_STOPS = ".!?…‼‽⁇⁈⁉", "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
-OPENERS, CLOSERS = "\"“”„‘‚'’«»‹›([¿¡`", "\"'“‘”’»«›‹」』）】》〉])"  # “ and « open in one language, close in another
-_OPEN, _CLOSING = re.escape(OPENERS), re.escape(CLOSERS)
+_STOPS = ".!?…‼‽⁇⁈⁉"
+FULL_STOPS = "։؟۔܀܁܂।॥၊။።፧፨᙮᠃᠉។៕᪨᪩᪪᪫᭚᭛᰻᱾᱿꓿꘎꘏꡶꡷꣎꣏꤯꩝꩞꯫。︒﹒﹖﹗！．？｡"
+# “ and « open a quotation in one language and close it in another.
+OPENERS = "\"“”„‘‚'’«»‹›([¿¡`"
+CLOSERS = "\"'“‘”’»«›‹」』）】》〉])"
+_OPEN = re.escape(OPENERS)
+_CLOSING = re.escape(CLOSERS)
+# Half-width marks end a sentence before the next character in Chinese and Japanese: 何ですか?本です。 Katakana before
+# one is mostly a name: ラブライブ!サンシャイン. A letter after the closing quotes continues it: 「行く！」と言った。
 _MARK = re.compile(
     rf"[{_STOPS}{FULL_STOPS}](?:"  # a single set of first characters is fast
-    rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”])?(?=\s)"
-    rf"|(?<=[{FULL_STOPS}])[{FULL_STOPS}]*+[」』）】》〉”’»›)\]]*+(?:(?<=[{FULL_STOPS}])|(?!\w))"  # 「行く！」と
+    rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”{_STOPS}](?=\s))*+(?=\s)"
+    rf"|(?:(?<=[{FULL_STOPS}])|(?<=[\u3040-\u309f\u3400-\u9fff」』）][!?]))[{FULL_STOPS}!?]*+"
+    rf"(?:[」』）】》〉”’»›)\]]|[\"'](?!\w))*+(?:(?<=[{FULL_STOPS}!?])|(?!\w))"
     rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )
@@ -162,6 +152,7 @@ _CONTINUING = _NEVER_FIRST.union("/&%=+،؛，、；：」』）】》〉", [""]
 # モーニング娘。は歌手である: particles of Japanese before a noun; が、 and で、 may begin a sentence
 _NOUN = r"(?=[^\W\u3040-\u309f])"
 _PARTICLE = re.compile(rf"[はの](?:{_NOUN}|、)|[がにともで]{_NOUN}|を")
+_STRAIGHT_QUOTES = re.compile('"([^"]*+)"')
 _FIRST_WORD = re.compile(r"\w|\Z")
 _LAST = re.compile(r"[^\s.'’-]*\Z")  # dell'art, Max-Planck-Str
 _ROMAN = re.compile(r"[ivxlcdm]+")
@@ -171,7 +162,13 @@ _MAX_ABBREVIATION_PART = 5  # characters of a part of an abbreviation, with its 
 _MAX_BRACKETS = 300  # characters within which a bracket is closed
 
 
-def _ends(text: str, rules: Rules) -> Iterator[int]:
+def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:
+    # A closing quotation mark belongs to the sentence before it, an opening one to the next.
+    if '"' in text:
+        text = _STRAIGHT_QUOTES.sub("“\\1”", text)
+    for used, meant in rules.stands_for.items():
+        text = text.replace(used, meant)
+    has_full_stop = rules.full_stop and rules.full_stop in text
     first = _FIRST_WORD.search(text).start()  # type: ignore[union-attr]
     has_brackets = "(" in text or "（" in text
     for mark in _MARK.finditer(text):
@@ -179,15 +176,17 @@ def _ends(text: str, rules: Rules) -> Iterator[int]:
         if stop < first or (has_brackets and _in_brackets(text, first, mark)):
             continue
         dash, word, after = mark.groups()
-        if not word and after in _CONTINUING:
-            continue
-        if is_small(word) and not (word[1:2].isupper() or is_small(text[first])):  # iOS; all of BookCorpus
-            continue
-        if not word[:1].isupper() and (dash or (word in rules.continues and len(mark[0]) > 1)):
-            continue
-        if mark[0] == "。" and _PARTICLE.match(text, mark.end()):
-            continue
-        if mark[0] == "." and not _ends_at_point(text, first, stop, word, after, rules):
+        marks = mark[0]
+        if not word[:1].isupper():
+            if (not word and after in _CONTINUING) or dash or (word in rules.continues and len(marks) > 1):
+                continue
+            # iOS begins a sentence, and in a text without capitals, such as BookCorpus, small letters begin all.
+            if is_small(word) and not (word[1:2].isupper() or is_small(text[first])):
+                continue
+        if marks == ".":
+            if has_full_stop or not _ends_at_point(text, first, stop, word, after, rules):
+                continue
+        elif marks in "。！？!?" and _PARTICLE.match(text, mark.end()):
             continue
         yield mark.end()
         first = mark.start("word")
@@ -207,37 +206,50 @@ def _in_brackets(text: str, start: int, mark: re.Match[str]) -> bool:
     return False
 
 
-def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: Rules) -> bool:
+def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: SimpleNamespace) -> bool:
     """Return whether a sentence ends at a point before a word without a small first letter, and the mark after that."""
     is_long = point >= _MAX_ABBREVIATION and text[point - _MAX_ABBREVIATION : point].isalpha()
-    if is_long or not text[point - 1].isalnum():
+    # Vowel signs of Indic scripts are marks: एन. सी. पाधी
+    if is_long or not (text[point - 1].isalnum() or category(text[point - 1]) in ("Mc", "Mn")):
         return True
-    words = text[max(start, point - _LOOK_BACK) : point].split()
-    written = words.pop()
-    while words and words[-1][-1] == "." and len(words[-1]) <= _MAX_ABBREVIATION_PART:  # z. B., apr. J.-C.
-        written = f"{words.pop()} {written}"
-    written = written.lstrip(OPENERS)
-    parts = written.replace(" ", "").replace("-", "").lower().split(".")
-    last = _LAST.search(written.lower())[0]  # type: ignore[index]
-    starts = after != "." and following[:1].isupper() and following.lower() in rules.starters
-    names = [".".join(parts[number:]) for number in range(len(parts) - 1)]
-    if after == ".":
-        names.append(f"{parts[-1]}.{following.lower()}")  # z. B.
-    if len(last) > 1 or len(parts) == 1:
+    written = _abbreviation(text[max(start, point - _LOOK_BACK) : point])
+    last = written.lower()
+    parts = [last]
+    names = [last]
+    # z.b is looked up as z.b and b, пр-т as прт and т.
+    if not last.isalpha():
+        parts = last.replace(" ", "").replace("-", "").split(".")
+        last = _LAST.search(last)[0]  # type: ignore[index]
+        names = [".".join(parts[index:]) for index in range(len(parts))]
         names.append(last)
+    # The first point of z. B.
+    if after == ".":
+        names.insert(0, f"{parts[-1]}.{following.lower()}")
+    starts = after != "." and following[:1].isupper() and following.lower() in rules.starters
     for name in names:
-        if name in rules.never:
-            return False
         if name in rules.may:
             return starts
-        if name in rules.numbered and following[:1].isdecimal():
+        if name in rules.never or (name in rules.numbered and following[:1].isdecimal()):
             return False
-    if (len(written) == 1 or last.isdecimal()) and text.startswith(f"{written}.", start):  # the number of a list
+    # The number of a list.
+    if (len(written) == 1 or last.isdecimal()) and text.startswith(f"{written}.", start):
         return False
-    if last.isdecimal():  # kl. 22. Then
+    # At 22. Then
+    if last.isdecimal():
         return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
     if rules.ordinals and written.isupper() and _ROMAN.fullmatch(last):
         return starts
-    if len(last) > 1 or (len(parts) == 1 and is_small(written)):
+    # UN-a is a word with an ending.
+    if len(last) > 1 or (len(parts) == 1 and is_small(written[-1:])):
         return True
-    return starts and " " not in written and "-" not in written  # J. S. Bach; U.S.A. Then
+    # J. S. Bach; U.S.A. Then
+    return starts and " " not in written and "-" not in written
+
+
+def _abbreviation(before: str) -> str:
+    """Return the last word of a text, with the short words with points before it: z. B, apr. J.-C"""
+    words = before.split()
+    written = words.pop()
+    while words and words[-1][-1] == "." and len(words[-1]) <= _MAX_ABBREVIATION_PART:
+        written = f"{words.pop()} {written}"
+    return written.lstrip(OPENERS)

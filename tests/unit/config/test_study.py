@@ -75,7 +75,7 @@ def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: 
         ("corpus.validation", 0.9, "0.5"),
         ("corpus.sources.wikipedia.date", "2026-09-01", "pattern"),
         ("corpus.sources.wikipedia.parts", ["../up"], "letters, digits"),
-        ("corpus.sources.wikipedia.language", "xx", "there are en, cs, da"),
+        ("corpus.sources.wikipedia.language", "xx", "there are en, und, am"),
         ("corpus.sources.books.kind", "novels", "'wikipedia', 'books', 'text'"),
         ("model.hidden_act", "relu", "gelu"),
     ],

@@ -64,8 +64,8 @@ def test_split_sentences_treebanks_precision_and_recall(path: Path) -> None:
 @pytest.mark.parametrize(
     ("language", "sentences"),
     [
-        ("lv", ["J. S. Bahs dzimis 3. maijā.", "Vai viņš (dz. 1685. gadā) spēlēja?", "Jā!", "Tā saka."]),  # no rules
-        ("", ["He paid no.", "5 to Mr.", "Dale in the U.S.A. Anna left."]),  # not English
+        ("mt", ["J. S. Bach twieled 3. ta.", "Kien (twieled 1685. hemm) hemm?", "Iva!", "Jgħidu."]),  # no table
+        ("", ["He paid no.", "5 to Mr. Dale in the U.S.A. Anna left."]),  # not English
         ("hi", ["वह घर गया।", "क्या वह आएगा?", "हाँ।"]),
         ("hy", ["Նա եկաւ։", "Յետոյ գնաց։"]),
         ("ur", ["وہ گیا۔", "کیا وہ آئے گا؟", "ہاں۔"]),
@@ -87,6 +87,68 @@ def test_split_sentences_chinese_and_japanese_without_spaces(sentences: list[str
     assert split_sentences("".join(sentences), "zh") == sentences
 
 
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("tr", ["Prof. Dr. Lee II. Murat ile 2. Dünya Savaşı'nı anlattı.", "Sonra gitti."]),
+        ("ca", ["El Sr. Puig va néixer el 50 a.C. a la pl. Major.", "El 1900 no.", "No n'hi ha cap.", "Res."]),
+        ("ro", ["Dl. Ion și d-na Ana au citit art. 5 alin. 2.", "Apoi au plecat."]),
+        ("el", ["Ο κ. Παππάς ήρθε.", "Τι θέλει;", "Κανείς δεν ξέρει.", "Γεννήθηκε το 50 π.Χ.", "Η πόλη ζει."]),
+        ("id", ["Tn. Budi dari PT. Maju Tbk. tinggal di Jl. Mawar No. 3.", "Ia guru."]),
+        ("sv", ["Den väger ca. 3 kg och kostar bl.a. Per mycket.", "Sedan gick dr. Ek."]),
+        ("nb", ["Han møtte dr. Lie på St. Helena 5. Mai kl. 3.", "Så dro han."]),
+        ("pl", ["W pocz. XX w. nadkom. Nowak mieszkał tu 10 lat.", "Potem nie."]),
+        ("ka", ["ბატონი, მეფე და სხვ. პირები მოვიდნენ.", "მერე წავიდნენ."]),
+        ("fi", ["Prof. Virtanen syntyi 5. Kesäkuuta.", "Hän kuoli v. 1900."]),
+        ("bg", ["Г-н Иванов и д-р Петров живеят на ул. Шипка.", "Те са тук."]),
+        ("sr", ["Проф. др Јовић и dr. Ilić живе у ул. Мира од 5. Маја.", "Они раде."]),
+        ("hr", ["Ušao je u sklop NATO-a.", "Uprava je u Sv. Ivanu."]),
+        ("sk", ["Narodil sa r. 1900 pri kostole sv. Jána 21. 3. - 20. 4.", "Potom odišiel."]),
+        ("vi", ["Ông sống ở TP. HCM.", "Sau đó ông đi."]),
+        ("de", ["Mr. Bean und St. Louis vs. New York.", "Ende."]),
+        ("hi", ["पी. सी. हलधर और डॉ. एन. के. सिंह आए।", "वे गए।"]),
+        ("ta", ["மாநிலச் செயலாளர் ஜி. ராமகிருஷ்ணன் வந்தார்.", "அவர் சென்றார்."]),
+        ("hy", ["Նա ծնվել է 1813 թ. Շուշիում:", "Ժամը 12:30-ին եկավ:", "Գնաց։"]),
+        ("ja", ["Mr. Childrenは人気がある。", "彼らは来た。"]),
+    ],
+)
+def test_split_sentences_abbreviations_of_further_languages_end_none(language: str, sentences: list[str]) -> None:
+    text = ("" if language == "ja" else " ").join(sentences)
+    assert split_sentences(text, language) == sentences
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences", "glue"),
+    [
+        ("hi", ['उसने कहा, "मैं यहाँ हूँ।"', "चक्की चली।", '"वह गया।"', '"क्यों?"'], " "),
+        ("hi", ["उसने कहा, 'मैं यहाँ हूँ।'", "वह गया।"], " "),
+        ("ur", ['اس نے کہا "میں ہوں۔"', '"وہ گیا۔"'], " "),
+        ("zh", ["他走了。", '"好。"他说。', '他说："走吧。"'], ""),
+        ("cs", ['Řekl: "Jdu domů. "', '"Ne," řekla.'], " "),
+        ("de", ["Er war . . .", "Dann ging er.", "Nein ! !", "Doch."], " "),
+    ],
+)
+def test_split_sentences_closing_quotes_belong_to_the_sentence(language: str, sentences: list[str], glue: str) -> None:
+    assert split_sentences(glue.join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["これは何ですか?", "本です!", "はい。"],
+        ["你好吗?", "很好!!", "他走了。"],
+        ["けいおん!は歌だ。", "ラブライブ!サンシャイン!!は人気だ。", "「行く!」と言った。", "Yahoo!知恵袋を見た。"],
+    ],
+)
+def test_split_sentences_half_width_marks_end_chinese_and_japanese_sentences(sentences: list[str]) -> None:
+    assert split_sentences("".join(sentences), "ja") == sentences
+
+
+@pytest.mark.parametrize("piece", ['。"', "।' ", ". . ", "何?", '"'])
+def test_split_sentences_hostile_quotes_take_linear_time(piece: str) -> None:
+    assert_linear(lambda text: split_sentences(text, "hi"), piece * 1_000, piece * 1_000 * TIMES)
+
+
 @pytest.mark.parametrize("piece", [".", ". ", "(a. ", ".«", "! - ", "z. B. ", "。「", "... "])
 def test_split_sentences_hostile_text_takes_linear_time(piece: str) -> None:
     assert_linear(lambda text: split_sentences(text, "de"), piece * 1_000, piece * 1_000 * TIMES)
@@ -94,7 +156,7 @@ def test_split_sentences_hostile_text_takes_linear_time(piece: str) -> None:
 
 @given(
     st.one_of(st.text(), st.lists(st.sampled_from(PARTS)).map(" ".join), st.lists(st.sampled_from(PARTS)).map("".join)),
-    st.sampled_from(["en", "de", "ru", "he", ""]),
+    st.sampled_from(["en", "de", "ru", "he", "hy", "el", "hi", "ja", ""]),
 )
 def test_split_sentences_any_text_keeps_every_character(paragraph: str, language: str) -> None:
     sentences = split_sentences(paragraph, language)
