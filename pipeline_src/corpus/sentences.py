@@ -148,14 +148,13 @@ _MARK = re.compile(
     rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )
-_CONTINUING = _NEVER_FIRST.union("/&%=+،؛，、；：」』）】》〉", [""])
+_CONTINUING = ",;:—–)/&%=+،؛，、；：」』）】》〉"
 # モーニング娘。は歌手である: particles of Japanese before a noun; が、 and で、 may begin a sentence
 _NOUN = r"(?=[^\W\u3040-\u309f])"
 _PARTICLE = re.compile(rf"[はの](?:{_NOUN}|、)|[がにともで]{_NOUN}|を")
 _STRAIGHT_QUOTES = re.compile('"([^"]*+)"')
 _FIRST_WORD = re.compile(r"\w|\Z")
 _LAST = re.compile(r"[^\s.'’-]*\Z")  # dell'art, Max-Planck-Str
-_ROMAN = re.compile(r"[ivxlcdm]+")
 _MAX_ABBREVIATION = 8  # letters, more than any abbreviation has
 _LOOK_BACK = 24  # characters before a point, for the longest abbreviations
 _MAX_ABBREVIATION_PART = 5  # characters of a part of an abbreviation, with its point
@@ -173,12 +172,16 @@ def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:
     has_brackets = "(" in text or "（" in text
     for mark in _MARK.finditer(text):
         stop = mark.start()
-        if stop < first or (has_brackets and _in_brackets(text, first, mark)):
+        if stop < first or (has_brackets and _in_brackets(text, first, stop)):
             continue
         dash, word, after = mark.groups()
         marks = mark[0]
         if not word[:1].isupper():
-            if (not word and after in _CONTINUING) or dash or (word in rules.continues and len(marks) > 1):
+            # Also the empty string, at the end of the text, is in _CONTINUING.
+            if (not word and after in _CONTINUING) or (word in rules.continues and len(marks) > 1):
+                continue
+            # A dash before a number or a mark, unlike one before a speech: «Кто?» — «Я!»
+            if dash and not word[:1].isalpha():
                 continue
             # iOS begins a sentence, and in a text without capitals, such as BookCorpus, small letters begin all.
             if is_small(word) and not (word[1:2].isupper() or is_small(text[first])):
@@ -197,12 +200,12 @@ def is_small(word: str) -> bool:
     return word[:1] != word[:1].title()
 
 
-def _in_brackets(text: str, start: int, mark: re.Match[str]) -> bool:
+def _in_brackets(text: str, start: int, stop: int) -> bool:
     """Return whether a bracket that opened within the sentence is open before a mark, and closed later."""
     for opening, closing in ("()", "（）"):
-        opened = text.rfind(opening, max(start, mark.start() - _MAX_BRACKETS), mark.start())
-        if opened >= 0 and text.find(closing, opened, mark.start()) < 0:
-            return text.find(closing, mark.start(), mark.end() + _MAX_BRACKETS) >= 0
+        opened = text.rfind(opening, max(start, stop - _MAX_BRACKETS), stop)
+        if opened >= 0 and text.find(closing, opened, stop) < 0:
+            return text.find(closing, stop, stop + _MAX_BRACKETS) >= 0
     return False
 
 
@@ -237,7 +240,7 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
     # At 22. Then
     if last.isdecimal():
         return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
-    if rules.ordinals and written.isupper() and _ROMAN.fullmatch(last):
+    if rules.ordinals and written.isupper() and not last.strip("ivxlcdm"):
         return starts
     # UN-a is a word with an ending.
     if len(last) > 1 or (len(parts) == 1 and is_small(written[-1:])):

@@ -70,7 +70,7 @@ def test_split_sentences_treebanks_precision_and_recall(path: Path) -> None:
         ("hy", ["Նա եկաւ։", "Յետոյ գնաց։"]),
         ("ur", ["وہ گیا۔", "کیا وہ آئے گا؟", "ہاں۔"]),
         ("am", ["አበበ በሶ በላ።", "ጫላ ጩቤ ጨበጠ።"]),
-        ("ka", ["1990 წელს წავიდა.", "მერე დაბრუნდა."]),
+        ("ka", ["1990 წელს წავიდა.", "მერე დაბრუნდა.", "– თქვენ დარეკეთ?", "– დიახ."]),
         ("pt-br", ["O Sr. Silva nasceu no séc. XII.", "Ele morreu."]),
         ("fr", ["M. Roux vit Mme. Le Goff (née à St. Malo. Sans date) et le roi.", "« Oui. »", "La cour partit."]),
         ("de", ["Er kam am 3. 5. 1990 z. B. nach Bad Ems usw.", "Das war’s ...", "„Ja!“ rief er."]),
