@@ -140,12 +140,14 @@ _OPEN = re.escape(OPENERS)
 _CLOSING = re.escape(CLOSERS)
 # Half-width marks end a sentence before the next character in Chinese and Japanese: 何ですか?本です。 Katakana before
 # one is mostly a name: ラブライブ!サンシャイン. A letter after the closing quotes continues it: 「行く！」と言った。
+# The next word of "'s Avonds" is Avonds.
 _MARK = re.compile(
     rf"[{_STOPS}{FULL_STOPS}](?:"  # a single set of first characters is fast
-    rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+(?:[ \u00a0\u202f][»”{_STOPS}](?=\s))*+(?=\s)"
+    rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+"
+    rf"(?:[ \u00a0\u202f](?:''|[»”{_STOPS}])(?=\s))*+(?=\s)"
     rf"|(?:(?<=[{FULL_STOPS}])|(?<=[\u3040-\u309f\u3400-\u9fff」』）][!?]))[{FULL_STOPS}!?]*+"
     rf"(?:[」』）】》〉”’»›)\]]|[\"'](?!\w))*+(?:(?<=[{FULL_STOPS}!?])|(?!\w))"
-    rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?P<word>\w*+)(?P<after>.?))",
+    rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?:(?<=['’])[nst] )?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )
 _CONTINUING = ",;:—–)/&%=+،؛，、；：」』）】》〉"
@@ -154,7 +156,7 @@ _NOUN = r"(?=[^\W\u3040-\u309f])"
 _PARTICLE = re.compile(rf"[はの](?:{_NOUN}|、)|[がにともで]{_NOUN}|を")
 _STRAIGHT_QUOTES = re.compile('"([^"]*+)"')
 _FIRST_WORD = re.compile(r"\w|\Z")
-_LAST = re.compile(r"[^\s.'’-]*\Z")  # dell'art, Max-Planck-Str
+_LAST = re.compile(r"['’]s\Z|[^\s.'’-]*\Z")  # McDonald's; dell'art, Max-Planck-Str
 _MAX_ABBREVIATION = 8  # letters, more than any abbreviation has
 _LOOK_BACK = 24  # characters before a point, for the longest abbreviations
 _MAX_ABBREVIATION_PART = 5  # characters of a part of an abbreviation, with its point
@@ -242,8 +244,8 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
         return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
     if rules.ordinals and written.isupper() and not last.strip("ivxlcdm"):
         return starts
-    # UN-a is a word with an ending.
-    if len(last) > 1 or (len(parts) == 1 and is_small(written[-1:])):
+    # UN-a is a word with an ending, and a single letter of Korean, Chinese or Japanese is a word.
+    if len(last) > 1 or last > "\u2e7f" or (len(parts) == 1 and is_small(written[-1:])):
         return True
     # J. S. Bach; U.S.A. Then
     return starts and " " not in written and "-" not in written

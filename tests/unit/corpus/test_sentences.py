@@ -99,6 +99,8 @@ def test_split_sentences_chinese_and_japanese_without_spaces(sentences: list[str
         ("nb", ["Han møtte dr. Lie på St. Helena 5. Mai kl. 3.", "Så dro han."]),
         ("pl", ["W pocz. XX w. nadkom. Nowak mieszkał tu 10 lat.", "Potem nie."]),
         ("ka", ["ბატონი, მეფე და სხვ. პირები მოვიდნენ.", "მერე წავიდნენ."]),
+        ("ko", ["맛은 최고였던 곳.", "다시 갔다."]),
+        ("nl", ["Hij eet bij McDonald's.", "'s Avonds slaapt hij.", "Hij komt ca. 's morgens."]),
         ("fi", ["Prof. Virtanen syntyi 5. Kesäkuuta.", "Hän kuoli v. 1900."]),
         ("bg", ["Г-н Иванов и д-р Петров живеят на ул. Шипка.", "Те са тук."]),
         ("sr", ["Проф. др Јовић и dr. Ilić живе у ул. Мира од 5. Маја.", "Они раде."]),
@@ -112,7 +114,7 @@ def test_split_sentences_chinese_and_japanese_without_spaces(sentences: list[str
         ("ja", ["Mr. Childrenは人気がある。", "彼らは来た。"]),
     ],
 )
-def test_split_sentences_abbreviations_of_further_languages_end_none(language: str, sentences: list[str]) -> None:
+def test_split_sentences_abbreviations_and_short_words_by_language(language: str, sentences: list[str]) -> None:
     text = ("" if language == "ja" else " ").join(sentences)
     assert split_sentences(text, language) == sentences
 
@@ -125,6 +127,7 @@ def test_split_sentences_abbreviations_of_further_languages_end_none(language: s
         ("ur", ['اس نے کہا "میں ہوں۔"', '"وہ گیا۔"'], " "),
         ("zh", ["他走了。", '"好。"他说。', '他说："走吧。"'], ""),
         ("cs", ['Řekl: "Jdu domů. "', '"Ne," řekla.'], " "),
+        ("nl", ["Hij zei: `` Nee. ''", "De trein kwam."], " "),
         ("de", ["Er war . . .", "Dann ging er.", "Nein ! !", "Doch."], " "),
     ],
 )
