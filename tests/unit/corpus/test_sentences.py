@@ -109,6 +109,7 @@ def test_split_sentences_chinese_and_japanese_without_spaces(sentences: list[str
         ("vi", ["Ông sống ở TP. HCM.", "Sau đó ông đi."]),
         ("de", ["Mr. Bean und St. Louis vs. New York.", "Ende."]),
         ("hi", ["पी. सी. हलधर और डॉ. एन. के. सिंह आए।", "वे गए।"]),
+        ("bn", ["সে গেল৷", "ড. সেন এলেন|", "তিনি বসলেন।"]),
         ("ta", ["மாநிலச் செயலாளர் ஜி. ராமகிருஷ்ணன் வந்தார்.", "அவர் சென்றார்."]),
         ("hy", ["Նա ծնվել է 1813 թ. Շուշիում:", "Ժամը 12:30-ին եկավ:", "Գնաց։"]),
         ("ja", ["Mr. Childrenは人気がある。", "彼らは来た。"]),
