@@ -139,14 +139,16 @@ CLOSERS = "\"'“‘”’»«›‹」』）】》〉])"
 _OPEN = re.escape(OPENERS)
 _CLOSING = re.escape(CLOSERS)
 # Half-width marks end a sentence before the next character in Chinese and Japanese: 何ですか?本です。 Katakana before
-# one is mostly a name: ラブライブ!サンシャイン. A letter after the closing quotes continues it: 「行く！」と言った。
+# or after one is mostly a name: ラブライブ!サンシャイン, as is what is in quotes: 「それゆけ!未確認男」. A letter after
+# the closing quotes continues the sentence: 「行く！」と言った。
 # The next word of "'s Avonds" is Avonds.
 _MARK = re.compile(
     rf"[{_STOPS}{FULL_STOPS}](?:"  # a single set of first characters is fast
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+"
     rf"(?:[ \u00a0\u202f](?:''|[»”{_STOPS}])(?=\s))*+(?=\s)"
-    rf"|(?:(?<=[{FULL_STOPS}])|(?<=[\u3040-\u309f\u3400-\u9fff」』）][!?]))[{FULL_STOPS}!?]*+"
-    rf"(?:[」』）】》〉”’»›)\]]|[\"'](?!\w))*+(?:(?<=[{FULL_STOPS}!?])|(?!\w))"
+    rf"|(?:(?<=[{FULL_STOPS}])|(?<=[\u3040-\u309f\u3400-\u9fff」』）][!?])"
+    r"(?![!?]*+(?:[\u30a0-\u30ff]|[^「『」』!?]{1,40}+[」』])))"
+    rf"[{FULL_STOPS}!?]*+[」』）】》〉”’»›)\]]*+(?:[\"'](?!\w))*+(?:(?<=[{FULL_STOPS}!?])|(?!\w))"
     rf")(?=[\s{_OPEN}]*+(?P<dash>[-–—]\s*+[{_OPEN}]*+)?(?:(?<=['’])[nst] )?(?P<word>\w*+)(?P<after>.?))",
     re.S,
 )
@@ -244,8 +246,11 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
         return len(last) > 2 or not rules.ordinals or starts or (written != last and not following.isdecimal())
     if rules.ordinals and written.isupper() and not last.strip("ivxlcdm"):
         return starts
-    # UN-a is a word with an ending, and a single letter of Korean, Chinese or Japanese is a word.
-    if len(last) > 1 or last > "\u2e7f" or (len(parts) == 1 and is_small(written[-1:])):
+    # A single letter of Korean, Chinese or Japanese is a word.
+    if len(last) > 1 or last > "\u2e7f":
+        return True
+    # UN-a and x-T are words.
+    if len(parts) == 1 and (is_small(written) or is_small(written[-1:])):
         return True
     # J. S. Bach; U.S.A. Then
     return starts and " " not in written and "-" not in written
