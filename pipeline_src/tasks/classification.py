@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -12,10 +13,11 @@ from tokenizers import Tokenizer
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
 from pipeline_src.tasks.features import Features, encode, pair_features
 from pipeline_src.tasks.metrics import METRICS, BootstrapStatistics, majority_score
-from pipeline_src.tasks.task import ExampleResult, HasId, Rows, Task
+from pipeline_src.tasks.task import ExampleResult, HasId, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-UNLABELLED = -1  # label of an example of a test file, which is never trained on
+# Label of an example of a test file, which is never trained on.
+UNLABELLED = -1
 
 
 class Labelled(HasId, Protocol):
@@ -34,14 +36,16 @@ L = TypeVar("L", bound=Labelled)
 def gold_labels(examples: Sequence[Labelled]) -> list[float]:
     """Return the labels of a labelled file."""
     labels = [example.label for example in examples if example.label is not None]
-    assert len(labels) == len(examples)  # predictions for a test file are submitted, never scored
+    # Predictions for a test file are submitted, never scored.
+    assert len(labels) == len(examples)
     return labels
 
 
 class LabelledTask(Task[L]):
     """A task with one label per example; labels and predictions are compared as numbers."""
 
-    submission_header: ClassVar[str]  # names of the columns of row numbers and of predictions, with their separator
+    # Names of the columns of row numbers and of predictions, with their separator.
+    submission_header: ClassVar[str]
 
     @abstractmethod
     def label_numbers(self, examples: Sequence[L], predictions: Rows) -> Sequence[float]:
@@ -53,7 +57,7 @@ class LabelledTask(Task[L]):
 
     def answers(
         self, examples: Sequence[L], features: Features, outputs: np.ndarray, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Prediction]:
         """Make predictions with the probability of each label or choice in place of the outputs."""
         # Its import takes a quarter of a second, which only predictions need.
         from scipy.special import softmax
@@ -71,7 +75,8 @@ class LabelledTask(Task[L]):
     def statistics(
         self, eval_set: str, examples: Sequence[L], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
-        gold, predicted = gold_labels(examples), [self.label_numbers(examples, rows) for rows in systems]
+        gold = gold_labels(examples)
+        predicted = [self.label_numbers(examples, rows) for rows in systems]
         return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
 
     def majority_baseline(self, eval_set: str, examples: Sequence[L]) -> dict[str, float]:
@@ -98,7 +103,8 @@ class Classification(LabelledTask[TextExample]):
     """Classification or regression of one or two segments (GLUE)."""
 
     head = "sequence"
-    submission_header = "index\tprediction"  # as in nyu-mll/GLUE-baselines, src/main.py
+    # As in nyu-mll/GLUE-baselines, src/main.py.
+    submission_header = "index\tprediction"
 
     @property
     def num_outputs(self) -> int:
@@ -113,7 +119,7 @@ class Classification(LabelledTask[TextExample]):
     def features_apart(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
         """Make two sequences per example of a pair task, one for each text."""
         apart = zip(*self._segments(examples, tokenizer), strict=True)
-        texts = ((text, None) for pair in apart for text in pair)
+        texts = ((text, None) for text in chain.from_iterable(apart))
         return pair_features(self.spec.name, texts, self._labels(examples), read_templates(tokenizer), max_length, 2)
 
     def _segments(self, examples: Sequence[TextExample], tokenizer: Tokenizer) -> list[list[list[int]]]:
@@ -123,7 +129,7 @@ class Classification(LabelledTask[TextExample]):
     def _labels(self, examples: Sequence[TextExample]) -> np.ndarray:
         return _label_array(examples, np.float32 if self.spec.range else np.int64)
 
-    def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
+    def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from a model's outputs, float [items, classes], or [items, 1] for a regression.
 
         A prediction has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, in a
@@ -157,13 +163,22 @@ class Classification(LabelledTask[TextExample]):
         results = []
         rows = self.align(examples, predictions)
         for example, gold, row in zip(examples, gold_labels(examples), rows, strict=True):
-            value = self._number(row["prediction"])
-            if self.spec.range is None:
-                right = float(value == gold)
-            else:
-                right = 1 - abs(value - gold) / (self.spec.range[1] - self.spec.range[0])
-            text, answers = "\n".join(example.texts), (self.label_text(gold), self.label_text(value))
-            results.append(ExampleResult(example.id, text, len(text.split()), *answers, right, _confidence(row)))
+            predicted = self._number(row["prediction"])
+            right = float(predicted == gold)
+            if self.spec.range is not None:
+                low, high = self.spec.range
+                right = 1 - abs(predicted - gold) / (high - low)
+            text = "\n".join(example.texts)
+            result = ExampleResult(
+                id=example.id,
+                text=text,
+                words=len(text.split()),
+                gold=self.label_text(gold),
+                predicted=self.label_text(predicted),
+                right=right,
+                confidence=_confidence(row),
+            )
+            results.append(result)
         return results
 
 
@@ -171,7 +186,8 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
     """Multiple choice: which ending follows the context (SWAG; paper, section 4.4)."""
 
     head = "choice"
-    submission_header = ",pred"  # as rowanz/swagaf writes its own predictions (csv_predict.py)
+    # As rowanz/swagaf writes its own predictions (csv_predict.py).
+    submission_header = ",pred"
 
     @property
     def num_outputs(self) -> int:
@@ -180,15 +196,13 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
     def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
         """Make one sequence per choice: [CLS] context [SEP] ending [SEP]."""
         contexts = encode(tokenizer, [example.context for example in examples])
-        endings = encode(tokenizer, [ending for example in examples for ending in example.endings])
+        endings = encode(tokenizer, list(chain.from_iterable(example.endings for example in examples)))
         choices = len(examples[0].endings)
         pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
         templates = read_templates(tokenizer)
         return pair_features(self.spec.name, pairs, _label_array(examples), templates, max_length, per_item=choices)
 
-    def predict(
-        self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray
-    ) -> list[dict[str, Any]]:
+    def predict(self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from outputs [items, choices]: ``prediction`` (a choice, from 0) and ``outputs``."""
         self.check_outputs(outputs, (features.items, features.per_item))
         return _most_probable(examples, outputs, range(features.per_item))
@@ -223,14 +237,15 @@ def _label_array(examples: Sequence[Labelled], dtype: type[np.generic] = np.int6
     return np.array([UNLABELLED if example.label is None else example.label for example in examples], dtype)
 
 
-def _most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequence[Any]) -> list[dict[str, Any]]:
-    return [
-        {"id": example.id, "prediction": classes[int(np.argmax(logits))], "outputs": [float(x) for x in logits]}
-        for example, logits in zip(examples, outputs, strict=True)
-    ]
+def _most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequence[Any]) -> list[Prediction]:
+    predictions = []
+    for example, logits in zip(examples, outputs, strict=True):
+        best = classes[int(np.argmax(logits))]
+        predictions.append({"id": example.id, "prediction": best, "outputs": logits.astype(float).tolist()})
+    return predictions
 
 
-def _confidence(row: dict[str, Any]) -> float | None:
+def _confidence(row: Prediction) -> float | None:
     if not row.get("outputs"):
         return None
     logits = np.asarray(row["outputs"], float)

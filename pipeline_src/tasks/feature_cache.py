@@ -31,11 +31,13 @@ from pipeline_src.common.progress import log
 from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
-MAX_ENTRIES = 24  # of a task, besides the entry in use; the newest are kept
+# The newest entries of a task that are kept besides the one in use.
+MAX_ENTRIES = 24
 LAYOUTS: dict[str, type[Features]] = {
     layout.__name__: layout for layout in (Features, RankingFeatures, SpanFeatures, TokenFeatures)
 }
-CODE = "pipeline_src.tasks.kinds"  # the module whose code makes features
+# The module whose code makes features.
+CODE = "pipeline_src.tasks.kinds"
 
 
 def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Features]) -> Features:

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from pipeline_src.common.progress import log
 from pipeline_src.tokenizer.special_tokens import Templates
 
-NO_TAG = -100  # label of a token that is not scored; torch's cross-entropy ignores it
+# Label of a token that is not scored: torch's cross-entropy ignores it.
+NO_TAG = -100
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Features:
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (positions in ``ids`` of all tokens of ``items``, cu_seqlens of their sequences), int64."""
         sequences = self.sequences_of(items)
-        first, lengths = self.cu_seqlens[sequences], self.cu_seqlens[sequences + 1] - self.cu_seqlens[sequences]
+        first = self.cu_seqlens[sequences]
+        lengths = self.cu_seqlens[sequences + 1] - first
         return ranges(first, lengths), np.concatenate([[0], np.cumsum(lengths)])
 
     def labels_of(self, items: np.ndarray) -> np.ndarray:
@@ -121,8 +123,10 @@ class RankingFeatures(Features):
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenate the ranges from ``starts[i]`` to ``starts[i] + lengths[i]`` (exclusive), int64."""
+    # Starts [5, 9] and lengths [2, 3]: [0, 1, 2, 3, 4] + [5, 5, 7, 7, 7] = [5, 6, 9, 10, 11].
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    total = ends[-1] if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:

@@ -17,17 +17,20 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # np.ndarray, or a sparse array of scipy
+# np.ndarray, or a sparse array of scipy.
+Array = Any
 
 
-def majority_score(metric: str, gold: Sequence[float]) -> float:
+def majority_score(metric: str, gold: Sequence[Any]) -> float:
     """Return the score of the best constant prediction; 0 for correlations and for F1 of entities."""
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
-    if metric == "f1":  # if 1 is predicted for all examples; 0 for all would score 0
+    if metric == "f1":
+        # 1 is predicted for all examples: 0 for all would score 0.
         positives = sum(label == 1 for label in gold)
         return 100.0 * 2 * positives / (len(gold) + positives)
-    if metric == "macro_f1":  # the predicted class has an F1, every other class has 0
+    if metric == "macro_f1":
+        # The predicted class has an F1, every other class has 0.
         counts = Counter(gold)
         largest = max(counts.values())
         return 100.0 * 2 * largest / (len(gold) + largest) / len(counts)
@@ -90,8 +93,12 @@ def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
     positive = np.asarray(gold) == 1
     predicted_positive = [np.asarray(predicted) == 1 for predicted in systems]
     rows = [np.column_stack([positive & system, system, positive]).astype(float) for system in predicted_positive]
-    # one more false negative, or one more false positive
+    # One more false negative, or one more false positive.
     return replace(overlap_f1_statistics(rows), mistakes=np.array([[-1, -1, 0], [0, 1, 0]]))
+
+
+def _count_classes(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> int:
+    return 1 + int(max(map(max, (gold, *systems))))
 
 
 def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
@@ -99,7 +106,7 @@ def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
     As in scikit-learn, a class that is neither in the gold labels nor predicted does not count.
     """
-    classes = 1 + int(max(*gold, *(max(predicted) for predicted in systems)))
+    classes = _count_classes(gold, systems)
     one_hot = np.eye(classes)
     of_gold = one_hot[np.asarray(gold, int)]
     rows = []
@@ -110,13 +117,16 @@ def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
     def value(sums: np.ndarray) -> np.ndarray:
         true_positives, predicted, in_gold = np.split(sums, 3, axis=1)
         total = predicted + in_gold
-        f1 = 2 * true_positives / np.where(total > 0, total, 1)
-        return 100.0 * f1.sum(1) / (total > 0).sum(1)
+        counts = total > 0
+        f1 = 2 * true_positives / np.where(counts, total, 1)
+        return 100.0 * f1.sum(1) / counts.sum(1)
 
+    # A correct example of class `label` is now predicted as `prediction`.
     mistakes = []
     for label, prediction in itertools.permutations(range(classes), 2):
         gained = one_hot[prediction] - one_hot[label]
-        mistakes.append(np.concatenate([-one_hot[label], gained, np.zeros(classes)]))
+        change = np.concatenate([-one_hot[label], gained, np.zeros(classes)])
+        mistakes.append(change)
     return BootstrapStatistics(rows, value, mistakes=np.array(mistakes) if mistakes else None)
 
 
@@ -125,24 +135,31 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
     The correlation is 0 if all labels or all predictions are equal, for which it is not defined.
     """
-    classes = 1 + int(max(*gold, *(max(predicted) for predicted in systems)))
-    cells = [np.asarray(gold, int) * classes + np.asarray(predicted, int) for predicted in systems]
+    classes = _count_classes(gold, systems)
+    one_hot = np.eye(classes**2)
+    rows = []
+    for predicted in systems:
+        cell = np.asarray(gold, int) * classes + np.asarray(predicted, int)
+        rows.append(one_hot[cell])
 
     def value(sums: np.ndarray) -> np.ndarray:
         matrix = sums.reshape(-1, classes, classes)
-        total, gold_counts, predicted_counts = matrix.sum((1, 2)), matrix.sum(2), matrix.sum(1)
-        numerator = np.trace(matrix, axis1=1, axis2=2) * total - (gold_counts * predicted_counts).sum(1)
-        squared = (total**2 - (gold_counts**2).sum(1)) * (total**2 - (predicted_counts**2).sum(1))
-        return 100.0 * np.where(squared > 0, numerator / np.sqrt(np.where(squared > 0, squared, 1)), 0.0)
+        total = matrix.sum((1, 2))
+        gold_counts = matrix.sum(2)
+        predicted_counts = matrix.sum(1)
+        correct = np.trace(matrix, axis1=1, axis2=2)
+        numerator = correct * total - (gold_counts * predicted_counts).sum(1)
+        gold_spread = total**2 - (gold_counts**2).sum(1)
+        predicted_spread = total**2 - (predicted_counts**2).sum(1)
+        # Without a spread there is no correlation.
+        squared = gold_spread * predicted_spread
+        known = squared > 0
+        return 100.0 * np.where(known, numerator / np.sqrt(np.where(known, squared, 1)), 0.0)
 
-    one_hot = np.eye(classes**2)
-    mistakes = [
-        one_hot[label * classes + prediction] - one_hot[label * classes + label]
-        for label in range(classes)
-        for prediction in range(classes)
-        if prediction != label
-    ]
-    rows = [one_hot[cell] for cell in cells]
+    mistakes = []
+    for label, prediction in itertools.permutations(range(classes), 2):
+        change = one_hot[label * classes + prediction] - one_hot[label * classes + label]
+        mistakes.append(change)
     return BootstrapStatistics(rows, value, mistakes=np.array(mistakes) if mistakes else None)
 
 
@@ -152,9 +169,14 @@ def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
     x and y must have a range of about 1.
     """
     total, x, y, xx, yy, xy = moments
-    spread = (xx / total - (x / total) ** 2) * (yy / total - (y / total) ** 2)
+    # Variance is the mean of squares minus the squared mean.
+    x_spread = xx / total - (x / total) ** 2
+    y_spread = yy / total - (y / total) ** 2
+    spread = x_spread * y_spread
+    # Without a spread there is no correlation. By rounding, a constant may have a tiny one.
     known = spread > 1e-14
-    return 100.0 * np.where(known, (xy / total - x * y / total**2) / np.sqrt(np.where(known, spread, 1)), 0.0)
+    covariance = xy / total - x * y / total**2
+    return 100.0 * np.where(known, covariance / np.sqrt(np.where(known, spread, 1)), 0.0)
 
 
 def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
@@ -165,10 +187,12 @@ def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]
 
 def _scaled(values: np.ndarray) -> np.ndarray:
     """Shift values to mean 0 and scale them to range 1: correlations stay the same and lose fewer digits."""
-    return (values - values.mean()) / np.ptp(values) if np.ptp(values) else np.zeros(len(values))
+    span = np.ptp(values)
+    return (values - values.mean()) / span if span else np.zeros(len(values))
 
 
-MAX_DENSE_PAIRS = 256  # distinct pairs up to which rows are dense
+# Rows are dense up to this number of distinct pairs.
+MAX_DENSE_PAIRS = 256
 
 
 def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
@@ -178,21 +202,26 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
     """
     from scipy.sparse import csr_array
 
-    pairs = np.array([pair for predicted in systems for pair in zip(gold, predicted, strict=True)], float)
+    pairs = np.concatenate([np.column_stack([gold, predicted]) for predicted in systems]).astype(float)
     points, inverse = np.unique(pairs, axis=0, return_inverse=True)
     count = len(gold)
+    # The point of each example: [systems, examples].
     indices = np.asarray(inverse).reshape(len(systems), count)
     if len(points) <= MAX_DENSE_PAIRS:
         rows = [np.eye(len(points))[index] for index in indices]
     else:
-        rows = [csr_array((np.ones(count), (np.arange(count), index)), shape=(count, len(points))) for index in indices]
+        rows = []
+        for index in indices:
+            cells = (np.arange(count), index)
+            rows.append(csr_array((np.ones(count), cells), shape=(count, len(points))))
+    # Of each point's two values, the index among the sorted distinct ones.
     columns = [np.unique(column, return_inverse=True)[1] for column in points.T]
 
     def value(weights: np.ndarray) -> np.ndarray:
         x, y = (_ranks(weights, column) for column in columns)
-        return _correlation_of_moments(
-            np.array([(weights * power).sum(1) for power in (np.ones_like(x), x, y, x * x, y * y, x * y)])
-        )
+        powers = (np.ones_like(x), x, y, x * x, y * y, x * y)
+        moments = [(weights * power).sum(1) for power in powers]
+        return _correlation_of_moments(np.array(moments))
 
     return BootstrapStatistics(rows, value)
 
@@ -203,10 +232,14 @@ def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
     ``weights``: how often each point occurs in each set, [sets, points]. ``order``: for each point, the index of its
     value among the sorted distinct values, [points].
     """
+    # How often each value occurs, from the lowest on: [sets, values].
     sort = np.argsort(order, kind="stable")
-    times = np.add.reduceat(weights[:, sort], np.searchsorted(order[sort], np.arange(order.max() + 1)), axis=1)
+    first_of_value = np.searchsorted(order[sort], np.arange(order.max() + 1))
+    times = np.add.reduceat(weights[:, sort], first_of_value, axis=1)
+    # Three equal values after two others share rank 2 + 3 / 2.
     ranks = np.cumsum(times, 1) - times / 2
-    return (ranks / weights.sum(1, keepdims=True) - 0.5)[:, order]
+    centred = ranks / weights.sum(1, keepdims=True) - 0.5
+    return centred[:, order]
 
 
 METRICS: dict[str, Callable[[Sequence[float], Sequence[Sequence[float]]], BootstrapStatistics]] = {

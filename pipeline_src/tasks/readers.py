@@ -20,9 +20,14 @@ from pipeline_src.common.progress import log
 from pipeline_src.tasks.spec import Column, Columns, Layout, TaskSpec
 
 FETCH_AGAIN = "fix the file, or fetch it again"
-SHORT, LONG = "rows dropped (a column is missing)", "rows with more fields than the header (kept)"
-Row = tuple[int, list[str]]  # line number, counted from 1, and fields
-Record = tuple[int, dict[Column, str]]  # line number, and the required fields as far as the line has them
+SHORT = "rows dropped (a column is missing)"
+LONG = "rows with more fields than the header (kept)"
+
+# Line number, counted from 1, and fields.
+Row = tuple[int, list[str]]
+
+# Line number, and the required fields as far as the line has them.
+Record = tuple[int, dict[Column, str]]
 
 
 def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
@@ -39,7 +44,8 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
     reasons: Counter[str] = Counter()
     count = 0
     missing: list[Column] = []
-    available: set[str] = set()  # columns that rows with a missing column do have
+    # Columns that rows with a missing column do have.
+    available: set[str] = set()
     for number, fields in READERS[path.suffix](path, required, layout.header, reasons):
         if len(fields) == len(required):
             count += 1
@@ -57,7 +63,8 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
         counts.update(reasons)
     if count:
         return
-    if missing and path.suffix == ".jsonl":  # every row lacks a column
+    if missing and path.suffix == ".jsonl":
+        # Every row lacks a column.
         names = ", ".join(map(shown_text, sorted(available))) or "none"
         where = f"{path}, of whose rows none has it; of the required columns they have {names}"
         hint = f"name one that it has, or {FETCH_AGAIN}"
@@ -156,7 +163,7 @@ def first_row(path: Path, columns: Sequence[Column], header: bool) -> dict[Colum
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, text without the line end) for each line. A byte order mark is skipped."""
-    # newline="\\n": some texts have a lone carriage return, which must not end a row
+    # Some texts have a lone carriage return, which must not end a row.
     with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
@@ -174,7 +181,8 @@ def _readable(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         hint = "run the stage download_tasks, or `dvc pull`"
         raise PipelineError("task file not found", path, hint=hint) from None
-    except UnicodeDecodeError:  # it names a position in the decoder's buffer, not in the file
+    except UnicodeDecodeError:
+        # This error names a position in the decoder's buffer: the line is searched in the file.
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
@@ -247,14 +255,16 @@ def read_sentences(
     """
     path = Path(path)
     columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
-    assert columns is not None and columns.label is not None  # TaskSpec has checked it
+    # TaskSpec has checked it.
+    assert columns is not None and columns.label is not None
     word = int(columns.texts[0]) - 1
     label = int(columns.label) - 1 if labelled else word
     counts = Counter() if counts is None else counts
     widths: set[int] = set()
     examples: list[TaggedSentence] = []
     for document, lines in _sentences(path, FORMATS[spec.format], counts):
-        words, tags = [], []
+        words = []
+        tags = []
         for number, fields in lines:
             where = f"{path}:{number}"
             if len(fields) <= max(word, label):
@@ -269,7 +279,8 @@ def read_sentences(
             examples.append(TaggedSentence(str(len(examples)), document, tuple(words), ()))
             continue
         if any(name.startswith("B-") for name in spec.labels):
-            original, tags = tags, as_iob2(tags)
+            original = tags
+            tags = as_iob2(original)
             if original != tags:
                 counts[IOB1] += sum(map(str.__ne__, original, tags))
         for (number, _), tag in zip(lines, tags, strict=True):
@@ -299,7 +310,8 @@ def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tup
     """Yield (number of documents opened so far, [(line number, columns) of each word]) for each sentence."""
     document = 0
     words: list[tuple[int, list[str]]] = []
-    opened = False  # whether a sentence has lines, with or without words
+    # Whether the sentence has lines, with or without words.
+    opened = False
     number = 0
     for number, line in read_lines(path):
         is_document = format.document.match(line)
@@ -308,7 +320,8 @@ def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tup
                 yield document, words
             elif opened and not is_document:
                 counts[NO_WORDS] += 1
-            words, opened = [], False
+            words = []
+            opened = False
             document += bool(is_document)
         skipped = [kind for kind, pattern in format.skipped.items() if pattern.match(line)]
         counts.update(skipped)
@@ -412,7 +425,8 @@ def read_questions(
         if spec.unanswerable:
             shape["is_impossible"] = bool
     content = read_json(path, hint=FETCH_AGAIN)
-    if problem := schema_error(content, {"data": [{"paragraphs": [{"context": str, "qas": [shape]}]}]}):
+    problem = schema_error(content, {"data": [{"paragraphs": [{"context": str, "qas": [shape]}]}]})
+    if problem:
         raise PipelineError("not in SQuAD's layout", problem, where=path, hint=FETCH_AGAIN)
     questions: dict[str, Question] = {}
     for i, article in enumerate(content["data"]):
@@ -448,9 +462,12 @@ def _problem(entry: dict[str, Any], question: Question, unanswerable: bool, test
         return f"the id {shown(entry['id'])} is not a text or number"
     if any(type(answer.start) is not int for answer in question.answers):
         return f"question {question.id} has an answer_start that is not a whole number"
-    impossible = unanswerable and not test and entry["is_impossible"]
-    if not test and impossible == bool(question.answers):
-        return f"question {question.id} has {'answers, but is_impossible' if impossible else 'no answer'}"
+    if test:
+        return None
+    is_impossible = unanswerable and entry["is_impossible"]
+    if is_impossible == bool(question.answers):
+        found = "answers, but is_impossible" if is_impossible else "no answer"
+        return f"question {question.id} has {found}"
     return None
 
 
@@ -499,51 +516,59 @@ def read_queries(
     Rows with the same query are one query with several passages. Arguments as in ``read_examples``. If the file is not
     ``labelled``, every row is read as a pair.
     """
-    path, declared = Path(path), None if eval_set is None else spec.eval_set(eval_set)
+    path = Path(path)
+    declared = None if eval_set is None else spec.eval_set(eval_set)
+    # The file has the texts themselves as its keys, unless they are ids of the set's own corpus and queries.
     texts: dict[str, str] | None = None
     corpus: dict[str, str] = {}
     if declared is not None and declared.corpus and declared.queries:
         folder = path.parents[len(Path(declared.file).parts) - 1]
-        corpus, texts = (_texts_by_id(spec.name, folder / file) for file in (declared.corpus, declared.queries))
+        corpus = _texts_by_id(spec.name, folder / declared.corpus)
+        texts = _texts_by_id(spec.name, folder / declared.queries)
+
     by_query: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
     groups: dict[str, str | None] = {}
     for where, query, passages, group in _pairs(spec, path, eval_set, counts, labelled):
         for number, key in enumerate((query, *passages)):
-            known = {key: key} if texts is None else corpus if number else texts
-            if not known.get(key, "").strip():
-                problem = "a query without a passage" if number == 1 else "a pair with an empty text"
-                if key not in known:
-                    problem = "no such passage" if number else "no such query"
-                hint = f"ids are those of corpus and queries; {FETCH_AGAIN}" if texts else FETCH_AGAIN
-                raise PipelineError(problem, shown(key), where=where, hint=hint)
-        corpus |= {passage: corpus.get(passage, passage) for passage in passages}
+            known = {key: key}
+            if texts is not None:
+                known = corpus if number else texts
+            if known.get(key, "").strip():
+                continue
+            problem = "a query without a passage" if number == 1 else "a pair with an empty text"
+            if key not in known:
+                problem = "no such passage" if number else "no such query"
+            hint = f"ids are those of corpus and queries; {FETCH_AGAIN}" if texts else FETCH_AGAIN
+            raise PipelineError(problem, shown(key), where=where, hint=hint)
+        for passage in passages:
+            corpus.setdefault(passage, passage)
         by_query[query].append(passages)
         groups.setdefault(query, group)
     if len(corpus) < 2 or not by_query:
         value = f"{len(corpus)} passages of {len(by_query)} queries"
         hint = "retrieval needs a query and two passages; labels are those of the rows that are pairs"
         raise PipelineError("nothing to rank", value, where=path, hint=hint)
-    index, all_passages = {key: number for number, key in enumerate(corpus)}, tuple(corpus.values())
-    return [
-        Query(
-            str(number),
-            texts[query] if texts else query,
-            all_passages,
-            tuple(tuple(index[passage] for passage in passages) for passages in pairs),
-            groups[query],
-        )
-        for number, (query, pairs) in enumerate(by_query.items())
-    ]
+
+    index = {key: number for number, key in enumerate(corpus)}
+    all_passages = tuple(corpus.values())
+    queries: list[Query] = []
+    for query, rows in by_query.items():
+        text = texts[query] if texts else query
+        pairs = tuple(tuple(map(index.__getitem__, passages)) for passages in rows)
+        queries.append(Query(str(len(queries)), text, all_passages, pairs, groups[query]))
+    return queries
 
 
 def _texts_by_id(task: str, path: Path) -> dict[str, str]:
     layout = Layout(Columns(texts=("_id", "text")), header=True, labels=(), drop_short=False)
     texts: dict[str, str] = {}
     for number, fields in read_columns(task, path, layout):
-        if fields["_id"] in texts:
-            where, hint = f"{path}:{number}", f"each text has its own _id; {FETCH_AGAIN}"
-            raise PipelineError("an _id that an earlier row has", shown(fields["_id"]), where=where, hint=hint)
-        texts[fields["_id"]] = fields["text"]
+        key = fields["_id"]
+        if key in texts:
+            where = f"{path}:{number}"
+            hint = f"each text has its own _id; {FETCH_AGAIN}"
+            raise PipelineError("an _id that an earlier row has", shown(key), where=where, hint=hint)
+        texts[key] = fields["text"]
     return texts
 
 

@@ -12,25 +12,36 @@ from tokenizers import Tokenizer
 from pipeline_src.tasks.features import Features, RankingFeatures, encode, pair_features
 from pipeline_src.tasks.metrics import BootstrapStatistics, ratio_statistics
 from pipeline_src.tasks.readers import Query
-from pipeline_src.tasks.task import ExampleResult, Rows, Task
+from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-MAX_RANK = 100  # passages in a prediction
-QUERIES_AT_ONCE, SCORES_AT_ONCE = 512, 1 << 24
-GAINS = 1 / np.log2(np.arange(2, 12))  # of the ranks 1 to 10 (Järvelin and Kekäläinen 2002)
+# A prediction lists this many passages.
+MAX_RANK = 100
+
+# Bounds of a batch of queries, whose scores are in memory together.
+MAX_BATCH_QUERIES = 512
+MAX_BATCH_SCORES = 1 << 24
+
+# Gains of a hit at ranks 1 to 10: 1, 0.63, 0.5, ... (Järvelin and Kekäläinen 2002).
+GAINS = 1 / np.log2(np.arange(2, 12))
 
 
 def _ndcg(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     top = hits[:, : len(GAINS)]
-    return top @ GAINS[: top.shape[1]] / np.cumsum(GAINS)[np.minimum(relevant, len(GAINS)) - 1]
+    gain = top @ GAINS[: top.shape[1]]
+    # With 3 relevant passages, the best possible gain is that of hits at ranks 1 to 3.
+    best_gain = np.cumsum(GAINS)[np.minimum(relevant, len(GAINS)) - 1]
+    return gain / best_gain
 
 
 def _reciprocal_rank(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     top = hits[:, :10]
-    return (top / np.arange(1, 1 + top.shape[1])).max(1)
+    ranks = np.arange(1, 1 + top.shape[1])
+    return (top / ranks).max(1)
 
 
-# from hits, bool [queries, ranks], and the number of each query's relevant passages, to its points, 0 to 1
+# A metric is a function of hits, bool [queries, ranks], and of the number of each query's relevant passages; it returns
+# the points of each query, 0 to 1.
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ndcg_at_10": _ndcg,
     "recall_at_100": lambda hits, relevant: hits.sum(1) / relevant,
@@ -44,13 +55,19 @@ def rank_passages(queries: Any, passages: Any) -> list[list[int]]:
     Of equal passages, the first in the corpus is first. Arguments are arrays, or sparse arrays, [count, width].
     """
     rankings: list[list[int]] = []
-    batch_size = max(1, min(QUERIES_AT_ONCE, SCORES_AT_ONCE // passages.shape[0]))
+    batch_size = max(1, min(MAX_BATCH_QUERIES, MAX_BATCH_SCORES // passages.shape[0]))
     for start in range(0, queries.shape[0], batch_size):
-        products = queries[start : start + batch_size] @ passages.T
-        for scores in products if isinstance(products, np.ndarray) else products.toarray():
-            lowest = -np.partition(-scores, MAX_RANK - 1)[MAX_RANK - 1] if len(scores) > MAX_RANK else -np.inf
-            best = np.flatnonzero(scores >= lowest)
-            rankings.append(best[np.argsort(-scores[best], kind="stable")[:MAX_RANK]].tolist())
+        batch_scores = queries[start : start + batch_size] @ passages.T
+        if not isinstance(batch_scores, np.ndarray):
+            batch_scores = batch_scores.toarray()
+        for scores in batch_scores:
+            # Only the candidates are sorted: passages as good as the 100th, which may be more than 100.
+            lowest = -np.inf
+            if len(scores) > MAX_RANK:
+                lowest = -np.partition(-scores, MAX_RANK - 1)[MAX_RANK - 1]
+            candidates = np.flatnonzero(scores >= lowest)
+            order = np.argsort(-scores[candidates], kind="stable")
+            rankings.append(candidates[order[:MAX_RANK]].tolist())
     return rankings
 
 
@@ -63,15 +80,20 @@ class Retrieval(Task[Query]):
     def features(self, examples: Sequence[Query], tokenizer: Tokenizer, max_length: int) -> RankingFeatures:
         """Make one sequence of at most ``max_length`` tokens for each passage of the corpus and each query."""
         corpus = examples[0].corpus
-        texts = encode(tokenizer, [*corpus, *(example.query for example in examples)])
-        pairs = [(number, pair) for number, example in enumerate(examples) for pair in example.pairs]
-        labels = np.array([(len(corpus) + number, *pair) for number, pair in pairs], np.int64)
-        features = pair_features(
-            self.spec.name, ((text, None) for text in texts), labels, read_templates(tokenizer), max_length
-        )
-        return RankingFeatures(**{**vars(features), "example": np.array([number for number, _ in pairs], np.int64)})
+        queries = [example.query for example in examples]
+        # Sequences of each item: query, passage and hard negatives.
+        items = []
+        example_of_item = []
+        for index, example in enumerate(examples):
+            for pair in example.pairs:
+                items.append((len(corpus) + index, *pair))
+                example_of_item.append(index)
+        texts = ((ids, None) for ids in encode(tokenizer, [*corpus, *queries]))
+        templates = read_templates(tokenizer)
+        features = pair_features(self.spec.name, texts, np.array(items, np.int64), templates, max_length)
+        return RankingFeatures(**{**vars(features), "example": np.array(example_of_item, np.int64)})
 
-    def predict(self, examples: Sequence[Query], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
+    def predict(self, examples: Sequence[Query], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from the vectors of the corpus and the queries, float [texts, H].
 
         ``prediction`` has the indices of the ``MAX_RANK`` passages with the greatest cosines, the best first.
@@ -84,7 +106,7 @@ class Retrieval(Task[Query]):
 
     def answers(
         self, examples: Sequence[Query], features: Features, outputs: np.ndarray, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Prediction]:
         """Make predictions with the text of the best passage."""
         corpus = examples[0].corpus
         rows = self.predict(examples, features, outputs)
@@ -94,21 +116,30 @@ class Retrieval(Task[Query]):
         """Return the arguments of the metrics."""
         count = len(examples[0].corpus)
         length = min(count, MAX_RANK)
-        rankings = [row["prediction"] for row in self.align(examples, predictions)]
-        for ranking in rankings:
-            valid = isinstance(ranking, list) and all(type(p) is int and 0 <= p < count for p in ranking)
-            if not valid or not len(ranking) == len({*ranking}) == length:
+        passages = range(count)
+        hits = []
+        relevant = []
+        for example, row in zip(examples, self.align(examples, predictions), strict=True):
+            ranking = row["prediction"]
+            # Indices of different passages, as many as a prediction lists.
+            is_valid = isinstance(ranking, list) and all(type(p) is int and p in passages for p in ranking)
+            if not is_valid or not len(ranking) == len(set(ranking)) == length:
                 raise self.not_a_prediction(ranking, f"{length} different passages, numbered from 0 to {count - 1}")
-        relevant = [example.relevant for example in examples]
-        hits = [[passage in answers for passage in row] for answers, row in zip(relevant, rankings, strict=True)]
-        return np.array(hits), np.array([len(answers) for answers in relevant])
+
+            answers = example.relevant
+            hits.append([passage in answers for passage in ranking])
+            relevant.append(len(answers))
+        return np.array(hits), np.array(relevant)
 
     def statistics(
         self, eval_set: str, examples: Sequence[Query], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
         hits = [self._hits(examples, rows) for rows in systems]
-        metrics = self.spec.eval_set(eval_set).metrics
-        return {metric: ratio_statistics([METRICS[metric](*system) for system in hits]) for metric in metrics}
+        statistics: dict[str, BootstrapStatistics] = {}
+        for metric in self.spec.eval_set(eval_set).metrics:
+            points = [METRICS[metric](*system) for system in hits]
+            statistics[metric] = ratio_statistics(points)
+        return statistics
 
     def group(self, example: Query) -> str | None:
         return example.group
@@ -116,11 +147,13 @@ class Retrieval(Task[Query]):
     def majority_baseline(self, eval_set: str, examples: Sequence[Query]) -> dict[str, float]:
         """Compute the metrics if every query gets one ranking: the passages that answer the most queries first."""
         frequencies = Counter(passage for example in examples for passage in example.relevant)
-        ranking = sorted(range(len(examples[0].corpus)), key=lambda passage: -frequencies[passage])[:MAX_RANK]
+        passages = range(len(examples[0].corpus))
+        ranking = sorted(passages, key=lambda passage: -frequencies[passage])[:MAX_RANK]
         return self.score(eval_set, examples, [{"id": example.id, "prediction": ranking} for example in examples])
 
     def example_results(self, eval_set: str, examples: Sequence[Query], predictions: Rows) -> list[ExampleResult]:
-        points, rows = _ndcg(*self._hits(examples, predictions)), self.align(examples, predictions)
+        points = _ndcg(*self._hits(examples, predictions))
+        rows = self.align(examples, predictions)
         return [
             ExampleResult(
                 id=example.id,

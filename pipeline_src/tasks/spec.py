@@ -16,7 +16,8 @@ from pipeline_src.config.schema import FileName, FilePath, Name, Section
 
 RankMetric = Literal["ndcg_at_10", "recall_at_100", "mrr_at_10"]
 Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "em", "entity_f1", RankMetric]
-METRIC_TITLES: dict[str, str] = {  # other metrics are called by their names
+# Other metrics are called by their names.
+METRIC_TITLES: dict[str, str] = {
     "f1": "F1",
     "macro_f1": "macro F1",
     "matthews": "Matthews",
@@ -76,7 +77,8 @@ class TestSpec(Section):
         header: whether the first line names the columns; by default as in the task's other tables.
     """
 
-    __test__ = False  # not a test case of pytest
+    # This is not a test case of pytest.
+    __test__ = False
 
     file: FilePath
     submit: FileName
@@ -133,7 +135,8 @@ class Layout:
         return replace(self, columns=self.columns.without_labels())
 
 
-MAX_VALUE = 1e9  # bound of a regression's values
+# Bound of a regression's values.
+MAX_VALUE = 1e9
 
 
 class TaskSpec(Section):
@@ -165,14 +168,21 @@ class TaskSpec(Section):
     unanswerable: bool = False
     format: Literal["conll", "conllu"] = "conll"
 
+    @property
+    def _declared_columns(self) -> list[Columns]:
+        declared = [self.columns, *(eval_set.columns for eval_set in self.scores.values())]
+        return [columns for columns in declared if columns is not None]
+
+    @property
+    def _tests(self) -> list[TestSpec]:
+        return [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
+
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> TaskSpec:
         if self.kind == "retrieval":
             return self._check_retrieval()
-        tables = [self.columns, *(eval_set.columns for eval_set in self.scores.values())]
-        if any(columns and columns.negatives for columns in tables) or any(
-            eval_set.corpus or eval_set.queries for eval_set in self.scores.values()
-        ):
+        has_corpus = any(eval_set.corpus or eval_set.queries for eval_set in self.scores.values())
+        if has_corpus or any(columns.negatives for columns in self._declared_columns):
             raise ValueError("negatives, corpus and queries belong to the kind `retrieval`")
         if self.kind == "span" and self.columns is not None:
             raise ValueError("spans are read from SQuAD's JSON, which has no columns: leave out `columns`")
@@ -190,7 +200,7 @@ class TaskSpec(Section):
             raise ValueError(f"only kind choice has `choices`; leave it out of the columns of kind {self.kind}")
         if self.range is not None and not (-MAX_VALUE <= self.range[0] < self.range[1] <= MAX_VALUE):
             raise ValueError(f"a range is two numbers, the lower one first, of at most {MAX_VALUE:g}")
-        names = [eval_set.test.submit for eval_set in self.scores.values() if eval_set.test is not None]
+        names = [test.submit for test in self._tests]
         if len(set(names)) != len(names):
             raise ValueError("two evaluation sets submit under one name")
         return self
@@ -219,7 +229,8 @@ class TaskSpec(Section):
             if (declared.corpus is None) != (declared.queries is None):
                 raise ValueError(f"{name}: corpus and queries are declared together")
         for file, columns, labels in files:
-            if file.endswith(".json"):  # SQuAD's
+            # SQuAD's JSON has no columns.
+            if file.endswith(".json"):
                 continue
             if columns is None or len(columns.texts) != 2 or columns.choices or self.range:
                 raise ValueError(f"{file}: retrieval reads two text columns, query and passage, and perhaps negatives")
@@ -229,13 +240,11 @@ class TaskSpec(Section):
 
     @model_validator(mode="after")
     def _columns_have_labels(self) -> TaskSpec:
-        tests = [eval_set.test for eval_set in self.scores.values() if eval_set.test is not None]
-        for columns in (self.columns, *(eval_set.columns for eval_set in self.scores.values())):
-            if columns is not None and columns.label is None and self.kind != "retrieval":
-                raise ValueError("columns need a label; only those of a test file have none")
-        if any(test.columns is not None and test.columns.label is not None for test in tests):
+        if self.kind != "retrieval" and any(columns.label is None for columns in self._declared_columns):
+            raise ValueError("columns need a label; only those of a test file have none")
+        if any(test.columns is not None and test.columns.label is not None for test in self._tests):
             raise ValueError("a test file has no label column")
-        if self.kind in ("tagging", "retrieval") and tests:
+        if self.kind in ("tagging", "retrieval") and self._tests:
             raise ValueError("texts without answers are not read: a set of this kind takes no test file")
         if (
             self.columns is not None
@@ -286,18 +295,19 @@ class TaskSpec(Section):
             declared = None if eval_set is None else self.eval_set(eval_set)
             columns, labels = (declared.columns, declared.labels) if declared else (None, None)
             columns = columns or self.columns
-            assert columns is not None  # only tables have a layout
+            # Only tables have a layout.
+            assert columns is not None
             return Layout(columns, self.header, labels or self.labels, self.short_rows == "drop")
         test_file = self.eval_set(eval_set).test
         if test_file is None:
-            raise PipelineError(
-                "no test file is declared", eval_set or "the first set", where=self.name,
-                hint="give the evaluation set a `test` where the task is declared, in catalogue/tasks",
-            )  # fmt: skip
+            value = eval_set or "the first set"
+            hint = "give the evaluation set a `test` where the task is declared, in catalogue/tasks"
+            raise PipelineError("no test file is declared", value, where=self.name, hint=hint)
         assert self.columns is not None
         columns = test_file.columns or self.columns.without_labels()
         header = self.header if test_file.header is None else test_file.header
-        return Layout(columns, header, self.labels, drop_short=False)  # a submission has every line
+        # A submission has every line.
+        return Layout(columns, header, self.labels, drop_short=False)
 
 
 def task_names() -> list[str]:

@@ -26,17 +26,22 @@ from pipeline_src.tasks.squad_metrics import (
     overlap_f1,
     percent,
 )
-from pipeline_src.tasks.task import ExampleResult, Rows, Task
+from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import Template, read_templates
 
-MAX_SHOWN_CHARACTERS = 300  # of a context in an ExampleResult
+# An ExampleResult shows this much of its context.
+MAX_SHOWN_CHARACTERS = 300
 
-DOC_STRIDE = 128  # this and the next three constants are those of google-research/bert, run_squad.py
+# These four constants are those of google-research/bert, run_squad.py. N_BEST is the number of starts and of ends that
+# are tried per window, and of spans that are kept per question.
+DOC_STRIDE = 128
 MAX_QUESTION_TOKENS = 64
 MAX_ANSWER_TOKENS = 30
-N_BEST = 20  # starts and ends per window, and spans per question
-TEXT_BATCH = 1024  # texts tokenised together
-QUESTION_BATCH = 512  # questions searched together, their windows padded to the longest
+N_BEST = 20
+
+# Texts are tokenised, and questions searched, in batches of this size: both need memory for all of a batch.
+TEXT_BATCH = 1024
+QUESTION_BATCH = 512
 
 # Reasons that are counted. On the first answer, which is trained on:
 NOT_THERE = "the answer is not in the context where the file says"
@@ -66,39 +71,46 @@ class QuestionAnswering(Task[Question]):
 
         A window's label is the question's first gold answer, or (0, 0), the [CLS] token, if that is not all inside.
         """
-        if tokenizer.truncation or tokenizer.padding:
-            raise PipelineError(
-                "the tokenizer cuts or pads texts", tokenizer.truncation or tokenizer.padding,
-                where=f"task {self.spec.name}",
-                hint="set truncation and padding to null in the model folder's tokenizer.json",
-            )  # fmt: skip
+        cuts_or_pads = tokenizer.truncation or tokenizer.padding
+        if cuts_or_pads:
+            where = f"task {self.spec.name}"
+            hint = "set truncation and padding to null in the model folder's tokenizer.json"
+            raise PipelineError("the tokenizer cuts or pads texts", cuts_or_pads, where=where, hint=hint)
         template = read_templates(tokenizer).pair
-        before = len(template.special_ids[0]) + len(template.special_ids[1])  # special tokens before the context
-        max_question = min(MAX_QUESTION_TOKENS, (max_length - template.size) // 2)
         counts: Counter[str] = Counter()
+
+        max_question = min(MAX_QUESTION_TOKENS, (max_length - template.size) // 2)
+        cut = QUESTION_CUT if max_question == MAX_QUESTION_TOKENS else QUESTION_CUT_MORE
         questions: list[np.ndarray] = []
         for encoding in _encodings(tokenizer, [example.question for example in examples]):
             questions.append(np.array(encoding.ids[:max_question], np.int32))
-            if len(encoding.ids) > max_question:
-                counts[QUESTION_CUT if max_question == MAX_QUESTION_TOKENS else QUESTION_CUT_MORE] += 1
-        texts = list(dict.fromkeys(example.context for example in examples))  # several questions share a context
-        contexts = {
-            text: (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
-            for text, encoding in zip(texts, _encodings(tokenizer, texts), strict=True)
-        }
+            counts[cut] += len(encoding.ids) > max_question
+
+        # Several questions share a context: it is tokenised once.
+        texts = list(dict.fromkeys(example.context for example in examples))
+        contexts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for text, encoding in zip(texts, _encodings(tokenizer, texts), strict=True):
+            offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+            contexts[text] = (np.array(encoding.ids, np.int32), offsets)
+
+        # [CLS] and the first [SEP], in BERT's template.
+        special_before_context = len(template.special_ids[0]) + len(template.special_ids[1])
         windows: list[ContextWindow] = []
         for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
-            offsets = contexts[example.context][1]
+            _, offsets = contexts[example.context]
             counts[EMPTY_CONTEXT] += not len(offsets)
             counts[SHORT_CONTEXT] += 0 < len(offsets) < len(question)
             room = max_length - len(question) - template.size
-            windows += _windows(index, example, offsets, room, len(question) + before, counts)
-        counts = +counts
-        for reason, count in sorted(counts.items()):
-            log.info("%s: %d of %d questions: %s", self.spec.name, count, len(examples), reason)
-        return _lay_out(windows, examples, questions, contexts, template, dict(sorted(counts.items())))
+            before = len(question) + special_before_context
+            windows += _windows(index, example, offsets, room, before, counts)
 
-    def predict(self, examples: Sequence[Question], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
+        # A reason that was never found is not listed.
+        found = dict(sorted((+counts).items()))
+        for reason, count in found.items():
+            log.info("%s: %d of %d questions: %s", self.spec.name, count, len(examples), reason)
+        return _lay_out(windows, examples, questions, contexts, template, found)
+
+    def predict(self, examples: Sequence[Question], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from the start and end logits of every token, float [tokens, 2].
 
         A prediction has ``id``, ``prediction`` (the best span of the context; "" only if the context has no token) and
@@ -110,15 +122,21 @@ class QuestionAnswering(Task[Question]):
         rows = []
         for example, spans in zip(examples, find_spans(features, outputs, len(examples)), strict=True):
             nbest = nbest_list(spans, example.context, features.offsets, self.spec.unanswerable)
-            row: dict[str, Any] = {"id": example.id, "prediction": next((s["text"] for s in nbest if s["text"]), "")}
-            if self.spec.unanswerable:  # 0 without a span: the answer is "" at any threshold
-                row["null_score_difference"] = spans.null - float(spans.score[0]) if len(spans.score) else 0.0
-            rows.append(row | {"nbest": nbest})
+            texts = [span["text"] for span in nbest if span["text"]]
+            row: Prediction = {"id": example.id, "prediction": texts[0] if texts else ""}
+            if self.spec.unanswerable:
+                # 0 without a span: the answer is "" at any threshold.
+                difference = 0.0
+                if len(spans.score):
+                    difference = spans.null - float(spans.score[0])
+                row["null_score_difference"] = difference
+            row["nbest"] = nbest
+            rows.append(row)
         return rows
 
     def answers(
         self, examples: Sequence[Question], features: Features, outputs: np.ndarray, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Prediction]:
         """Make predictions at the threshold: ``prediction`` is "" if the question has no answer.
 
         ``start`` and ``end`` are in the context's characters; ``confidence`` is the answer's share among the 20 best.
@@ -128,45 +146,50 @@ class QuestionAnswering(Task[Question]):
             text = row["prediction"]
             if threshold is not None and row["null_score_difference"] > threshold:
                 text = ""
-            # A context without a token has no span.
-            best: dict[str, Any] = next((span for span in row["nbest"] if span["text"] == text), {})
-            offsets = {"start": best.get("start", 0), "end": best.get("end", 0)}
-            answers.append({"id": row["id"], "prediction": text, **offsets, "confidence": best.get("probability")})
+            span = _find_span(text, row)
+            offsets = {"start": span.get("start", 0), "end": span.get("end", 0)}
+            answers.append({"id": row["id"], "prediction": text, **offsets, "confidence": span.get("probability")})
         return answers
 
     def score_answers(self, examples: Sequence[Question], predictions: Rows) -> AnswerScores:
         """Score predictions against the gold answers, and find the null threshold that is best for them."""
-        texts = [row["prediction"] for row in self.align(examples, predictions)]
+        rows = self.align(examples, predictions)
+        texts = [row["prediction"] for row in rows]
         for value in texts:
             if not isinstance(value, str):
                 raise self.not_a_prediction(value, 'an answer is a text, or "" for none')
         raw = self._values(examples, texts)
         is_text = np.array([bool(text) for text in texts])
         has_answer = np.array([bool(example.answers) for example in examples])
-        if not self.spec.unanswerable:
-            return AnswerScores(texts, raw, is_text, has_answer, np.zeros(len(texts)), None)
-        differences = self._null_score_differences(examples, predictions)
-        threshold = find_null_threshold(raw["f1"], is_text, has_answer, differences)
+        differences = np.zeros(len(texts))
+        threshold = None
+        if self.spec.unanswerable:
+            differences = self._null_score_differences(rows)
+            threshold = find_null_threshold(raw["f1"], is_text, has_answer, differences)
         return AnswerScores(texts, raw, is_text, has_answer, differences, threshold)
 
     def _values(self, examples: Sequence[Question], texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Return ``f1`` and ``em``, from 0 to 1, [questions] each, of one text per question as its answer."""
-        pairs = [
-            (text, [answer.text for answer in example.answers]) for example, text in zip(examples, texts, strict=True)
-        ]
+        f1 = []
+        exact = []
+        unanswerable = self.spec.unanswerable
+        for example, text in zip(examples, texts, strict=True):
+            gold = [answer.text for answer in example.answers]
+            f1.append(overlap_f1(text, gold, unanswerable))
+            exact.append(exact_match(text, gold, unanswerable))
         return {
-            name: np.array([score(text, gold, self.spec.unanswerable) for text, gold in pairs])
-            for name, score in (("f1", overlap_f1), ("em", exact_match))
+            "f1": np.array(f1),
+            "em": np.array(exact),
         }
 
-    def _null_score_differences(self, examples: Sequence[Question], predictions: Rows) -> np.ndarray:
-        by_id = {row["id"]: row.get("null_score_difference") for row in predictions}
-        for name, value in by_id.items():
+    def _null_score_differences(self, rows: Rows) -> np.ndarray:
+        for row in rows:
+            value = row.get("null_score_difference")
             if schema_error(value, float):
+                where = f"task {self.spec.name}, question {row['id']}"
                 hint = "make the predictions again; without it no threshold can be applied"
-                where = f"task {self.spec.name}, question {name}"
                 raise PipelineError("no null score difference", repr(value), where=where, hint=hint)
-        return np.array([by_id[example.id] for example in examples], float)
+        return np.array([row["null_score_difference"] for row in rows], float)
 
     def score(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> dict[str, float]:
         """Compute F1 and exact match over all questions, in percent, against the gold answer that fits best.
@@ -181,23 +204,29 @@ class QuestionAnswering(Task[Question]):
         if answers.threshold is None:
             return scores
         scores["threshold"] = answers.threshold.threshold
-        at_zero = answers.differences <= 0.0
+        has_answer = answers.has_answer
+        parts = {"HasAns": has_answer, "NoAns": ~has_answer}
         for metric, raw in answers.raw.items():
-            scores[f"{metric}_at_zero"] = percent(np.where(at_zero, raw, ~answers.has_answer))
-            for part, name in ((answers.has_answer, "HasAns"), (~answers.has_answer, "NoAns")):
+            # A question without an answer is right where none is given.
+            at_zero = np.where(answers.differences <= 0.0, raw, ~has_answer)
+            scores[f"{metric}_at_zero"] = percent(at_zero)
+            for name, part in parts.items():
                 if part.any():
                     scores[f"{name}_{metric}"] = percent(values[metric][part])
-        exact = find_null_threshold(answers.raw["em"], answers.is_text, answers.has_answer, answers.differences)
-        return scores | {"best_em": 100.0 * exact.total / len(examples), "best_em_threshold": exact.threshold}
+        exact = find_null_threshold(answers.raw["em"], answers.is_text, has_answer, answers.differences)
+        scores["best_em"] = 100.0 * exact.total / len(examples)
+        scores["best_em_threshold"] = exact.threshold
+        return scores
 
     def statistics(
         self, eval_set: str, examples: Sequence[Question], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
         values = [self.score_answers(examples, rows).values() for rows in systems]
-        return {
-            metric: ratio_statistics([system[metric] for system in values], yes_no=metric == "em")
-            for metric in self.spec.eval_set(eval_set).metrics
-        }
+        statistics: dict[str, BootstrapStatistics] = {}
+        for metric in self.spec.eval_set(eval_set).metrics:
+            of_systems = [system[metric] for system in values]
+            statistics[metric] = ratio_statistics(of_systems, yes_no=metric == "em")
+        return statistics
 
     def group(self, example: Question) -> str:
         return example.context
@@ -205,7 +234,8 @@ class QuestionAnswering(Task[Question]):
     def example_results(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> list[ExampleResult]:
         """Describe each answer, at the threshold of ``score``; ``text`` is the question and part of the context."""
         answers = self.score_answers(examples, predictions)
-        by_id = {row["id"]: row for row in predictions}
+        rows = self.align(examples, predictions)
+        texts = answers.final_texts()
         return [
             ExampleResult(
                 id=example.id,
@@ -214,9 +244,9 @@ class QuestionAnswering(Task[Question]):
                 gold=example.answers[0].text if example.answers else "",
                 predicted=text,
                 right=float(right),
-                confidence=_confidence(text, by_id[example.id]),
+                confidence=_find_span(text, row).get("probability"),
             )
-            for example, text, right in zip(examples, answers.final_texts(), answers.values()["f1"], strict=True)
+            for example, row, text, right in zip(examples, rows, texts, answers.values()["f1"], strict=True)
         ]
 
     def submission(
@@ -228,27 +258,34 @@ class QuestionAnswering(Task[Question]):
         be labelled.
         """
         answers = self.score_answers(examples, predictions)
-        texts = answers.final_texts() if threshold is None else answers.final_texts(answers.differences <= threshold)
-        ids = [example.id for example in examples]
+        answered = None if threshold is None else answers.differences <= threshold
         test = self.spec.scores[eval_set].test
-        files: dict[str, list[Any]] = {f"{eval_set}_predictions.json" if test is None else test.submit: texts}
+        name = f"{eval_set}_predictions.json" if test is None else test.submit
+        files: dict[str, list[Any]] = {name: answers.final_texts(answered)}
         if self.spec.unanswerable:
             files[f"{eval_set}_null_odds.json"] = answers.differences.tolist()
-        return {
-            name: json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False) + "\n"
-            for name, values in files.items()
-        }
+        ids = [example.id for example in examples]
+        submission = {}
+        for name, values in files.items():
+            by_id = dict(zip(ids, values, strict=True))
+            submission[name] = json.dumps(by_id, indent=2, ensure_ascii=False) + "\n"
+        return submission
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Question]) -> dict[str, float]:
         """Return the best score, per metric, if all questions get the same answer: "" or a frequent gold answer."""
-        frequent = Counter(
-            answer for example in examples for answer in {normalise_answer(answer.text) for answer in example.answers}
-        )
-        # ties are broken by spelling: the order of a set differs between runs
-        candidates = ["", *sorted(frequent, key=lambda answer: (-frequent[answer], answer))[:10]]
-        constants = [self._values(examples, [answer] * len(examples)) for answer in candidates]
+        frequent: Counter[str] = Counter()
+        for example in examples:
+            # Three people who gave one answer to a question count once.
+            frequent.update({normalise_answer(answer.text) for answer in example.answers})
+        # Ties are broken by spelling: the order of a set differs between runs.
+        by_frequency = sorted(frequent, key=lambda answer: (-frequent[answer], answer))
         metrics = self.spec.eval_set(eval_set).metrics
-        return {metric: max(percent(values[metric]) for values in constants) for metric in metrics}
+        best: dict[str, float] = dict.fromkeys(metrics, 0.0)
+        for answer in ["", *by_frequency[:10]]:
+            values = self._values(examples, [answer] * len(examples))
+            for metric in best:
+                best[metric] = max(best[metric], percent(values[metric]))
+        return best
 
 
 def _context_around_answer(example: Question) -> str:
@@ -261,8 +298,9 @@ def _context_around_answer(example: Question) -> str:
     return f"{'… ' if first else ''}{part}{after}"
 
 
-def _confidence(text: str, prediction: dict[str, Any]) -> float | None:
-    return next((span["probability"] for span in prediction.get("nbest") or () if span["text"] == text), None)
+def _find_span(text: str, row: Prediction) -> dict[str, Any]:
+    """Return the best span that spells ``text``; empty if there is none, as in a context without a token."""
+    return next((span for span in row.get("nbest") or () if span["text"] == text), {})
 
 
 @dataclass(frozen=True)
@@ -276,7 +314,7 @@ class ContextWindow:
 
 
 def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]:
-    # in batches: an encoding takes a hundred times the memory of its ids
+    # In batches: an encoding takes a hundred times the memory of its ids.
     for first in range(0, len(texts), TEXT_BATCH):
         yield from tokenizer.encode_batch(list(texts[first : first + TEXT_BATCH]), add_special_tokens=False)
 
@@ -286,21 +324,28 @@ def _windows(
 ) -> list[ContextWindow]:
     """Make the windows of question ``index``: ``before`` tokens, then up to ``room`` tokens of the context."""
     spans = window_spans(len(offsets), room)
-    gold, reason = gold_tokens(example.context, example.answers[0], offsets) if example.answers else (None, "")
-    counts[reason] += bool(reason)
+    gold = None
+    if example.answers:
+        gold, reason = gold_tokens(example.context, example.answers[0], offsets)
+        if reason:
+            counts[reason] += 1
     if gold is None:
-        return [ContextWindow(index, *span, (0, 0)) for span in spans]
-    first, last = gold
-    counts[TOO_LONG] += last - first + 1 > MAX_ANSWER_TOKENS
-    if not any(begin <= first and last < end for begin, end in spans):
-        counts[NO_WINDOW if last - first + 1 > room else SPLIT] += 1
-    return [
-        ContextWindow(
-            index, begin, end,
-            (first - begin + before, last - begin + before) if begin <= first and last < end else (0, 0),
-        )
-        for begin, end in spans
-    ]  # fmt: skip
+        return [ContextWindow(index, first, last, (0, 0)) for first, last in spans]
+    gold_first, gold_last = gold
+    gold_length = gold_last - gold_first + 1
+    counts[TOO_LONG] += gold_length > MAX_ANSWER_TOKENS
+    windows = []
+    is_whole = False
+    for first, last in spans:
+        label = (0, 0)
+        if first <= gold_first and gold_last < last:
+            # Counted from the start of the window's sequence, which opens with the question.
+            label = (gold_first - first + before, gold_last - first + before)
+            is_whole = True
+        windows.append(ContextWindow(index, first, last, label))
+    if not is_whole:
+        counts[NO_WINDOW if gold_length > room else SPLIT] += 1
+    return windows
 
 
 def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tuple[int, int] | None, str]:
@@ -311,13 +356,16 @@ def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tupl
     """
     if not is_at_start(answer, context):
         return None, NOT_THERE
-    end = answer.start + len(answer.text)
-    first = int(np.searchsorted(offsets[:, 1], answer.start, side="right"))
-    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
+    answer_end = answer.start + len(answer.text)
+    starts, ends = offsets.T
+    # The first token that ends after the answer starts, and the last one that starts before it ends.
+    first = int(np.searchsorted(ends, answer.start, side="right"))
+    last = int(np.searchsorted(starts, answer_end, side="left")) - 1
     if first > last:
         return None, NO_TOKEN
-    exact = context[offsets[first, 0] : offsets[last, 1]] == answer.text
-    return (first, last), "" if exact else INSIDE_A_WORD
+    spelt = context[starts[first] : ends[last]]
+    reason = "" if spelt == answer.text else INSIDE_A_WORD
+    return (first, last), reason
 
 
 def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
@@ -335,13 +383,17 @@ def most_context(spans: Sequence[tuple[int, int]]) -> np.ndarray:
 
     A longer window is slightly preferred, and of equal windows the earlier (run_squad.py, ``_check_is_max_context``).
     """
-    best = np.full(spans[-1][1], -np.inf)
-    window = np.zeros(len(best), np.int64)
+    num_tokens = spans[-1][1]
+    window = np.zeros(num_tokens, np.int64)
+    most = np.full(num_tokens, -np.inf)
     for index, (first, last) in enumerate(spans):
-        token = np.arange(last - first)
-        context = np.minimum(token, token[::-1]) + 0.01 * (last - first)
-        better = context > best[first:last]
-        best[first:last][better] = context[better]
+        length = last - first
+        # The third of five tokens has two before it and two after it: [0, 1, 2, 1, 0].
+        before = np.arange(length)
+        shorter_side = np.minimum(before, before[::-1])
+        context = shorter_side + 0.01 * length
+        better = context > most[first:last]
+        most[first:last][better] = context[better]
         window[first:last][better] = index
     return window
 
@@ -354,7 +406,7 @@ def _lay_out(
     template: Template,
     counts: dict[str, int],
 ) -> SpanFeatures:
-    # arrays of the final size: the 15 million tokens of training windows never exist as Python objects
+    # Arrays of the final size: the 15 million tokens of training windows never exist as Python objects.
     lengths = [len(questions[window.question]) + template.size + window.last - window.first for window in windows]
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     before, between, after = (np.array(special, np.int32) for special in template.special_ids)
@@ -418,84 +470,105 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
         outputs: start and end logits of every token, [tokens, 2].
         questions: number of questions.
     """
-    edges = np.searchsorted(features.example, np.arange(questions + 1))
-    for number in range(0, questions, QUESTION_BATCH):
-        ends = edges[number : number + QUESTION_BATCH + 1]
-        owner, first, last, score, null = _candidates(features, outputs, int(ends[0]), int(ends[-1]))
-        order = np.lexsort((-score, owner))  # stable
-        first, last, score = first[order], last[order], score[order]
-        bounds = np.searchsorted(owner[order], np.arange(number, number + len(ends)))
-        nulls = np.minimum.reduceat(null, ends[:-1] - ends[0])
-        for index, null_score in enumerate(nulls.tolist()):
-            spans = slice(*bounds[index : index + 2])
-            if spans.start < spans.stop:
-                yield BestSpans(first[spans], last[spans], score[spans], null_score)
+    # The windows of question q are numbers windows[q] to windows[q + 1].
+    windows = np.searchsorted(features.example, np.arange(questions + 1))
+    cls = features.cu_seqlens[:-1]
+    null = outputs[cls].astype(float).sum(axis=1)
+    lowest_null = np.minimum.reduceat(null, windows[:-1]).tolist()
+
+    for start in range(0, questions, QUESTION_BATCH):
+        stop = min(start + QUESTION_BATCH, questions)
+        window, first, last, score = _candidates(features, outputs, windows[start], windows[stop], N_BEST)
+
+        # Question by question, the highest score first. The sort is stable.
+        question = features.example[window]
+        order = np.lexsort((-score, question))
+        next_question = np.searchsorted(question[order], np.arange(start + 1, stop))
+        for index, spans in enumerate(np.split(order, next_question), start):
+            # No start and end among the best of a window may be near enough: then all of them are tried.
+            if len(spans):
+                yield BestSpans(first[spans], last[spans], score[spans], lowest_null[index])
             else:
-                yield _best_of_all(features, outputs, range(*ends[index : index + 2]), null_score)
+                begin, end = windows[index : index + 2]
+                yield _best_of_all(features, outputs, begin, end, lowest_null[index])
 
 
-def _candidates(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, ...]:
-    """Return (question, first, last, score) of spans in windows ``begin`` to ``end``, and each window's null score."""
-    offset = features.cu_seqlens[begin:end]
-    tokens = slice(int(features.cu_seqlens[begin]), int(features.cu_seqlens[end]))
+def _candidates(
+    features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, n_best: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return (window, first token, last token, score) of every span between the best starts and ends of a window.
+
+    Windows are those from ``begin`` to ``end``. If ``n_best`` is None, all starts and ends of a window are tried.
+    """
     lengths = np.diff(features.cu_seqlens[begin : end + 1])
+    tokens = slice(features.cu_seqlens[begin], features.cu_seqlens[end])
     is_token = np.arange(lengths.max()) < lengths[:, None]
-    scores = np.full((2, *is_token.shape), -np.inf)
-    scores[:, is_token] = outputs[tokens].T
-    allowed = np.zeros((2, *is_token.shape), bool)
-    allowed[:, is_token] = features.may_start[tokens], features.offsets[tokens, 1] > 0
-    best = np.argsort(-scores, axis=2, kind="stable")[:, :, :N_BEST]
-    scores, allowed = np.take_along_axis(scores, best, 2), np.take_along_axis(allowed, best, 2)
-    distance = best[1][:, None, :] - best[0][:, :, None]
-    spans = allowed[0][:, :, None] & allowed[1][:, None, :] & (distance >= 0) & (distance < MAX_ANSWER_TOKENS)
-    window, start, stop = np.nonzero(spans)
-    return (
-        features.example[begin:end][window],
-        offset[window] + best[0][window, start],
-        offset[window] + best[1][window, stop],
-        scores[0][window, start] + scores[1][window, stop],
-        outputs[offset].astype(float).sum(axis=1),
-    )
+
+    def pad(values: np.ndarray, fill: float) -> np.ndarray:
+        """Lay out values of all tokens as [windows, tokens of the longest window]."""
+        padded = np.full(is_token.shape, fill)
+        padded[is_token] = values
+        return padded
+
+    start_logits = pad(outputs[tokens, 0], -np.inf)
+    end_logits = pad(outputs[tokens, 1], -np.inf)
+    may_start = pad(features.may_start[tokens], False)
+    may_end = pad(features.offsets[tokens, 1] > 0, False)
+
+    # Positions in the window, the highest logit first: [windows, n_best].
+    best_starts = np.argsort(-start_logits, axis=1, kind="stable")[:, :n_best]
+    best_ends = np.argsort(-end_logits, axis=1, kind="stable")[:, :n_best]
+
+    # Every start with every end of its window: [windows, starts, ends].
+    distance = best_ends[:, None, :] - best_starts[:, :, None]
+    is_span = (distance >= 0) & (distance < MAX_ANSWER_TOKENS)
+    is_span &= np.take_along_axis(may_start, best_starts, 1)[:, :, None]
+    is_span &= np.take_along_axis(may_end, best_ends, 1)[:, None, :]
+    window, i, j = np.nonzero(is_span)
+
+    first = best_starts[window, i]
+    last = best_ends[window, j]
+    score = start_logits[window, first] + end_logits[window, last]
+    offset = features.cu_seqlens[begin + window]
+    return begin + window, offset + first, offset + last, score
 
 
-def _best_of_all(features: SpanFeatures, outputs: np.ndarray, items: range, null: float) -> BestSpans:
-    """Return the best span over the windows ``items`` of a question; no span if the context has no token."""
-    best = (-np.inf, 0, 0)
-    for item in items:
-        begin, end = int(features.cu_seqlens[item]), int(features.cu_seqlens[item + 1])
-        starts, ends = outputs[begin:end].astype(float).T
-        starts = np.where(features.may_start[begin:end], starts, -np.inf)
-        ends = np.where(features.offsets[begin:end, 1] > 0, ends, -np.inf)
-        for distance in range(min(MAX_ANSWER_TOKENS, len(starts))):
-            sums = starts[: len(starts) - distance] + ends[distance:]
-            first = int(np.argmax(sums))
-            if sums[first] > best[0]:
-                best = (float(sums[first]), begin + first, begin + first + distance)
-    count = int(np.isfinite(best[0]))
-    return BestSpans(np.array([best[1]])[:count], np.array([best[2]])[:count], np.array([best[0]])[:count], null)
+def _best_of_all(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, null: float) -> BestSpans:
+    """Return the best span over the windows of a question; no span if the context has no token."""
+    window, first, last, score = _candidates(features, outputs, begin, end, None)
+    # Of equal scores, the earlier window is first, then the shorter span, then the earlier one.
+    order = np.lexsort((first, last - first, window, -score))
+    best = order[:1]
+    return BestSpans(first[best], last[best], score[best], null)
 
 
-def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) -> list[dict[str, Any]]:
+def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) -> list[Prediction]:
     """Return the 20 best spans with different texts as JSON-serialisable dictionaries.
 
     Each has ``text``, ``start`` and ``end`` in characters, ``score`` and ``probability``. With ``null``, the text ""
     (no answer) is included with the null score, at the end if it is not among the 20 best.
     """
     best: dict[str, dict[str, Any]] = {}
-    bounds = zip(offsets[spans.first, 0].tolist(), offsets[spans.last, 1].tolist(), spans.score.tolist(), strict=True)
-    for start, end, score in bounds:
+    starts = offsets[spans.first, 0].tolist()
+    ends = offsets[spans.last, 1].tolist()
+    for start, end, score in zip(starts, ends, spans.score.tolist(), strict=True):
         if len(best) == N_BEST:
             break
-        if text := context[start:end]:
+        text = context[start:end]
+        if text:
             best.setdefault(text, {"text": text, "start": start, "end": end, "score": score})
     nbest = list(best.values())
     if null:
         better = sum(span["score"] >= spans.null for span in nbest)
         nbest.insert(better, {"text": "", "start": 0, "end": 0, "score": spans.null})
+        # The null answer is listed even if 20 spans are better than it.
         if better < N_BEST:
             del nbest[N_BEST:]
     if nbest:
-        weights = np.exp(np.array([span["score"] for span in nbest]) - nbest[0]["score"])
-        for span, probability in zip(nbest, (weights / weights.sum()).tolist(), strict=True):
-            span |= {"score": round(span["score"], 5), "probability": round(probability, 6)}
+        scores = np.array([span["score"] for span in nbest])
+        weights = np.exp(scores - scores[0])
+        probabilities = weights / weights.sum()
+        for span, probability in zip(nbest, probabilities.tolist(), strict=True):
+            span["score"] = round(span["score"], 5)
+            span["probability"] = round(probability, 6)
     return nbest

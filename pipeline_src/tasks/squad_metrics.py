@@ -18,7 +18,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-@lru_cache(maxsize=1 << 16)  # the same gold answers are normalised many times
+# The same gold answers are normalised many times.
+@lru_cache(maxsize=1 << 16)
 def normalise_answer(text: str) -> str:
     """Lowercase a text and remove ASCII punctuation, articles and repeated spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
@@ -52,7 +53,8 @@ def _one_f1(words: list[str], gold: list[str], unanswerable: bool) -> float:
     common = sum((Counter(words) & Counter(gold)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(words), common / len(gold)
+    precision = common / len(words)
+    recall = common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -88,12 +90,18 @@ def find_null_threshold(
         differences: null score minus the score of the prediction, [questions].
     """
     order = np.argsort(differences, kind="stable")
+    # An answered question adds its score, or takes away the point of a question that is rightly left unanswered.
     gains = np.where(has_answer, values, -is_text.astype(float))[order]
-    totals = np.cumsum(np.concatenate([[float(np.sum(~has_answer))], gains]))
+    none_answered = float(np.sum(~has_answer))
+    # totals[n] is the score if the first n questions are answered.
+    totals = np.cumsum(np.concatenate([[none_answered], gains]))
     count = int(np.argmax(totals))
     answered = np.zeros(len(values), bool)
     answered[order[:count]] = True
-    return NullThreshold(float(totals[count]), float(differences[order[count - 1]]) if count else 0.0, answered)
+    threshold = 0.0
+    if count:
+        threshold = float(differences[order[count - 1]])
+    return NullThreshold(float(totals[count]), threshold, answered)
 
 
 def thresholded_values(

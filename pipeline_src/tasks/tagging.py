@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -20,13 +19,15 @@ from pipeline_src.tasks.metrics import (
     ratio_statistics,
 )
 from pipeline_src.tasks.readers import TaggedSentence
-from pipeline_src.tasks.task import ExampleResult, Rows, Task
+from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-MAX_CONTEXT = 1 / 4  # share of a window for earlier sentences of its document
+# Share of a window for earlier sentences of its document.
+MAX_CONTEXT = 1 / 4
 
-Tags = Sequence[Sequence[str]]  # of each sentence
+# The tags of each sentence.
+Tags = Sequence[Sequence[str]]
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
@@ -37,8 +38,10 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     spans: list[tuple[str, int, int]] = []
     previous = "O"
     for position, tag in enumerate(tags):
-        if tag[0] in "IE" and previous[0] in "BI" and tag[2:] == previous[2:]:
-            spans[-1] = (*spans[-1][:2], position)
+        continues = tag[0] in "IE" and previous[0] in "BI" and tag[2:] == previous[2:]
+        if continues:
+            entity, first, _ = spans[-1]
+            spans[-1] = (entity, first, position)
         elif tag != "O":
             spans.append((tag[2:], position, position))
         previous = tag
@@ -46,19 +49,22 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def _word_accuracy_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatistics:
-    correct = [np.array([sum(map(str.__eq__, *pair)) for pair in zip(gold, tags, strict=True)]) for tags in systems]
+    correct = []
+    for tags in systems:
+        equal = [sum(map(str.__eq__, *pair)) for pair in zip(gold, tags, strict=True)]
+        correct.append(np.array(equal))
     return ratio_statistics(correct, np.array([float(len(tags)) for tags in gold]))
 
 
 def _entity_statistics(gold: Tags, systems: Sequence[Tags]) -> BootstrapStatistics:
     true = [entities(tags) for tags in gold]
-    predicted = [[entities(tags) for tags in sentences] for sentences in systems]
-    return overlap_f1_statistics(
-        [
-            np.array([(len(a & b), len(b), len(a)) for a, b in zip(true, system, strict=True)], float)
-            for system in predicted
-        ]
-    )
+    rows = []
+    for sentences in systems:
+        # True positives, predictions and gold entities of each sentence.
+        predicted = [entities(tags) for tags in sentences]
+        counts = [(len(a & b), len(b), len(a)) for a, b in zip(true, predicted, strict=True)]
+        rows.append(np.array(counts, float))
+    return overlap_f1_statistics(rows)
 
 
 METRICS: dict[str, Callable[[Tags, Sequence[Tags]], BootstrapStatistics]] = {
@@ -84,36 +90,47 @@ class Tagging(Task[TaggedSentence]):
         once, at its first token. A word without tokens is read as [UNK], a word longer than a window is truncated, and
         a sentence longer than a window is split between words.
         """
-        template, kind = read_templates(tokenizer).single, kind_of(tokenizer)
+        template = read_templates(tokenizer).single
+        kind = kind_of(tokenizer)
         unknown = kind.id_of(tokenizer, kind.unk)
         room = max_length - template.size
         counts: Counter[str] = Counter()
         parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
         ids: list[int] = []
+        # For each token, the word whose tag it predicts, or -1.
         word: list[int] = []
-        cu_seqlens, first_examples = [0], []
+        cu_seqlens = [0]
+        first_examples = []
         for _, document in groupby(parts, lambda part: examples[part.example].document):
             for context, tagged in _windows(list(document), room):
-                inner = [token for part in (*context, *tagged) for tokens in part.words for token in tokens]
+                inner: list[int] = []
+                for part in (*context, *tagged):
+                    inner += chain.from_iterable(part.words)
                 ids += template.apply(inner)[0]
-                word += [-1] * (len(template.special_ids[0]) + sum(part.tokens for part in context))
+                context_length = sum(part.tokens for part in context)
+                word += [-1] * (len(template.special_ids[0]) + context_length)
                 for part in tagged:
                     for number, tokens in enumerate(part.words, start=part.first):
+                        # The first token of a word predicts its tag.
                         word += [number] + [-1] * (len(tokens) - 1)
                 word += [-1] * len(template.special_ids[1])
                 cu_seqlens.append(len(ids))
                 first_examples.append(tagged[0].example)
-        for reason, count in sorted((+counts).items()):
+        # A reason that was never found is not listed.
+        found = dict(sorted((+counts).items()))
+        for reason, count in found.items():
             log.info("%s: %d %s", self.spec.name, count, reason)
         word_index = np.array(word, np.int64)
-        tags = np.array([tag for example in examples for tag in self._tag_indices(example)], np.int64)
+        tags: list[int] = []
+        for example in examples:
+            tags += self._tag_indices(example)
         return TokenFeatures(
             ids=np.array(ids, np.int32),
             segments=np.zeros(len(ids), np.int8),
             cu_seqlens=np.array(cu_seqlens, np.int64),
-            labels=np.where(word_index >= 0, tags[word_index], NO_TAG),
+            labels=np.where(word_index >= 0, np.array(tags, np.int64)[word_index], NO_TAG),
             example=np.array(first_examples, np.int64),
-            counts=dict(sorted((+counts).items())),
+            counts=found,
             word=word_index,
         )
 
@@ -122,9 +139,7 @@ class Tagging(Task[TaggedSentence]):
             return [NO_TAG] * len(example.words)
         return [self.spec.labels.index(tag) for tag in example.tags]
 
-    def predict(
-        self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
-    ) -> list[dict[str, Any]]:
+    def predict(self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from outputs, float [tokens, tags].
 
         ``prediction`` has a tag for every word; ``confidence`` is the mean probability of these tags.
@@ -140,7 +155,7 @@ class Tagging(Task[TaggedSentence]):
         features: Features,
         outputs: np.ndarray,
         threshold: float | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Prediction]:
         """Make predictions with the probability of each word's tag in place of their mean."""
         return [
             {"id": example.id, "prediction": tags, "probabilities": probabilities.tolist()}
@@ -181,7 +196,8 @@ class Tagging(Task[TaggedSentence]):
     def statistics(
         self, eval_set: str, examples: Sequence[TaggedSentence], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
-        gold, predicted = [example.tags for example in examples], [self._tags(examples, rows) for rows in systems]
+        gold = [example.tags for example in examples]
+        predicted = [self._tags(examples, rows) for rows in systems]
         return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
 
     def group(self, example: TaggedSentence) -> int:
@@ -189,9 +205,8 @@ class Tagging(Task[TaggedSentence]):
 
     def majority_baseline(self, eval_set: str, examples: Sequence[TaggedSentence]) -> dict[str, float]:
         """Compute the metrics if every word gets the most frequent tag; if that is O, there are no entities."""
-        words = list(chain(*(example.tags for example in examples)))
-        metrics = self.spec.eval_set(eval_set).metrics
-        return {metric: majority_score(metric, words) for metric in metrics}  # type: ignore[arg-type]
+        tags = list(chain.from_iterable(example.tags for example in examples))
+        return {metric: majority_score(metric, tags) for metric in self.spec.eval_set(eval_set).metrics}
 
     def example_results(
         self, eval_set: str, examples: Sequence[TaggedSentence], predictions: Rows
@@ -234,7 +249,7 @@ def _word_tokens(
     examples: Sequence[TaggedSentence], tokenizer: Tokenizer, unknown: int, room: int, counts: Counter[str]
 ) -> dict[str, list[int]]:
     """Return distinct word -> its token ids, 1 to ``room`` of them; ``unknown`` is the id of [UNK]."""
-    frequencies = Counter(word for example in examples for word in example.words)
+    frequencies = Counter(chain.from_iterable(example.words for example in examples))
     ids = {}
     for word, tokens in zip(frequencies, encode(tokenizer, list(frequencies)), strict=True):
         if not tokens:
@@ -259,7 +274,9 @@ def _sentence_parts(
             if size + len(tokens[word]) > room:
                 yield SentencePart(number, first, words)
                 first += len(words)
-                words, size, is_split = [], 0, True
+                words = []
+                size = 0
+                is_split = True
             words.append(tokens[word])
             size += len(tokens[word])
         yield SentencePart(number, first, words)
@@ -273,8 +290,9 @@ def _windows(
     """Yield (context parts, tagged parts) of each window of a document."""
     first = 0
     while first < len(parts):
-        begin, size = first, 0
-        # the first tagged part has precedence over context
+        begin = first
+        size = 0
+        # The first tagged part has precedence over context.
         max_context = min(int(room * MAX_CONTEXT), room - parts[first].tokens)
         while begin and size + parts[begin - 1].tokens <= max_context:
             begin -= 1

@@ -18,7 +18,9 @@ from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import BootstrapStatistics
 from pipeline_src.tasks.spec import TaskSpec
 
-Rows = Sequence[dict[str, Any]]  # predictions: at least `id` and `prediction`
+# The prediction for an example has at least `id` and `prediction`, and can be written as JSON.
+Prediction = dict[str, Any]
+Rows = Sequence[Prediction]
 
 
 class HasId(Protocol):
@@ -80,12 +82,12 @@ class Task(ABC, Generic[E]):
         """Tokenise examples into model inputs of at most ``max_length`` tokens."""
 
     @abstractmethod
-    def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[dict[str, Any]]:
+    def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Turn model outputs into JSON-serialisable predictions, one per example."""
 
     def answers(
         self, examples: Sequence[E], features: Features, outputs: np.ndarray, threshold: float | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Prediction]:
         """Make predictions as ``predict`` does, in the form that the tool ``predict`` prints.
 
         Args:
@@ -131,16 +133,15 @@ class Task(ABC, Generic[E]):
         assert outputs.shape == shape, f"{self.spec.name}: outputs are {outputs.shape}, not {shape}"
         if not np.isfinite(outputs).all():
             row = int(np.argwhere(~np.isfinite(outputs))[0][0])
-            raise PipelineError(
-                "the model's output is not a number", f"row {row}", where=f"task {self.spec.name}",
-                hint="lower the learning rate and train again",
-            )  # fmt: skip
+            where = f"task {self.spec.name}"
+            hint = "lower the learning rate and train again"
+            raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
 
-    def align(self, examples: Sequence[E], predictions: Rows) -> list[dict[str, Any]]:
+    def align(self, examples: Sequence[E], predictions: Rows) -> list[Prediction]:
         """Return the prediction for each example, in the order of the examples."""
         where = f"task {self.spec.name}"
         hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
-        by_id: dict[str, dict[str, Any]] = {}
+        by_id: dict[str, Prediction] = {}
         for row in predictions:
             if not isinstance(row, dict) or not {"id", "prediction"} <= row.keys():
                 raise PipelineError("a prediction row lacks id or prediction", row, where=where, hint=hint)

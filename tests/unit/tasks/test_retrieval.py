@@ -174,9 +174,9 @@ def test_rank_passages_every_query_of_every_chunk(monkeypatch):
     rng = np.random.default_rng(0)
     queries, passages = rng.normal(size=(50, 8)), rng.normal(size=(130, 8))
     expected = np.argsort(-(queries @ passages.T), axis=1)[:, :100].tolist()
-    monkeypatch.setattr(retrieval, "QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr(retrieval, "MAX_BATCH_QUERIES", 7)
     assert retrieval.rank_passages(queries, passages) == expected
-    monkeypatch.setattr(retrieval, "SCORES_AT_ONCE", 3)  # less than a query's
+    monkeypatch.setattr(retrieval, "MAX_BATCH_SCORES", 3)  # less than a query's
     assert retrieval.rank_passages(queries, passages) == expected
 
 
