@@ -12,10 +12,10 @@ but classes and endings move by less than two points either way on nine tasks.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,19 @@ from pipeline_src.tasks.classification import gold_labels
 from pipeline_src.tasks.retrieval import rank_passages
 from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.tagging import METRICS as TAG_METRICS
+from pipeline_src.tasks.task import Prediction
 
-K1, B = 1.2, 0.75  # of BM25: saturation of a word's frequency, and how much a passage's length counts
-MAX_EXAMPLES = 20_000  # for training; more than the linear model needs
+# Parameters of BM25: saturation of a word's frequency, and how much a passage's length counts.
+K1 = 1.2
+B = 0.75
+# More examples than this do not help the linear model.
+MAX_EXAMPLES = 20_000
 _WORD = re.compile(r"\w+")
 Bag = dict[str, float]
-Rows = list[dict[str, Any]]
+Examples = Sequence[Any]
 
 
-def predict(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> Rows:
+def predict(spec: TaskSpec, training: Examples, examples: Examples) -> list[Prediction]:
     """Return predictions for ``examples``, in the same format as a model's."""
     predictions = PREDICT[spec.kind](spec, training[:MAX_EXAMPLES], examples)
     return [{"id": example.id, "prediction": value} for example, value in zip(examples, predictions, strict=True)]
@@ -52,11 +56,13 @@ def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]],
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
 
-    if len(set(labels)) < 2 or not any(bags):  # always predict the most frequent label
+    if len(set(labels)) < 2 or not any(bags):
+        # There is nothing to learn: the most frequent label is always predicted.
         classes = sorted(set(labels))
         constant = np.array([[float(labels.count(label)) for label in classes]])
         return lambda bags: np.repeat(constant, len(bags), axis=0)
-    vectorizer = DictVectorizer()  # words that are not in the training file have no weight
+    # Words that are not in the training file have no weight.
+    vectorizer = DictVectorizer()
     model = LogisticRegression(C=1.0, max_iter=200).fit(vectorizer.fit_transform(bags), labels)
 
     def log_odds(bags: Sequence[Bag]) -> np.ndarray:
@@ -69,15 +75,18 @@ def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]],
 def _bag(*texts: str) -> Bag:
     """Return the features of one or two texts: the words of each text, and the words in both."""
     bags = [set(_words(text)) for text in texts]
-    bag = {f"{index} {word}": 1.0 for index, words in enumerate(bags) for word in words}
+    # Texts "a b" and "b c": "0 a", "0 b", "1 b", "1 c" and "both b".
+    bag: Bag = {}
+    for index, words in enumerate(bags):
+        bag.update(dict.fromkeys([f"{index} {word}" for word in words], 1.0))
     if len(bags) == 2:
         shared = bags[0] & bags[1]
-        bag |= {f"both {word}": 1.0 for word in shared}
+        bag.update(dict.fromkeys([f"both {word}" for word in shared], 1.0))
         bag["share of words in both"] = len(shared) / (1 + min(map(len, bags)))
     return bag
 
 
-def _classes(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> list[Any]:
+def _classes(spec: TaskSpec, training: Examples, examples: Examples) -> list[Any]:
     if spec.range is not None:
         return (_similarities if spec.is_pair else _numbers)(spec.range, training, examples)
     log_odds = _fitted([_bag(*example.texts) for example in training], gold_labels(training))
@@ -86,35 +95,45 @@ def _classes(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -
     return [spec.labels[int(classes[index])] for index in best]
 
 
-def _numbers(limits: tuple[float, float], training: Sequence[Any], examples: Sequence[Any]) -> list[float]:
+def _numbers(limits: tuple[float, float], training: Examples, examples: Examples) -> list[float]:
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import Ridge
 
     vectorizer = DictVectorizer()
-    bags = vectorizer.fit_transform([_bag(*example.texts) | {"constant": 1.0} for example in training])
-    model = Ridge(alpha=1.0).fit(bags, gold_labels(training))
-    values = model.predict(vectorizer.transform([_bag(*example.texts) for example in examples]))
+    training_bags = [_bag(*example.texts) | {"constant": 1.0} for example in training]
+    model = Ridge(alpha=1.0).fit(vectorizer.fit_transform(training_bags), gold_labels(training))
+    bags = [_bag(*example.texts) for example in examples]
+    values = model.predict(vectorizer.transform(bags))
     return values.clip(*limits).tolist()
 
 
-def _similarities(limits: tuple[float, float], training: Sequence[Any], examples: Sequence[Any]) -> list[float]:
+def _similarities(limits: tuple[float, float], training: Examples, examples: Examples) -> list[float]:
     """Return the tf-idf cosines of the two texts, scaled to ``limits``; only the frequencies are from ``training``."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    texts = [text for example in training for text in example.texts]
+    low, high = limits
+    texts = list(chain.from_iterable(example.texts for example in training))
     if not any(map(str.strip, texts)):
-        return [limits[0]] * len(examples)
-    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True).fit(texts)
-    first, second = map(vectorizer.transform, zip(*(example.texts for example in examples), strict=True))
-    cosines = np.asarray(first.multiply(second).sum(1)).ravel()  # the vectors have length 1
-    return (limits[0] + (limits[1] - limits[0]) * cosines).clip(*limits).tolist()
+        return [low] * len(examples)
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
+    vectorizer.fit(texts)
+    first, second = zip(*(example.texts for example in examples), strict=True)
+    # The vectors have length 1: the cosine is the sum of the products.
+    products = vectorizer.transform(first).multiply(vectorizer.transform(second))
+    cosines = np.asarray(products.sum(1)).ravel()
+    return (low + (high - low) * cosines).clip(low, high).tolist()
 
 
-def _choices(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> list[int]:
-    def bags(examples: Sequence[Any]) -> list[Bag]:
-        return [_bag(example.context, ending) for example in examples for ending in example.endings]
+def _choices(spec: TaskSpec, training: Examples, examples: Examples) -> list[int]:
+    def bags(examples: Examples) -> list[Bag]:
+        bags = []
+        for example in examples:
+            bags += [_bag(example.context, ending) for ending in example.endings]
+        return bags
 
-    labels = [index == example.label for example in training for index in range(len(example.endings))]
+    labels = []
+    for example in training:
+        labels += [index == example.label for index in range(len(example.endings))]
     log_odds = _fitted(bags(training), labels)(bags(examples))[:, -1]
     return log_odds.reshape(len(examples), -1).argmax(1).tolist()
 
@@ -125,7 +144,7 @@ class TagTable:
     Of equally frequent tags, the one that words seen once have most often is taken: most ties are between rare words.
     """
 
-    def __init__(self, training: Sequence[Any]) -> None:
+    def __init__(self, training: Examples) -> None:
         as_written: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for example in training:
             for word, tag in zip(example.words, example.tags, strict=True):
@@ -155,16 +174,16 @@ class TagTable:
 
 # (whether a word gets the tag that it has in lower case, the words whose most frequent tag it gets otherwise). "THE" is
 # tagged as "the" is, but "Bill" is not tagged as "bill" is: each task's training file decides.
-UNSEEN_WORD_RULES = tuple(itertools.product((True, False), ("words seen once", "all words")))
+UNSEEN_WORD_RULES = tuple(product((True, False), ("words seen once", "all words")))
 
 
-def _tags(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> list[list[str]]:
+def _tags(spec: TaskSpec, training: Examples, examples: Examples) -> list[list[str]]:
     rule = _best_rule(spec, training)
     table = TagTable(training)
     return [table.tag(example.words, rule) for example in examples]
 
 
-def _best_rule(spec: TaskSpec, training: Sequence[Any]) -> tuple[bool, str]:
+def _best_rule(spec: TaskSpec, training: Examples) -> tuple[bool, str]:
     """Return the rule that is best on the last tenth of the training examples, with a table of the others."""
     cut = len(training) - len(training) // 10
     held_out = training[cut:]
@@ -180,23 +199,27 @@ def _best_rule(spec: TaskSpec, training: Sequence[Any]) -> tuple[bool, str]:
     return UNSEEN_WORD_RULES[best]
 
 
-def _answers(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> list[str]:
+def _answers(spec: TaskSpec, training: Examples, examples: Examples) -> list[str]:
     def candidates(example: Any) -> list[str]:
         return list(dict.fromkeys(_WORD.findall(example.context)))
 
     def bags(example: Any) -> list[Bag]:
         # As written: names and the first words of sentences are answers more, or less, often than others.
-        question, context = Counter(_WORD.findall(example.question)), Counter(_WORD.findall(example.context))
+        question = Counter(_WORD.findall(example.question))
+        context = Counter(_WORD.findall(example.context))
         bags = []
         for word in candidates(example):
             times = f"{min(context[word], 3)} in the text, {min(question[word], 2)} in the question"
             bags.append({times: 1.0, f"word {word}": 1.0, f"letters {min(len(word), 10)}": 1.0})
         return bags
 
-    labels = [
-        any(word == answer.text for answer in example.answers) for example in training for word in candidates(example)
-    ]
-    log_odds = _fitted([bag for example in training for bag in bags(example)], labels)
+    labels = []
+    training_bags = []
+    for example in training:
+        answers = [answer.text for answer in example.answers]
+        labels += [word in answers for word in candidates(example)]
+        training_bags += bags(example)
+    log_odds = _fitted(training_bags, labels)
     predictions = []
     for example in examples:
         words = candidates(example)
@@ -204,20 +227,28 @@ def _answers(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -
     return predictions
 
 
-def _rankings(spec: TaskSpec, training: Sequence[Any], examples: Sequence[Any]) -> list[list[int]]:
+def _rankings(spec: TaskSpec, training: Examples, examples: Examples) -> list[list[int]]:
     from sklearn.feature_extraction.text import CountVectorizer
 
     corpus = examples[0].corpus
-    vectorizer = CountVectorizer(analyzer=_words).fit([*corpus, "a"])  # an empty vocabulary is an error
+    # Without a word, CountVectorizer would raise an error.
+    vectorizer = CountVectorizer(analyzer=_words).fit([*corpus, "a"])
+    # How often each passage has each word. These numbers are then replaced by the words' weights in the passage.
     weights = vectorizer.transform(corpus).astype(float).tocoo()
-    lengths, frequencies = np.bincount(weights.row, weights.data, len(corpus)), np.bincount(weights.col)
-    idf = np.log1p((len(corpus) - frequencies + 0.5) / (frequencies + 0.5))
+    lengths = np.bincount(weights.row, weights.data, len(corpus))
+    num_passages = np.bincount(weights.col)
+
+    # A rare word counts more; each further occurrence in a passage, and one in a longer passage, counts less.
+    idf = np.log1p((len(corpus) - num_passages + 0.5) / (num_passages + 0.5))
     norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1))
     weights.data *= idf[weights.col] * (K1 + 1) / (weights.data + norms[weights.row])
-    return rank_passages(vectorizer.transform([example.query for example in examples]), weights.tocsr())
+
+    queries = vectorizer.transform([example.query for example in examples])
+    return rank_passages(queries, weights.tocsr())
 
 
-PREDICT: dict[str, Callable[[TaskSpec, Sequence[Any], Sequence[Any]], list[Any]]] = {
+# Kind of task -> function that fits the training examples and returns the prediction for each example.
+PREDICT: dict[str, Callable[[TaskSpec, Examples, Examples], list[Any]]] = {
     "classification": _classes,
     "choice": _choices,
     "tagging": _tags,

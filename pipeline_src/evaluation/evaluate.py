@@ -10,25 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS, TASKS, predictions_folder
+from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS, TASKS
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.schema import NO_TEACHER
-from pipeline_src.download import from_corpus
-from pipeline_src.download.synthetic import RULES
+from pipeline_src.download.from_corpus import RULES as CORPUS_RULES
+from pipeline_src.download.from_corpus import task_origin
+from pipeline_src.download.synthetic import RULES as SYNTHETIC_RULES
 from pipeline_src.evaluation.bag_of_words import applies, predict
 from pipeline_src.evaluation.scores import (
+    Json,
     TaskScores,
     confidence_intervals,
     error_analysis,
-    predictions_path,
-    read_baseline_predictions,
-    read_predictions,
     read_runs,
+    read_systems,
     score_task,
     spread,
 )
@@ -37,32 +36,38 @@ from pipeline_src.tasks.examples import labelled_part
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import load_spec
 
+# Tasks of these origins come one after another in the tables.
+ORDER = ("fetched", "from the corpus", "synthetic")
+
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
     """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions."""
-    origins = {task: from_corpus.task_origin(task, task_source) for task in tasks}
-    rules = {task: RULES[task] for task in tasks if origins[task] == "synthetic"}
-    rows: list[dict[str, Any]] = []
-    by_task: dict[str, dict[str, Any]] = {}
+    origins = {task: task_origin(task, task_source) for task in tasks}
+    synthetic = [task for task in tasks if origins[task] == "synthetic"]
+    from_corpus = [task for task in tasks if origins[task] == "from the corpus"]
+    # The user's own tasks have no synthetic form.
+    own = [task for task in tasks if task_origin(task, "synthetic") == "fetched"]
+
+    rows: list[Json] = []
+    details: dict[str, Json] = {}
     files: dict[str, str] = {}
     missing: dict[str, list[str]] = {}
-    made = {task: from_corpus.RULES[task] for task in tasks if origins[task] == "from the corpus"}
-    custom = [
-        task for task in tasks if from_corpus.task_origin(task, "synthetic") == "fetched"
-    ]  # these have no synthetic form
-    for task in sorted(tasks, key=lambda task: (task in rules, task in made)):  # real ones first
+    for task in sorted(tasks, key=lambda task: ORDER.index(origins[task])):
         spec = load_spec(task)
-        similarity = task not in rules and spec.is_pair and spec.range is not None
         label_counts = finetune.recipe(task).label_counts if finetune.teacher == NO_TEACHER else ()
-        bag_of_words = task in made or task in custom or similarity or bool(label_counts)
+        is_similarity = spec.is_pair and spec.range is not None and task not in synthetic
+        bag_of_words = task in from_corpus or task in own or is_similarity or bool(label_counts)
+
         scores = score_task(spec, finetune.seeds, bag_of_words)
         table = scores.table()
         rows += table
-        by_task[task] = {"task": task, "synthetic": task in rules, "rows": table, **task_details(scores)}
+        details[task] = {"task": task, "synthetic": task in synthetic, "rows": table, **task_details(scores)}
         if label_counts:
-            by_task[task]["label_curve"] = label_curve(scores, label_counts)
+            details[task]["label_curve"] = label_curve(scores, label_counts)
+
         task_files, without_predictions = submissions(scores)
-        if repeated := task_files.keys() & files.keys():
+        repeated = task_files.keys() & files.keys()
+        if repeated:
             hint = "give each evaluation set's `test` its own name to submit"
             raise PipelineError("two submissions have one name", min(repeated), where=f"task {task}", hint=hint)
         files |= task_files
@@ -70,39 +75,46 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
             missing[task] = without_predictions
 
     with atomic_directory(TASK_RESULTS) as folder:
-        for task, content in by_task.items():
+        for task, content in details.items():
             write_json(folder / f"{task}.json", content)
     with atomic_directory(SUBMISSIONS) as folder:
         write_json(folder / "contents.json", write_submissions(folder, files, missing))
-    recorded: dict[str, Any] = {
-        "synthetic": bool(rules),
+    recorded: Json = {
+        "synthetic": bool(synthetic),
         "task_source": task_source,
-        "rules": rules,
-        "from_corpus": made,
-        "further": custom,
-        "best_epoch": [task for task, details in by_task.items() if details["select"] == "best"],
+        "rules": {task: SYNTHETIC_RULES[task] for task in synthetic},
+        "from_corpus": {task: CORPUS_RULES[task] for task in from_corpus},
+        "further": own,
+        "best_epoch": [task for task, content in details.items() if content["select"] == "best"],
         "rows": rows,
     }
     # Without a grid there is no such key, so that scores from before it stay as they are.
-    grids = [task for task, details in by_task.items() if has_grid(details["runs"])]
+    grids = [task for task, content in details.items() if has_grid(content["runs"])]
     if grids:
         recorded["best_of_grid"] = grids
     write_json(SCORES, recorded)
     log.info("%d scores of %d tasks", len(rows), len(tasks))
 
 
-def has_grid(runs: Sequence[dict[str, Any]]) -> bool:
+def has_grid(runs: Sequence[Json]) -> bool:
     """Return whether several runs of one seed were compared on the development set."""
     return len({(run["seed"], run["weights"]) for run in runs}) < len(runs)
 
 
-def task_details(scores: TaskScores) -> dict[str, Any]:
+def task_details(scores: TaskScores) -> Json:
     """Return what ``results/tasks/<task>.json`` has: the runs, their spread, counts of dropped examples, errors."""
-    spec, task = scores.spec, make_task(scores.spec)
+    spec = scores.spec
+    task = make_task(spec)
     runs, counts, select = read_runs(spec.name, scores.seeds)
+    # What a task reports besides the set's metrics, such as a threshold, seed by seed.
+    figures: dict[str, dict[str, list[float]]] = {}
+    errors = {}
     for name, result in scores.results.items():
-        file = spec.scores[name].file
-        counts[file] = {**counts.get(file, {}), **result.counts}
+        eval_set = spec.scores[name]
+        counts[eval_set.file] = {**counts.get(eval_set.file, {}), **result.counts}
+        for key in sorted(result.scores[0].keys() - set(eval_set.metrics)):
+            figures.setdefault(name, {})[key] = [score[key] for score in result.scores]
+        errors[name] = error_analysis(spec, task.example_results(name, result.examples, result.best))
     return {
         "kind": spec.kind,
         "seeds": list(scores.seeds),
@@ -111,73 +123,71 @@ def task_details(scores: TaskScores) -> dict[str, Any]:
         "runs": runs,
         "spread": spreads(scores, runs),
         "counts": counts,
-        "figures": {  # what a task reports besides the set's metrics, such as a threshold, seed by seed
-            name: {key: [score[key] for score in result.scores] for key in sorted(extra)}
-            for name, result in scores.results.items()
-            if (extra := set(result.scores[0]) - set(spec.scores[name].metrics))
-        },
-        "errors": {
-            name: error_analysis(spec, task.example_results(name, result.examples, result.best))
-            for name, result in scores.results.items()
-        },
+        "figures": figures,
+        "errors": errors,
     }
 
 
-def spreads(scores: TaskScores, runs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+def spreads(scores: TaskScores, runs: list[Json]) -> dict[str, Json]:
     """Return mean, deviation, best and count of each metric on the first evaluation set, over seeds and over all runs.
 
     A seed's score is that of the best run of its grid. A metric that is newer than the runs exists only over seeds.
     """
     name, result = next(iter(scores.results.items()))
-    by_weights = {"pretrained": result.scores, "random": result.random_weights}
-    return {
-        weights: {
-            metric: {
+    metrics = scores.spec.scores[name].metrics
+    by_weights: dict[str, Json] = {}
+    for weights, seed_scores in (("pretrained", result.scores), ("random", result.random_weights)):
+        # Training from random weights is optional.
+        if not seed_scores:
+            continue
+        run_scores = [run["dev"] for run in runs if run["weights"] == weights]
+        by_weights[weights] = {}
+        for metric in metrics:
+            by_weights[weights][metric] = {
                 "seeds": _spread([score[metric] for score in seed_scores]),
-                "runs": _spread(
-                    [run["dev"][metric] for run in runs if run["weights"] == weights and metric in run["dev"]]
-                ),
+                "runs": _spread([score[metric] for score in run_scores if metric in score]),
             }
-            for metric in scores.spec.scores[name].metrics
-        }
-        for weights, seed_scores in by_weights.items()
-        if seed_scores
-    }
+    return by_weights
 
 
-def _spread(values: list[float]) -> dict[str, Any]:
+def _spread(values: list[float]) -> Json:
     if not values:
         return {"count": 0, "mean": None, "deviation": None, "best": None}
     return {"count": len(values), **spread(values), "best": max(values)}
 
 
-def label_curve(scores: TaskScores, label_counts: Sequence[int]) -> list[dict[str, Any]]:
+def label_curve(scores: TaskScores, label_counts: Sequence[int]) -> list[Json]:
     """Return a point for each number of labelled examples, ascending; the last point is the complete training file.
 
     A point has ``examples``, and ``systems`` (``pretrained``, ``random_weights``, ``bag_of_words``), which are trained
     on the same examples: each system's main score on the first evaluation set, with its interval.
     """
-    spec, seeds, task = scores.spec, scores.seeds, make_task(scores.spec)
-    (name, result), metric = next(iter(scores.results.items())), spec.eval_set(None).metrics[0]
+    spec = scores.spec
+    task = make_task(spec)
+    name, result = next(iter(scores.results.items()))
+    metric = spec.scores[name].metrics[0]
     training = task.read(TASKS / spec.name / spec.train)
 
-    def point(count: int, seed_scores: Sequence[dict[str, float]], uncertainty: dict[str, Any]) -> dict[str, Any]:
-        pretrained = {"score": fmean(score[metric] for score in seed_scores), "interval": uncertainty["interval"]}
-        baselines = {
-            system: {key: value[key] for key in ("score", "interval")}
-            for system, value in uncertainty["baselines"].items()
-        }
-        return {"examples": count, "systems": {"pretrained": pretrained, **baselines}}
-
     points = []
-    for count in sorted(count for count in label_counts if count < len(training)):
-        folder = predictions_folder("pretrained", count)
-        predicted = [read_predictions(predictions_path(spec.name, seed, folder, name)) for seed in seeds]
-        random = read_baseline_predictions(spec.name, seeds, predictions_folder("random", count), name)
-        baselines = {"random_weights": random} if random else {}
+    for count in sorted(label_counts):
+        # The complete file is the last point.
+        if count >= len(training):
+            break
+        predicted, baselines = read_systems(spec.name, scores.seeds, name, count)
         if applies(spec):
-            parts = [labelled_part(spec.name, seed, training, count) for seed in seeds]
+            parts = [labelled_part(spec.name, seed, training, count) for seed in scores.seeds]
             baselines["bag_of_words"] = [predict(spec, part, result.examples) for part in parts]
-        uncertainty = confidence_intervals(spec, name, result.examples, predicted, baselines)[metric]
-        points.append(point(count, [task.score(name, result.examples, rows) for rows in predicted], uncertainty))
-    return [*points, point(len(training), result.scores, result.uncertainty[metric])]
+        uncertainty = confidence_intervals(spec, name, result.examples, predicted, baselines)
+        values = [task.score(name, result.examples, rows)[metric] for rows in predicted]
+        points.append(_curve_point(count, values, uncertainty[metric]))
+
+    values = [score[metric] for score in result.scores]
+    points.append(_curve_point(len(training), values, result.uncertainty[metric]))
+    return points
+
+
+def _curve_point(count: int, values: Sequence[float], uncertainty: Json) -> Json:
+    systems = {"pretrained": {"score": fmean(values), "interval": uncertainty["interval"]}}
+    for name, baseline in uncertainty["baselines"].items():
+        systems[name] = {"score": baseline["score"], "interval": baseline["interval"]}
+    return {"examples": count, "systems": systems}

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 from pipeline_src.common.counter_rng import derive_seed
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json, read_json_lines, schema_error
-from pipeline_src.common.paths import TASKS, task_predictions
+from pipeline_src.common.paths import TASKS, predictions_folder, task_predictions
 from pipeline_src.evaluation.bag_of_words import applies, predict
 from pipeline_src.evaluation.significance import compare, make_units, resampled_values, score_interval
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import EvalSetSpec, TaskSpec
-from pipeline_src.tasks.task import ExampleResult
+from pipeline_src.tasks.task import ExampleResult, Prediction
 
 HINT = "run the stage `finetune` for this task again"
 OPTIONAL = {
@@ -27,7 +28,8 @@ OPTIONAL = {
     "null_score_difference": float,
     "nbest": [{"text": str, "probability": float}],
 }
-Rows = list[dict[str, Any]]
+Json = dict[str, Any]
+Rows = list[Prediction]
 
 
 def predictions_path(task: str, seed: int, weights: str, eval_set: str, test: bool = False) -> Path:
@@ -42,36 +44,54 @@ def read_predictions(path: Path) -> Rows:
     rows = list(read_json_lines(path, {"id": str, "prediction": object}, "not a prediction", HINT))
     for number, row in enumerate(rows, start=1):
         optional = {key: shape for key, shape in OPTIONAL.items() if row.get(key) is not None}
-        if mismatch := schema_error(row, optional):
+        mismatch = schema_error(row, optional)
+        if mismatch:
             raise PipelineError("not a prediction", mismatch, where=f"{path}:{number}", hint=HINT)
     return rows
 
 
-def read_baseline_predictions(task: str, seeds: Sequence[int], weights: str, eval_set: str) -> list[Rows]:
-    """Read the predictions in folder ``weights`` of the seeds that have it: baselines are optional."""
-    paths = [predictions_path(task, seed, weights, eval_set) for seed in seeds]
-    return [read_predictions(path) for path in paths if path.parent.exists()]
+def read_systems(
+    task: str, seeds: Sequence[int], eval_set: str, labels: int | None = None
+) -> tuple[list[Rows], dict[str, list[Rows]]]:
+    """Read the predictions of every seed, of training on the whole file or on ``labels`` examples.
+
+    Returns:
+        The predictions of the pretrained model by seed; ``random_weights`` -> predictions of the seeds that have this
+        baseline, if there are any.
+    """
+    # As {task}/{seed}/predicted/pretrained-100-labels/rte.jsonl.
+    folder = predictions_folder("pretrained", labels)
+    predicted = [read_predictions(predictions_path(task, seed, folder, eval_set)) for seed in seeds]
+
+    folder = predictions_folder("random", labels)
+    paths = [predictions_path(task, seed, folder, eval_set) for seed in seeds]
+    from_random = [read_predictions(path) for path in paths if path.parent.exists()]
+    return predicted, {"random_weights": from_random} if from_random else {}
 
 
-def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[dict[str, Any]], dict[str, dict[str, int]], str]:
+def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[Json], dict[str, dict[str, int]], str]:
     """Read the runs of all seeds.
 
     Returns:
         The runs, each with its ``seed``; file -> reason -> number of dropped or truncated examples; which epoch was
         selected, ``last`` or ``best``.
     """
-    runs: list[dict[str, Any]] = []
+    runs: list[Json] = []
     counts: dict[str, dict[str, int]] = {}
     for seed in seeds:
         path = task_predictions(task, seed) / "run.json"
         record = read_json(path, {"runs": [{"weights": str, "dev": {str: float}}]})
-        if mismatch := schema_error(record.get("counts", {}), {str: {str: int}}, "counts"):
+        # Counts, and how an epoch was selected, are the same for every seed.
+        found = record.get("counts", {})
+        mismatch = schema_error(found, {str: {str: int}}, "counts")
+        if mismatch:
             raise PipelineError("not what its stage writes", mismatch, where=path, hint=HINT)
         if not record["runs"]:
             raise PipelineError("no runs are listed, each with its weights and scores", path, hint=HINT)
         runs += [{"seed": seed, **run} for run in record["runs"]]
-        counts |= record.get("counts", {})  # the same in every seed
-    return runs, counts, record.get("recipe", {}).get("select", "last")
+        counts |= found
+        select = record.get("recipe", {}).get("select", "last")
+    return runs, counts, select
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,7 @@ class EvalResult:
     majority_baseline: dict[str, float]
     counts: Counter[str]
     best: Rows
-    uncertainty: dict[str, dict[str, Any]] = field(default_factory=dict)
+    uncertainty: dict[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,19 +125,18 @@ class TaskScores:
     best: int
     results: dict[str, EvalResult]
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Json]:
         """Return rows of ``results/scores.json``, one per evaluation set and metric.
 
         ``values`` are in the order of seeds. ``best`` is the value of the task's best seed; another seed may have a
         higher value in this set and metric.
         """
-        return [
-            self._row(name, eval_set, metric)
-            for name, eval_set in self.spec.scores.items()
-            for metric in eval_set.metrics
-        ]
+        rows = []
+        for name, eval_set in self.spec.scores.items():
+            rows += [self._row(name, eval_set, metric) for metric in eval_set.metrics]
+        return rows
 
-    def _row(self, name: str, eval_set: EvalSetSpec, metric: str) -> dict[str, Any]:
+    def _row(self, name: str, eval_set: EvalSetSpec, metric: str) -> Json:
         result = self.results[name]
         values = [score[metric] for score in result.scores]
         random_weights = [score[metric] for score in result.random_weights]
@@ -147,69 +166,72 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False) -> TaskScores:
     """Score one task over ``seeds``, and the bag-of-words baseline too if ``bag_of_words``."""
     task = make_task(spec)
+    training = None
+    if bag_of_words and applies(spec):
+        training = task.read(TASKS / spec.name / spec.train)
     best: int | None = None
     results = {}
-    training = task.read(TASKS / spec.name / spec.train) if bag_of_words and applies(spec) else None
     for name, eval_set in spec.scores.items():
         counts: Counter[str] = Counter()
         examples = task.read(TASKS / spec.name / eval_set.file, name, counts=counts)
-        predicted = [read_predictions(predictions_path(spec.name, seed, "pretrained", name)) for seed in seeds]
-        from_random = read_baseline_predictions(spec.name, seeds, "random", name)
+        predicted, baselines = read_systems(spec.name, seeds, name)
         scores = [task.score(name, examples, rows) for rows in predicted]
-        if best is None:  # the first set decides; if seeds are equal, the first seed is the best
-            best = max(range(len(scores)), key=lambda index: scores[index][eval_set.metrics[0]])
-        baselines = {"random_weights": from_random} if from_random else {}
+        random_weights = [task.score(name, examples, rows) for rows in baselines.get("random_weights", [])]
+        if best is None:
+            # The first set decides. If seeds are equal, the first seed is the best.
+            main = [score[eval_set.metrics[0]] for score in scores]
+            best = main.index(max(main))
         if training is not None:
             baselines["bag_of_words"] = [predict(spec, training, examples)]
         results[name] = EvalResult(
             examples=examples,
             scores=scores,
-            random_weights=[task.score(name, examples, rows) for rows in from_random],
+            random_weights=random_weights,
             majority_baseline=task.majority_baseline(name, examples),
             counts=counts,
             best=predicted[best],
             uncertainty=confidence_intervals(spec, name, examples, predicted, baselines),
         )
-    assert best is not None  # a task has at least one evaluation set
+    # A task has at least one evaluation set.
+    assert best is not None
     return TaskScores(spec, tuple(seeds), seeds[best], results)
 
 
 def confidence_intervals(
     spec: TaskSpec, eval_set: str, examples: Sequence[Any], predicted: Sequence[Rows], baselines: dict[str, list[Rows]]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Json]:
     """Return, for each metric, the interval of the score, and the score, interval and comparison of each baseline.
 
     Args:
         predicted: the predictions of each seed.
         baselines: name of another system -> the predictions of each of its runs, on the same examples.
     """
-    task, systems = make_task(spec), [predicted, *baselines.values()]
-    statistics = task.statistics(eval_set, examples, [rows for runs in systems for rows in runs])
+    task = make_task(spec)
+    systems = [predicted, *baselines.values()]
+    statistics = task.statistics(eval_set, examples, list(chain.from_iterable(systems)))
     groups = [task.group(example) for example in examples]
     result = {}
     for metric, metric_statistics in statistics.items():
         units = make_units(metric_statistics, [len(runs) for runs in systems], groups)
         resampled = resampled_values(units, derive_seed("interval", spec.name, eval_set, metric))
         seed = derive_seed("swaps", spec.name, eval_set, metric)
-        result[metric] = {
-            "interval": score_interval(units, 0, resampled[0]),
-            "units": units.count,
-            "baselines": {
-                name: {
-                    "score": units.score(index),
-                    "interval": score_interval(units, index, resampled[index]),
-                    "vs_baseline": asdict(compare(units, resampled, len(examples), seed, index)),
-                }
-                for index, name in enumerate(baselines, start=1)
-            },
-        }
+        compared = {}
+        for index, name in enumerate(baselines, start=1):
+            compared[name] = {
+                "score": units.score(index),
+                "interval": score_interval(units, index, resampled[index]),
+                "vs_baseline": asdict(compare(units, resampled, len(examples), seed, index)),
+            }
+        interval = score_interval(units, 0, resampled[0])
+        result[metric] = {"interval": interval, "units": units.count, "baselines": compared}
     return result
 
 
-NUM_LENGTH_CLASSES, NUM_WORST = 5, 20
+NUM_LENGTH_CLASSES = 5
+NUM_WORST = 20
 
 
-def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any]:
+def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> Json:
     """Return the analysis of errors on one evaluation set, as in ``results/tasks/<task>.json``."""
     matrix = confusion(spec, example_results)
     return {
@@ -221,25 +243,31 @@ def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> 
     }
 
 
-def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> dict[str, Any] | None:
+def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> Json | None:
     """Return the confusion matrix, ``counts[gold][predicted]`` in the order of ``labels``; None without labels."""
-    if spec.kind == "tagging":
-        sides = [(result.gold.split(), result.predicted.split()) for result in example_results]
-        pairs = Counter(pair for gold, predicted in sides for pair in zip(gold, predicted, strict=True))
-    elif spec.kind == "classification" and spec.range is None:
-        pairs = Counter((result.gold, result.predicted) for result in example_results)
-    else:
+    is_tagging = spec.kind == "tagging"
+    if not is_tagging and (spec.kind != "classification" or spec.range is not None):
         return None
-    labels = list(spec.labels) or sorted({label for pair in pairs for label in pair})
-    return {"labels": labels, "counts": [[pairs[gold, predicted] for predicted in labels] for gold in labels]}
+    pairs: Counter[tuple[str, str]] = Counter()
+    for result in example_results:
+        if is_tagging:
+            pairs.update(zip(result.gold.split(), result.predicted.split(), strict=True))
+        else:
+            pairs[result.gold, result.predicted] += 1
+    labels = list(spec.labels) or sorted(set(chain.from_iterable(pairs)))
+    counts = []
+    for gold in labels:
+        counts.append([pairs[gold, predicted] for predicted in labels])
+    return {"labels": labels, "counts": counts}
 
 
-def class_scores(confusion: dict[str, Any]) -> list[dict[str, Any]]:
+def class_scores(confusion: Json) -> list[Json]:
     """Return support, precision, recall and F1 of each class in percent; None if there is nothing to divide by."""
     counts = confusion["counts"]
     rows = []
     for index, label in enumerate(confusion["labels"]):
-        correct, support = counts[index][index], sum(counts[index])
+        correct = counts[index][index]
+        support = sum(counts[index])
         predicted = sum(of_gold[index] for of_gold in counts)
         row = {
             "label": label,
@@ -255,23 +283,25 @@ def class_scores(confusion: dict[str, Any]) -> list[dict[str, Any]]:
 def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:
     """Divide the examples by number of words into classes of about equal size; return the mean ``right`` of each."""
     lengths = sorted(result.words for result in example_results)
-    last = [-(-len(lengths) * step // NUM_LENGTH_CLASSES) - 1 for step in range(1, NUM_LENGTH_CLASSES + 1)]
-    ends = sorted({lengths[index] for index in last})
-    classes: list[list[ExampleResult]] = [[] for _ in ends]
+    # The longest text of each class, rounded up: of 12 examples, numbers 3, 5, 8, 10 and 12.
+    ends = set()
+    for step in range(1, NUM_LENGTH_CLASSES + 1):
+        last = -(-len(lengths) * step // NUM_LENGTH_CLASSES)
+        ends.add(lengths[last - 1])
+    classes: dict[int, list[ExampleResult]] = {end: [] for end in sorted(ends)}
+    longest = list(classes)
     for result in example_results:
-        classes[bisect_left(ends, result.words)].append(result)
-    return [
-        {
-            "from": min(result.words for result in members),
-            "to": end,
-            "examples": len(members),
-            "right": fmean(result.right for result in members),
-        }
-        for end, members in zip(ends, classes, strict=True)
-    ]
+        end = longest[bisect_left(longest, result.words)]
+        classes[end].append(result)
+    rows = []
+    for end, members in classes.items():
+        shortest = min(result.words for result in members)
+        right = fmean(result.right for result in members)
+        rows.append({"from": shortest, "to": end, "examples": len(members), "right": right})
+    return rows
 
 
-def worst(example_results: Sequence[ExampleResult]) -> list[dict[str, Any]]:
+def worst(example_results: Sequence[ExampleResult]) -> list[Json]:
     """Return the worst errors, sorted by lowest ``right``, then highest confidence, then order in the file."""
     wrong = [result for result in example_results if result.right < 1]
     wrong.sort(key=lambda result: (result.right, -(result.confidence or 0.0)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,13 @@ from scipy.stats import t as student
 from pipeline_src.tasks.metrics import BootstrapStatistics
 
 LEVEL = 0.95
-NUM_RESAMPLES = 2000  # Efron and Tibshirani 1993, section 13.3: 1,000 or more for an interval
+# Efron and Tibshirani 1993, section 13.3: 1,000 or more for an interval.
+NUM_RESAMPLES = 2000
 NUM_PERMUTATIONS = 4999
-BATCH_NUMBERS = 1 << 22  # numbers in memory in one step
-POWER = 0.8  # power for which examples_needed is computed (Cohen 1988)
+# This many numbers are in memory at once.
+BATCH_NUMBERS = 1 << 22
+# Comparison.examples_needed is computed for this power (Cohen 1988).
+POWER = 0.8
 Interval = tuple[float, float]
 
 
@@ -64,19 +67,24 @@ def make_units(statistics: BootstrapStatistics, seeds: Sequence[int], groups: Se
     """
     from scipy.sparse import csr_array, issparse
 
+    # The unit of each example, numbered as they come: groups a, b, a, None have units 0, 1, 0, 2.
     indices: dict[object, int] = {}
-    unit = [
-        indices.setdefault((example,) if group is None else group, len(indices)) for example, group in enumerate(groups)
-    ]
+    unit = []
+    for example, group in enumerate(groups):
+        key = (example,) if group is None else group
+        unit.append(indices.setdefault(key, len(indices)))
     if len(indices) == 1:
         unit = list(range(len(groups)))
     count = max(unit) + 1
     rows = list(statistics.rows)
     if count < len(unit):
-        member = csr_array((np.ones(len(unit)), (unit, range(len(unit)))), shape=(count, len(unit)))
+        # member[u, e] is 1 if example e belongs to unit u: the product adds up the rows of a unit.
+        cells = (unit, range(len(unit)))
+        member = csr_array((np.ones(len(unit)), cells), shape=(count, len(unit)))
         rows = [member @ run for run in rows]
     times = np.ones(count, int)
     if not issparse(rows[0]):
+        # Units whose sums are equal in all runs are of one kind.
         kinds, times = np.unique(np.hstack(rows), axis=0, return_counts=True)
         rows = np.split(kinds, len(rows), axis=1)
     runs = iter(rows)
@@ -86,11 +94,14 @@ def make_units(statistics: BootstrapStatistics, seeds: Sequence[int], groups: Se
 
 def resampled_values(units: ResamplingUnits, seed: int) -> np.ndarray:
     """Sample sets of units with replacement, and return the metric of every system on every set, [systems, sets]."""
-    rng, step = np.random.default_rng(seed), max(1, BATCH_NUMBERS // len(units.times))
+    rng = np.random.default_rng(seed)
+    step = max(1, BATCH_NUMBERS // len(units.times))
+    probabilities = units.times / units.count
+    # Numbers of units of each kind are drawn, not the units themselves: the sums are the same.
     batches = []
     for start in range(0, NUM_RESAMPLES, step):
         size = min(step, NUM_RESAMPLES - start)
-        times = rng.multinomial(units.count, units.times / units.count, size=size).astype(float)
+        times = rng.multinomial(units.count, probabilities, size=size).astype(float)
         batches.append([units.values(system, times) for system in range(len(units.rows))])
     return np.concatenate(batches, 1)
 
@@ -115,17 +126,30 @@ def score_interval(units: ResamplingUnits, system: int, values: np.ndarray) -> I
     proportion, the interval of a score of 100 begins at the score with the largest plausible number of errors, all of
     the worst kind; the intervals of a score of 0 and of correlations are unknown.
     """
-    bootstrap, statistics = interval(values, units.count), units.statistics
-    if bootstrap is None or bootstrap[0] != bootstrap[1] or bootstrap[0] not in (0.0, 100.0):
-        return bootstrap
-    exact = binomtest(round(units.count * bootstrap[0] / 100), units.count).proportion_ci(LEVEL)
-    if statistics.share:
-        return 100.0 * exact.low, 100.0 * exact.high
-    if bootstrap[0] == 0 or statistics.mistakes is None or not units.paired:
+    bootstrap = interval(values, units.count)
+    if bootstrap is None:
         return None
-    sums, mistakes, errors = units.times @ units.rows[system][0], statistics.mistakes, units.count * (1 - exact.low)
-    possible = np.where(mistakes < 0, sums / np.where(mistakes < 0, -mistakes, 1), np.inf).min(1)
-    return float(statistics.value(sums + np.minimum(errors, possible)[:, None] * mistakes).min()), 100.0
+    low, high = bootstrap
+    if low != high or low not in (0.0, 100.0):
+        return bootstrap
+
+    correct = round(units.count * low / 100)
+    exact = binomtest(correct, units.count).proportion_ci(LEVEL)
+    if units.statistics.share:
+        return 100.0 * exact.low, 100.0 * exact.high
+    mistakes = units.statistics.mistakes
+    if low == 0 or mistakes is None or not units.paired:
+        return None
+
+    # All answers are correct. A kind of mistake is made as often as is plausible, but not so often that a sum would be
+    # negative: with 3 true positives, there are at most 3 false negatives.
+    sums = units.times @ units.rows[system][0]
+    plausible = units.count * (1 - exact.low)
+    lowers = mistakes < 0
+    possible = np.where(lowers, sums / np.where(lowers, -mistakes, 1), np.inf).min(1)
+    errors = np.minimum(plausible, possible)[:, None]
+    lowest = units.statistics.value(sums + errors * mistakes).min()
+    return float(lowest), 100.0
 
 
 @dataclass(frozen=True)
@@ -159,11 +183,22 @@ def compare(units: ResamplingUnits, values: np.ndarray, examples: int, seed: int
     resampled = values[0] - values[baseline]
     p = _p_value(units, seed, baseline)
     significant = p < 1 - LEVEL
+
+    # The spread of the difference shrinks with the root of the number of examples.
     needed = None
-    if not significant and abs(difference) > 1e-9 and (spread := float(np.std(resampled))) > 0:
+    spread = float(np.std(resampled))
+    if not significant and abs(difference) > 1e-9 and spread > 0:
+        # The difference must be this many standard errors away from 0.
         reach = norm.ppf((1 + LEVEL) / 2) + norm.ppf(POWER)
         needed = math.ceil(examples * (reach * spread / difference) ** 2)
-    return Comparison(difference, interval(resampled, units.count), p, significant, needed)
+
+    return Comparison(
+        difference=difference,
+        interval=interval(resampled, units.count),
+        p=p,
+        significant=significant,
+        examples_needed=needed,
+    )
 
 
 def _p_value(units: ResamplingUnits, seed: int, baseline: int) -> float:
@@ -172,26 +207,36 @@ def _p_value(units: ResamplingUnits, seed: int, baseline: int) -> float:
     By the null hypothesis, it makes no difference if the two systems swap their answers to a unit. The p value is the
     proportion of random swaps, including none, with a difference as large (approximate randomisation, Noreen 1989).
     """
-    runs, baseline_runs, statistics = units.rows[0], units.rows[baseline], units.statistics
+    statistics = units.statistics
+    runs = units.rows[0]
+    baseline_runs = units.rows[baseline]
     if statistics.yes_no and units.paired and len(runs) == len(baseline_runs) == 1:
         gain = runs[0][:, 0] - baseline_runs[0][:, 0]
-        more, less = (int(units.times[gain * sign > 0].sum()) for sign in (1, -1))
-        return float(binomtest(more, more + less).pvalue) if more + less else 1.0
-    # runs are cycled until each run of either system occurs equally often, as in its score
+        better = int(units.times[gain > 0].sum())
+        worse = int(units.times[gain < 0].sum())
+        return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+
+    # Every run is paired equally often, as it counts in its system's score: 2 runs against 3 make 6 pairs.
     num_pairs = math.lcm(len(runs), len(baseline_runs))
-    pairs = [(runs[index % len(runs)], baseline_runs[index % len(baseline_runs)]) for index in range(num_pairs)]
+    pairs = list(islice(zip(cycle(runs), cycle(baseline_runs), strict=True), num_pairs))
 
     def differences(unswapped: np.ndarray) -> np.ndarray:
+        """Return the difference of the mean scores, [sets]; ``unswapped``: units of each kind, [sets, kinds]."""
         swapped = units.times - unswapped
         first = [statistics.value(unswapped @ a + swapped @ b) for a, b in pairs]
         second = [statistics.value(swapped @ a + unswapped @ b) for a, b in pairs]
         return np.mean(first, axis=0) - np.mean(second, axis=0)
 
-    observed = abs(differences(units.times[None].astype(float))[0]) - 1e-9
-    rng, num_kinds = np.random.default_rng(seed), len(units.times)
-    step, as_large = max(1, BATCH_NUMBERS // num_kinds), 0
+    # The permutation without a swap counts. A difference by rounding does not.
+    no_swaps = units.times[None].astype(float)
+    observed = abs(differences(no_swaps)[0]) - 1e-9
+
+    rng = np.random.default_rng(seed)
+    num_kinds = len(units.times)
+    step = max(1, BATCH_NUMBERS // num_kinds)
+    as_large = 0
     for start in range(0, NUM_PERMUTATIONS, step):
-        size = (min(step, NUM_PERMUTATIONS - start), num_kinds)
-        unswapped = rng.binomial(units.times, 0.5, size=size).astype(float)
+        size = min(step, NUM_PERMUTATIONS - start)
+        unswapped = rng.binomial(units.times, 0.5, size=(size, num_kinds)).astype(float)
         as_large += int(np.sum(np.abs(differences(unswapped)) >= observed))
     return (1 + as_large) / (1 + NUM_PERMUTATIONS)
