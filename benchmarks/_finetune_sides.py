@@ -31,7 +31,7 @@ from benchmarks.measure import cpu_seconds
 from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.machine import Machine
 from pipeline_src.finetuning import task_data
-from pipeline_src.finetuning.finetune import TaskTrainer
+from pipeline_src.finetuning.finetune import TaskTrainer, task_settings
 from pipeline_src.finetuning.hyperparameter_grid import GridPoint
 from pipeline_src.finetuning.task_data import EvalSet
 from pipeline_src.models.hub import load_config, save_model
@@ -90,7 +90,9 @@ def trainer_of(case: Case) -> TaskTrainer:
     recipe = TaskHyperparameters(learning_rates=(RATE,), epochs=(1,), batch_sizes=(BATCH,), max_length=384)
     encoder = minilm_folder()
     params = FinetuneParams()
-    return TaskTrainer(case.spec, recipe, params, load_config(encoder), encoder, case.training, 1, Machine())
+    config = load_config(encoder)
+    settings = task_settings(case.spec, recipe, params, config)
+    return TaskTrainer(settings, recipe, params, config, encoder, case.training, 1, Machine())
 
 
 def ours(case: Case) -> tuple[float, float, dict[str, float]]:

@@ -79,29 +79,38 @@ class Words:
 
 def find_words(features: Features, tokenizer: Tokenizer) -> Words:
     """Return the words that consist of letters and are no stop words, in the order of ``features``."""
-    kind, ids = kind_of(tokenizer), np.asarray(features.ids)
+    kind = kind_of(tokenizer)
+    ids = np.asarray(features.ids)
     spelt = spellings(tokenizer)
-    is_alpha, is_alnum = (np.array([test(text) for text in spelt]) for test in (str.isalpha, str.isalnum))
+    is_alpha = np.array([text.isalpha() for text in spelt])
+    is_alnum = np.array([text.isalnum() for text in spelt])
     is_special = np.isin(ids, read_templates(tokenizer).special_ids)
     lengths = np.diff(features.cu_seqlens)
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     text_opens = ~is_special & np.concatenate([[True], is_special[:-1]])
+
+    # A run is a word, or one token of another kind: [CLS] | play ##ing | , | we | [SEP]. Every special token is a run,
+    # so that every run ends where the next one begins.
     in_word = is_alnum[ids]
     joined = kind.is_continuation(tokenizer)[ids] & in_word & np.concatenate([[False], in_word[:-1]])
-    # special tokens are separate runs, so that every run ends where the next one begins
     runs = np.flatnonzero(is_special | text_opens | ~joined)
     subwords = np.diff(np.concatenate([runs, [len(ids)]]))
+
+    # Words of letters are replaceable, except for stop words. Each word is spelt only once.
     replaceable = ~is_special[runs] & np.logical_and.reduceat(is_alpha[ids], runs)
-    cache: dict[bytes, bool] = {}
+    means_something: dict[bytes, bool] = {}
     for number in np.flatnonzero(replaceable):
         word = ids[runs[number] : runs[number] + subwords[number]]
-        if (key := word.tobytes()) not in cache:
-            cache[key] = "".join(spelt[subword] for subword in word).lower() not in STOP_WORDS
-        replaceable[number] = cache[key]
+        key = word.tobytes()
+        if key not in means_something:
+            means_something[key] = "".join(spelt[subword] for subword in word).lower() not in STOP_WORDS
+        replaceable[number] = means_something[key]
     first = runs[replaceable]
+
+    # A text begins after a special token and ends before the next one.
     texts = np.flatnonzero(text_opens)
-    text_of = np.searchsorted(texts, first, side="right") - 1
     ends = np.flatnonzero(is_special)
+    text_of = np.searchsorted(texts, first, side="right") - 1
     start = texts[text_of]
     first_text = np.searchsorted(texts, features.cu_seqlens[:-1])
     return Words(
@@ -120,11 +129,17 @@ def spellings(tokenizer: Tokenizer) -> list[str]:
     return [spelt(tokenizer.id_to_token(number) or "") for number in range(tokenizer.get_vocab_size())]
 
 
-NUM_CANDIDATES = 15  # per word (huawei-noah/Pretrained-Language-Model, data_augmentation.py, M)
-REPLACE_PROB = 0.4  # of a word (ibid., p)
+# Replacements that are found for each word, and the probability that it is replaced: M and p of
+# huawei-noah/Pretrained-Language-Model, data_augmentation.py.
+NUM_CANDIDATES = 15
+REPLACE_PROB = 0.4
+
+# Batches of the masked language model, and of the search for neighbours.
 BATCH_TOKENS = 16_384
-BATCH_WORDS = 1024  # words whose neighbours are searched together
-VECTORS = "word_vectors.embeddings.word_embeddings.weight"  # as written by the stage `train_word_vectors`
+BATCH_WORDS = 1024
+
+# Name of the word vectors in the file of the stage `train_word_vectors`.
+VECTORS = "word_vectors.embeddings.word_embeddings.weight"
 
 
 @dataclass(frozen=True)
@@ -144,19 +159,18 @@ class Substitutes:
 
 def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, device: torch.device) -> Substitutes:
     """Load the models that propose replacements from ``study``, the folder ``models`` of a study."""
-    pretrained, vectors = study / "pretrained/phase2", study / "word_vectors"
+    pretrained = study / "pretrained/phase2"
+    vectors = study / "word_vectors"
     mlm = load_teacher(pretrained, BertForMaskedLM, student, tokenizer, device, KEY)
-    if not (vectors / "model.safetensors").exists():
-        raise PipelineError(
-            "no word vectors here", vectors, where=KEY,
-            hint="run `dvc repro train_word_vectors` in the teacher's study, or set num_augmentations: 0",
-        )  # fmt: skip
-    table = load_file(vectors / "model.safetensors")[VECTORS].to(device)
+    file = vectors / "model.safetensors"
+    if not file.exists():
+        hint = "run `dvc repro train_word_vectors` in the teacher's study, or set num_augmentations: 0"
+        raise PipelineError("no word vectors here", vectors, where=KEY, hint=hint)
+    table = load_file(file)[VECTORS].to(device)
     if len(table) != tokenizer.get_vocab_size():
-        raise PipelineError(
-            "word vectors of another vocabulary", f"{len(table)} entries, not {tokenizer.get_vocab_size()}",
-            where=vectors, hint="train them on this study's vocabulary",
-        )  # fmt: skip
+        value = f"{len(table)} entries, not {tokenizer.get_vocab_size()}"
+        hint = "train them on this study's vocabulary"
+        raise PipelineError("word vectors of another vocabulary", value, where=vectors, hint=hint)
     return Substitutes(mlm, torch.nn.functional.normalize(table), tokenizer, (pretrained, vectors))
 
 
@@ -168,14 +182,20 @@ def find_candidates(features: Features, words: Words, substitutes: Substitutes) 
     candidates = np.zeros((len(words.first), NUM_CANDIDATES), np.int64)
     counts = np.zeros(len(words.first), np.int64)
     templates = read_templates(tokenizer)
-    with_original = 2 * words.length + templates.pair.size <= substitutes.mlm.bert.config.longest_input
-    single = words.subwords == 1
-    for index, ids in chain(
-        _by_masking(features, words, np.flatnonzero(single & with_original), templates.pair, substitutes, begins),
-        _by_masking(features, words, np.flatnonzero(single & ~with_original), templates.single, substitutes, begins),
-        _by_vectors(features, words, np.flatnonzero(~single), substitutes, begins),
-    ):
-        candidates[index, : ids.shape[1]], counts[index] = ids, ids.shape[1]
+    # A word is masked in its text, which is read together with the original text if both fit.
+    fit_twice = 2 * words.length + templates.pair.size <= substitutes.mlm.bert.config.longest_input
+    is_single = words.subwords == 1
+    read_twice = np.flatnonzero(is_single & fit_twice)
+    read_once = np.flatnonzero(is_single & ~fit_twice)
+    batches = chain(
+        _by_masking(features, words, read_twice, templates.pair, substitutes, begins),
+        _by_masking(features, words, read_once, templates.single, substitutes, begins),
+        _by_vectors(features, words, np.flatnonzero(~is_single), substitutes, begins),
+    )
+    for index, ids in batches:
+        count = ids.shape[1]
+        candidates[index, :count] = ids
+        counts[index] = count
     return candidates, counts
 
 
@@ -190,28 +210,39 @@ def _by_masking(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (indices of words, the vocabulary entries most probable in their place), batch by batch.
 
-    The model reads the text with the word masked, after the original text if ``template`` is that of a pair.
+    The model reads the text with the word masked, and then the original text if ``template`` is that of a pair.
     """
-    device, num_texts = substitutes.vectors.device, len(template.special_ids) - 1
-    mask = substitutes.tokenizer.token_to_id(kind_of(substitutes.tokenizer).mask)
-    mlm, not_allowed = substitutes.mlm, torch.from_numpy(~begins).to(device)
+    mlm = substitutes.mlm
+    tokenizer = substitutes.tokenizer
+    device = substitutes.vectors.device
+    all_ids = np.asarray(features.ids)
+    mask = tokenizer.token_to_id(kind_of(tokenizer).mask)
+    not_allowed = torch.from_numpy(~begins).to(device)
+    count = min(NUM_CANDIDATES, int(begins.sum()))
+    num_texts = len(template.special_ids) - 1
+    # Texts of similar length are in one batch.
     index = index[np.argsort(words.length[index], kind="stable")]
     for chunk in split_greedy(num_texts * words.length[index] + template.size, BATCH_TOKENS):
         batch = words.select(index[chunk])
+        position = batch.first - batch.start
+
+        # The text of each word, once or twice: its tokens end to end, and the lengths, [words, num_texts].
         lengths = np.repeat(batch.length[:, None], num_texts, 1)
-        flat = np.asarray(features.ids)[ranges(np.repeat(batch.start, num_texts), lengths.ravel())]
-        flat[np.cumsum(lengths).reshape(lengths.shape)[:, 0] - batch.length + batch.first - batch.start] = mask
-        arrays = template.apply_batch(flat, lengths)
+        texts = all_ids[ranges(np.repeat(batch.start, num_texts), lengths.ravel())]
+        first_text = np.cumsum(lengths).reshape(lengths.shape)[:, 0] - batch.length
+        texts[first_text + position] = mask
+        sequences = template.apply_batch(texts, lengths)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths.sum(1) + template.size)])
-        masked = cu_seqlens[:-1] + len(template.special_ids[0]) + batch.first - batch.start
-        ids, segments, starts, positions = (
-            torch.from_numpy(array).to(device) for array in (*arrays, cu_seqlens, masked)
-        )
+        masked = cu_seqlens[:-1] + len(template.special_ids[0]) + position
+
+        arrays = (*sequences, cu_seqlens, masked)
+        ids, segments, starts, positions = (torch.from_numpy(array).to(device) for array in arrays)
         layout = PackedBatch.of(starts, len(ids))
         rows = QueryRows.of(positions, torch.arange(len(positions) + 1, device=device), 1)
-        logits = mlm.cls["predictions"](mlm.bert.decode(ids, segments, layout, rows))[:, : len(begins)]
+        hidden = mlm.bert.decode(ids, segments, layout, rows)
+        logits = mlm.cls["predictions"](hidden)[:, : len(begins)]
         logits = logits.float().masked_fill(not_allowed, -torch.inf)
-        yield index[chunk], logits.topk(min(NUM_CANDIDATES, int(begins.sum()))).indices.cpu().numpy()
+        yield index[chunk], logits.topk(count).indices.cpu().numpy()
 
 
 @torch.inference_mode()
@@ -219,17 +250,27 @@ def _by_vectors(
     features: Features, words: Words, index: np.ndarray, substitutes: Substitutes, begins: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (indices of words, vocabulary entries with the vectors of highest cosine to the word's), batch by batch."""
-    vectors, device = substitutes.vectors, substitutes.vectors.device
+    vectors = substitutes.vectors
+    device = vectors.device
+    all_ids = np.asarray(features.ids)
     usable = torch.from_numpy(begins).to(device) & vectors.any(1)
-    k = min(NUM_CANDIDATES, int(usable.sum()))
-    for first in range(0, len(index) if k else 0, BATCH_WORDS):
-        batch = words.select(index[first : first + BATCH_WORDS])
-        subwords = np.asarray(features.ids)[ranges(batch.first, batch.subwords)].astype(np.int64)
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(batch.subwords)])).to(device)
-        means = torch.segment_reduce(vectors[torch.from_numpy(subwords).to(device)], "mean", offsets=offsets)
-        nearest = (means @ vectors.T).masked_fill(~usable, -torch.inf).topk(k).indices.cpu().numpy()
+    count = min(NUM_CANDIDATES, int(usable.sum()))
+    if not count:
+        return
+    for first in range(0, len(index), BATCH_WORDS):
+        batch_index = index[first : first + BATCH_WORDS]
+        batch = words.select(batch_index)
+        subwords = all_ids[ranges(batch.first, batch.subwords)].astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(batch.subwords)])
+
+        # The vector of a word is the mean of its subwords' vectors. The vocabulary's vectors have length 1: the order
+        # of the products is that of the cosines.
+        subword_vectors = vectors[torch.from_numpy(subwords).to(device)]
+        means = torch.segment_reduce(subword_vectors, "mean", offsets=torch.from_numpy(offsets).to(device))
+        products = (means @ vectors.T).masked_fill(~usable, -torch.inf)
+        nearest = products.topk(count).indices.cpu().numpy()
         has_vector = means.any(1).cpu().numpy()
-        yield index[first : first + BATCH_WORDS][has_vector], nearest[has_vector]
+        yield batch_index[has_vector], nearest[has_vector]
 
 
 def augment(features: Features, copies: int, seed: int, substitutes: Substitutes) -> Features:
@@ -240,28 +281,39 @@ def augment(features: Features, copies: int, seed: int, substitutes: Substitutes
     """
     words = find_words(features, substitutes.tokenizer)
     candidates, counts = find_candidates(features, words, substitutes)
+    all_ids = np.asarray(features.ids)
+    all_segments = np.asarray(features.segments)
+    all_lengths = np.diff(features.cu_seqlens)
+
+    # The random numbers of a word are a function of its text and of its number in the text.
     keys = features.example[words.sequence] * 2 + words.text
     number = _number_within_text(words)
-    lengths_before, segments = np.diff(features.cu_seqlens), np.asarray(features.segments)
-    hashes = [_sequence_hashes(np.asarray(features.ids), lengths_before)]
-    parts, origins = [(features.ids, segments, lengths_before)], [np.arange(features.items)]
+
+    parts = [(all_ids, all_segments, all_lengths, np.arange(features.items))]
+    hashes = [_sequence_hashes(all_ids, all_lengths)]
     for copy in range(copies):
-        replaced = (uniform(derive_seed(seed, "which", copy), keys, number) < REPLACE_PROB) & (counts > 0)
+        is_drawn = uniform(derive_seed(seed, "which", copy), keys, number) < REPLACE_PROB
+        replaced = is_drawn & (counts > 0)
         choice = integers(derive_seed(seed, "what", copy), keys, number, np.maximum(counts, 1))
         for text in np.unique(words.text):
             here = replaced & (words.text == text)
-            ids, keep = np.array(features.ids), np.ones(len(features.ids), bool)
+            ids = all_ids.copy()
             ids[words.first[here]] = candidates[here, choice[here]]
+
+            # The replacement has one token: a word of several keeps its first.
+            keep = np.ones(len(ids), bool)
             split = words.select(here & (words.subwords > 1))
             keep[ranges(split.first + 1, split.subwords - 1)] = False
             lengths = np.add.reduceat(keep, features.cu_seqlens[:-1], dtype=np.int64)
-            hashes.append(_sequence_hashes(ids[keep], lengths))
-            new = ~np.any([hashes[-1] == earlier for earlier in hashes[:-1]], axis=0)
-            keep &= np.repeat(new, lengths_before)
-            parts.append((ids[keep], segments[keep], lengths[new]))
-            origins.append(np.flatnonzero(new))
-    ids, segments, lengths = (np.concatenate(part) for part in zip(*parts, strict=True))
-    origin = np.concatenate(origins)
+
+            # A sequence that equals the original or an earlier copy is left out.
+            copy_hashes = _sequence_hashes(ids[keep], lengths)
+            is_new = ~np.any([copy_hashes == earlier for earlier in hashes], axis=0)
+            hashes.append(copy_hashes)
+            keep &= np.repeat(is_new, all_lengths)
+            parts.append((ids[keep], all_segments[keep], lengths[is_new], np.flatnonzero(is_new)))
+
+    ids, segments, lengths, origin = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Features(
         ids=ids.astype(np.int32),
         segments=segments.astype(np.int8),
@@ -273,6 +325,7 @@ def augment(features: Features, copies: int, seed: int, substitutes: Substitutes
 
 
 def _number_within_text(words: Words) -> np.ndarray:
+    # Texts of 3 and 2 words: 0 1 2 3 4 - 0 0 0 3 3 = 0 1 2 0 1.
     index = np.arange(len(words.first))
     opens = np.concatenate([[True], words.start[1:] != words.start[:-1]])[: len(index)]
     return index - np.maximum.accumulate(np.where(opens, index, 0))
@@ -280,4 +333,5 @@ def _number_within_text(words: Words) -> np.ndarray:
 
 def _sequence_hashes(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     starts = np.cumsum(lengths) - lengths
-    return np.add.reduceat(bits(0, ids, np.arange(len(ids)) - np.repeat(starts, lengths)), starts)
+    positions = np.arange(len(ids)) - np.repeat(starts, lengths)
+    return np.add.reduceat(bits(0, ids, positions), starts)

@@ -30,18 +30,17 @@ from pipeline_src.training.teacher import load_teacher
 from pipeline_src.training.trainer import LossTerm, Objective
 
 KEY = "finetune.teacher"
-FIT = "fit_dense"  # name of the projection to the teacher's width in a folder of TinyBERT's general distillation
+# Name of the projection to the teacher's width in a folder of TinyBERT's general distillation.
+FIT = "fit_dense"
 
 
 def find_teacher(study: Path, task: str) -> Path:
     """Return the folder of the task's model with the lowest seed; ``study`` is the folder ``models`` of a study."""
-    folders = (study / "finetuned" / task).glob(f"*/{KEPT_MODEL}")
-    by_seed = {int(folder.parent.name): folder for folder in folders if folder.parent.name.isdecimal()}
+    folder = study / "finetuned" / task
+    by_seed = {int(path.parent.name): path for path in folder.glob(f"*/{KEPT_MODEL}") if path.parent.name.isdecimal()}
     if not by_seed:
-        raise PipelineError(
-            "no teacher of this task", study / "finetuned" / task, where=KEY,
-            hint="name the folder `models` of a study that fine-tuned a model on it",
-        )  # fmt: skip
+        hint = "name the folder `models` of a study that fine-tuned a model on it"
+        raise PipelineError("no teacher of this task", folder, where=KEY, hint=hint)
     return by_seed[min(by_seed)]
 
 
@@ -58,12 +57,12 @@ def load_task_teacher(
         return model
 
     teacher = load_teacher(folder, make, student, tokenizer, device, KEY)
-    unread = read_tensors(folder, load_config(folder).names).keys() - dict(teacher.named_parameters()).keys()
-    if unused := {name for name in unread if not name.startswith(POOLER)}:
-        raise PipelineError(
-            "a teacher with parts that are not read", min(unused), where=folder,
-            hint="fine-tune the teacher with finetune.bilstm: false and feature_layers: null",
-        )  # fmt: skip
+    stored = read_tensors(folder, load_config(folder).names).keys()
+    unread = stored - dict(teacher.named_parameters()).keys()
+    unused = [name for name in unread if not name.startswith(POOLER)]
+    if unused:
+        hint = "fine-tune the teacher with finetune.bilstm: false and feature_layers: null"
+        raise PipelineError("a teacher with parts that are not read", min(unused), where=folder, hint=hint)
     if layers:
         imitated_every(student, teacher.bert.config)
     return teacher
@@ -71,8 +70,11 @@ def load_task_teacher(
 
 def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
     """Return the checksum of each file of weights in ``folders``, by its path relative to ``study``."""
-    files = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
-    return {str(path.relative_to(study)): checksum(path) for path in files}
+    checksums = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.safetensors")):
+            checksums[str(path.relative_to(study))] = checksum(path)
+    return checksums
 
 
 def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
@@ -93,8 +95,11 @@ class LayerImitation(Objective[TaskBatch]):
 
     def __init__(self, student: Bert, fit: nn.Linear, teacher: Bert) -> None:
         super().__init__()
-        self.embeddings, self.encoder, self.fit_dense = student.embeddings, student.encoder, fit
-        self.__dict__.update(student=student, teacher=teacher)  # not submodules, which would be trained
+        self.embeddings = student.embeddings
+        self.encoder = student.encoder
+        self.fit_dense = fit
+        # These are no submodules, which would be trained.
+        self.__dict__.update(student=student, teacher=teacher)
         self.weights = dict(TERMS)
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
@@ -116,5 +121,6 @@ class SoftLabelLoss:
             return sequence_loss(outputs, batch)
         with torch.no_grad():
             target = self.teacher(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        # the original averages over the classes too
-        return -(target.float().softmax(1) * outputs.float().log_softmax(1)).mean()
+        probabilities = target.float().softmax(1)
+        # The mean is over examples and classes, as in the original.
+        return -(probabilities * outputs.float().log_softmax(1)).mean()

@@ -26,7 +26,9 @@ class BiLSTM(nn.LSTM):
         return run_lstm(self, hidden, layout, lengths)
 
 
-LSTM_WIDTH, LSTM_LAYERS = 768, 2  # paper, section 5.3; both directions together
+# Paper, section 5.3. The width is that of both directions together.
+LSTM_WIDTH = 768
+LSTM_LAYERS = 2
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,15 @@ class LayerMix:
     min_layers: int = 1
 
 
-LAYER_MIXES = {  # rows of table 7, in its order
+# The rows of table 7, in its order.
+LAYER_MIXES = {
     "embeddings": LayerMix(lambda last: [0]),
     "second_to_last": LayerMix(lambda last: [last - 1], min_layers=2),
     "last": LayerMix(lambda last: [last]),
     "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, min_layers=4),
     "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), min_layers=4),
     "weighted_all": LayerMix(lambda last: range(1, last + 1), weighted=True),
-    # ELMo's (Peters et al. 2018, section 3.2), without its factor, which the LSTM can learn
+    # This one is ELMo's (Peters et al. 2018, section 3.2), without its factor, which the LSTM can learn
     "weighted_with_embeddings": LayerMix(lambda last: range(last + 1), weighted=True),
 }
 
@@ -67,13 +70,17 @@ class FrozenLayers(nn.Module):
         mix = LAYER_MIXES[name]
         if layers < mix.min_layers:
             valid = ", ".join(key for key, candidate in LAYER_MIXES.items() if candidate.min_layers <= layers)
-            raise PipelineError(
-                f"feature_layers: {name} needs {mix.min_layers} layers", f"the encoder has {layers}",
-                hint=f"set feature_layers to one of {valid}, or take a deeper encoder",
-            )  # fmt: skip
+            problem = f"feature_layers: {name} needs {mix.min_layers} layers"
+            hint = f"set feature_layers to one of {valid}, or take a deeper encoder"
+            raise PipelineError(problem, f"the encoder has {layers}", hint=hint)
         self.layers = tuple(mix.layers(layers))
-        self.weights = nn.Parameter(torch.zeros(len(self.layers))) if mix.weighted else None  # equal initially
-        self.lstm = BiLSTM(hidden if mix.weighted else hidden * len(self.layers), LSTM_WIDTH, LSTM_LAYERS)
+        self.weights = None
+        inputs = hidden * len(self.layers)
+        if mix.weighted:
+            # Equal at first.
+            self.weights = nn.Parameter(torch.zeros(len(self.layers)))
+            inputs = hidden
+        self.lstm = BiLSTM(inputs, LSTM_WIDTH, LSTM_LAYERS)
 
     def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
         """Return the LSTM's outputs, [T, LSTM_WIDTH], for ids and segments [T]; the encoder gets no gradient."""

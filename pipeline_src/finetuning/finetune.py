@@ -65,6 +65,7 @@ from pipeline_src.models.model_card import FIRST_LAST, Source, finetuned_card
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec, load_spec
+from pipeline_src.tasks.task import Prediction, Rows
 from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings, environment, hash_values
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
@@ -78,15 +79,30 @@ from pipeline_src.training.trainer import (
     make_trainer,
 )
 
-PHASE = "finetune"  # folder below the folder of checkpoints
+# Folder below the folder of checkpoints.
+PHASE = "finetune"
+
+# The encoder's initial weights.
 WEIGHTS = ("pretrained", "random")
-MIN_STEPS = 200  # of training on a part of the labels
-OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}  # on other tasks, or in the identity in another form
-# keys that decide which runs there are, not how a run is trained
+
+# Training on a part of the labels takes at least this many steps.
+MIN_STEPS = 200
+
+# Keys of ``finetune`` that are about other tasks, or are in the identity in another form.
+OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}
+
+# Keys of a recipe that decide which runs there are, not how a run is trained.
 OTHER_RUNS = {"random_baseline", "label_counts", "random_learning_rates", "random_epochs"}
-MLM_TRANSFORM = "cls.predictions.transform."  # in names of parameters
-MIN_POOLER_RMS = 0.6 * INITIAL_STD  # of weights; training makes them larger, decay alone smaller, as in all-MiniLM
-BASELINE_FILES = ("config.json", "tokenizer.json")  # files of an encoder's folder that random weights depend on
+
+# Prefix of the parameters of the masked language model's head.
+MLM_TRANSFORM = "cls.predictions.transform."
+
+# A pooler whose weights have a lower RMS was not trained: training makes weights larger, decay alone smaller, as in
+# all-MiniLM.
+MIN_POOLER_RMS = 0.6 * INITIAL_STD
+
+# Training from random weights depends on these files of the encoder's folder alone.
+BASELINE_FILES = ("config.json", "tokenizer.json")
 
 
 def run(
@@ -111,12 +127,17 @@ def run(
     """
     check_settings()
     torch.set_num_threads(machine.finetune.threads)
-    hyperparameters, encoder, spec = finetune.recipe(task), Path(finetune.model), load_spec(task)
+    hyperparameters = finetune.recipe(task)
+    encoder = Path(finetune.model)
+    spec = load_spec(task)
     config = load_task_config(encoder, model, hyperparameters)
     settings = task_settings(spec, hyperparameters, finetune, config)
     data = TaskData(spec, encoder, settings.max_length, settings.apart)
     task_seed = derive_seed(seed, task, finetune_seed) >> 1
-    trainer = TaskTrainer(spec, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
+    trainer = TaskTrainer(settings, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
+    teacher = {} if finetune.teacher == NO_TEACHER else set_teacher(trainer, data, seed)
+
+    # Everything that determines the result: runs and checkpoints of another identity are not reused.
     identity = {
         "seed": seed,
         "finetune_seed": finetune_seed,
@@ -124,7 +145,7 @@ def run(
         "task": spec.model_dump(),
         "data": data.checksums(),
         "position_init": model.position_init,
-        "teacher": {} if finetune.teacher == NO_TEACHER else set_teacher(trainer, data, seed),
+        "teacher": teacher,
         "encoder": {path.name: checksum(path) for path in sorted(encoder.iterdir()) if path.is_file()},
         "code": fingerprint("pipeline_src.finetuning.finetune", f"pipeline_src.models.{model.architecture}"),
     }
@@ -132,29 +153,41 @@ def run(
     initial_weights = WEIGHTS if hyperparameters.random_baseline else ("pretrained",)
     label_counts = hyperparameters.label_counts if trainer.teacher is None else ()
     with catch_stop_requests() as stop_request:
-        runs = TaskRuns(trainer, data, [data.eval_set(name) for name in spec.scores], identity, stop_request)
-        grids = {weights: runs.train(weights) for weights in initial_weights}
-        parts = {
-            predictions_folder(weights, count): runs.part(count, grid.best()).train(weights)
-            for count in label_counts
-            if count < data.num_training_examples
-            for weights, grid in grids.items()
-        }
+        eval_sets = [data.eval_set(name) for name in spec.scores]
+        runs = TaskRuns(trainer, data, eval_sets, identity, stop_request)
+        grids: dict[str, Grid] = {}
+        for weights in initial_weights:
+            grids[weights] = runs.train(weights)
 
-    best_folder, best = grids["pretrained"].best_folder, trainer.model()
+        # Training on few labels takes the best hyperparameters of training on the whole file.
+        parts: dict[str, Grid] = {}
+        for count in label_counts:
+            if count >= data.num_training_examples:
+                continue
+            for weights, grid in grids.items():
+                part = runs.part(count, grid.best())
+                parts[predictions_folder(weights, count)] = part.train(weights)
+
+    # The best model predicts the test files, which are not scored here.
+    best_folder = grids["pretrained"].best_folder
+    best = trainer.model()
     load_weights(best, best_folder / "model")
     best.to(trainer.distributed.device)
+
     with atomic_directory(task_predictions(task, finetune_seed)) as output:
         for name, grid in {**grids, **parts}.items():
             shutil.copytree(grid.best_folder / "predictions", output / name)
         for name in data.eval_sets_with_test_file():
             lines = trainer.predict(best, data.eval_set(name, test=True))
             write_lines(output / "pretrained" / f"{name}.test.jsonl", lines)
+        all_runs = []
+        for grid in grids.values():
+            all_runs += grid.runs
         summary = {
             "task": task,
             "seed": finetune_seed,
             "recipe": hyperparameters.model_dump(),
-            "runs": [run for grid in grids.values() for run in grid.runs],
+            "runs": all_runs,
             "counts": {file: reasons for file, reasons in data.counts.items() if reasons},
         }
         write_json(output / "run.json", summary)
@@ -167,14 +200,15 @@ def run(
 
 def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
     """Load the encoder's config, with the study's initialisation of positions and the task's dropout."""
-    config = replace(load_config(encoder), position_init=model.position_init)  # for training from random weights
+    # Positions are initialised in training from random weights.
+    config = replace(load_config(encoder), position_init=model.position_init)
     check_architecture(config, model.architecture, encoder)
     if hyperparameters.reinit_layers > config.num_hidden_layers:
-        raise PipelineError(
-            "more blocks to start from random weights than there are", hyperparameters.reinit_layers, where=encoder,
-            hint=f"set reinit_layers in finetune of params.yaml to at most {config.num_hidden_layers}",
-        )  # fmt: skip
-    if (dropout := hyperparameters.dropout) is not None:
+        problem = "more blocks to start from random weights than there are"
+        hint = f"set reinit_layers in finetune of params.yaml to at most {config.num_hidden_layers}"
+        raise PipelineError(problem, hyperparameters.reinit_layers, where=encoder, hint=hint)
+    dropout = hyperparameters.dropout
+    if dropout is not None:
         config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return config
 
@@ -199,14 +233,18 @@ def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, in
     Returns:
         Path -> checksum of the teacher's files, on which the result depends.
     """
-    hyperparameters, study, name = trainer.hyperparameters, Path(trainer.params.teacher), data.spec.name
-    device, config = trainer.distributed.device, trainer.config
-    folders = [find_teacher(study, name)]
-    trainer.teacher = load_task_teacher(
-        folders[0], data.task.head, data.task.num_outputs, config, data.tokenizer, device,
-        layers=bool(hyperparameters.layer_epochs),
-    )  # fmt: skip
-    if copies := hyperparameters.num_augmentations:
+    hyperparameters = trainer.hyperparameters
+    study = Path(trainer.params.teacher)
+    name = data.spec.name
+    device = trainer.distributed.device
+    config = trainer.config
+    task = data.task
+    folder = find_teacher(study, name)
+    layers = bool(hyperparameters.layer_epochs)
+    trainer.teacher = load_task_teacher(folder, task.head, task.num_outputs, config, data.tokenizer, device, layers)
+    folders = [folder]
+    copies = hyperparameters.num_augmentations
+    if copies:
         substitutes = load_substitutes(study, config, data.tokenizer, device)
         folders += substitutes.folders
         augmentation_seed = derive_seed(seed, name)
@@ -239,24 +277,28 @@ class TaskRuns:
             Interrupted: a stop was requested; the run's state is saved.
         """
         identity = self._identity_from(weights)
-        grid, metrics = self._open_grid(identity), self.data.spec.eval_set(None).metrics
+        grid = self._open_grid(identity)
+        metrics = self.data.spec.eval_set(None).metrics
         for point in grid_points(self.trainer.hyperparameters.starting_from(weights)):
             name = f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}"
             name = f"{name}, batch {point.batch}"
             checkpointer = open_checkpointer(self.trainer, {**identity, **point._asdict()}, self.stop_request, point)
             if grid.has(point):
                 log.info("%s: trained before, kept in %s", name, grid.folder)
-                checkpointer.finish()  # an earlier process may have been killed before it did
+                # An earlier process may have been killed before it did this.
+                checkpointer.finish()
                 continue
+
             start = self._imitate_layers(weights, grid.folder / "imitated.safetensors", identity)
-            model, loss, epoch = self.trainer.train(
-                weights, point, checkpointer, start, lambda model: self._score(self._predict(model))[metrics[0]]
-            )
+            model, loss, epoch = self.trainer.train(weights, point, checkpointer, start, self._main_score)
             predictions = {eval_set.name: self.trainer.predict(model, eval_set) for eval_set in self.eval_sets}
             scores = self._score(predictions[self.eval_sets[0].name])
             log.info("%s: %s", name, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
-            save = partial(self._save, model=model, point=point, scores=scores)
-            save_best = save if weights == "pretrained" else None  # a baseline needs its predictions only
+
+            # Of a baseline, only the predictions are needed.
+            save_best = None
+            if weights == "pretrained":
+                save_best = partial(self._save, model=model, point=point, scores=scores)
             grid.add(point, loss, scores, metrics[0], predictions, save_best, epoch)
             checkpointer.finish()
         return grid
@@ -268,18 +310,20 @@ class TaskRuns:
         """
         trainer = copy(self.trainer)
         trainer.training = self.data.training_part(count, self.identity["finetune_seed"])
-        epochs = max(best["epochs"], -(-MIN_STEPS // trainer.steps_per_epoch(best["batch"])))
-        point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (best["batch"],)}
+        batch = best["batch"]
+        epochs = max(best["epochs"], -(-MIN_STEPS // trainer.steps_per_epoch(batch)))
+        point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (batch,)}
         # The point is already that of the initial weights.
         same_grid = self.trainer.hyperparameters.starting_from("pretrained")
         trainer.hyperparameters = same_grid.model_copy(update=point)
+
         log.info("%d labelled examples of %d", count, self.data.num_training_examples)
         identity = {**self.identity, "labels": count}
         return replace(self, trainer=trainer, eval_sets=self.eval_sets[:1], identity=identity)
 
     def _identity_from(self, weights: str) -> dict[str, Any]:
         encoder = self.identity["encoder"]
-        # not with a teacher: the projection to its width may come from the encoder's folder
+        # Not with a teacher: the projection to its width may come from the encoder's folder.
         if weights == "random" and not self.identity["teacher"]:
             encoder = {name: encoder[name] for name in BASELINE_FILES if name in encoder}
         # A baseline does not depend on the grid of the pretrained weights, nor they on its grid.
@@ -287,19 +331,23 @@ class TaskRuns:
         return {**self.identity, "weights": weights, "recipe": recipe, "encoder": encoder}
 
     def _open_grid(self, identity: Mapping[str, Any]) -> Grid:
-        weights, finetune_seed = identity["weights"], identity["finetune_seed"]
-        if "labels" in identity:  # a part's baselines do not push out those of the complete file
+        weights = identity["weights"]
+        finetune_seed = identity["finetune_seed"]
+        # In a folder of their own, a part's baselines do not push out those of the complete file.
+        if "labels" in identity:
             finetune_seed = f"{finetune_seed}-{identity['labels']}-labels"
         folder = Path(self.data.spec.name, finetune_seed, hash_values(identity))
         if weights == "random":
             return BaselineGrid(BASELINES / folder, weights)
         return Grid(ROOT / PHASE / folder, weights)
 
-    def _predict(self, model: BertForTask) -> list[dict[str, Any]]:
-        return self.trainer.predict(model, self.eval_sets[0])
+    def _score(self, predictions: Rows) -> dict[str, float]:
+        eval_set = self.eval_sets[0]
+        return self.data.task.score(eval_set.name, eval_set.examples, predictions)
 
-    def _score(self, predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
-        return self.data.task.score(self.eval_sets[0].name, self.eval_sets[0].examples, predictions)
+    def _main_score(self, model: BertForTask) -> float:
+        scores = self._score(self.trainer.predict(model, self.eval_sets[0]))
+        return scores[self.data.spec.eval_set(None).metrics[0]]
 
     def _imitate_layers(self, weights: str, path: Path, identity: Mapping[str, Any]) -> Path | None:
         """Train a student to imitate its teacher's layers, once per grid; return the file, or None if it does not."""
@@ -309,8 +357,9 @@ class TaskRuns:
             checkpointer = open_checkpointer(self.trainer, {**identity, "learns": "layers"}, self.stop_request)
             model = self.trainer.imitate(weights, checkpointer)
             CHECKS.before_saving()
+            tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
             with atomic_file(path, "wb") as file:
-                file.write(save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}))
+                file.write(save(tensors))
             checkpointer.finish()
         return path
 
@@ -320,11 +369,12 @@ class TaskRuns:
         settings = trainer.settings
         classes = trainer.config.names.classes
         eval_set = spec.eval_set(None)
-        # transformers has no class for two towers, the first-last average or a text's vector
+        # transformers has no class for two towers, the first-last average or a text's vector.
         without_class = settings.apart or model.first_last or model.head == "embedding"
         huggingface_class = classes["encoder" if without_class else model.head]
         training = {
-            **{key: self.identity[key] for key in ("seed", "finetune_seed")},
+            "seed": self.identity["seed"],
+            "finetune_seed": self.identity["finetune_seed"],
             **point._asdict(),
             "max_length": settings.max_length,
             "frozen": settings.feature_layers,
@@ -353,9 +403,11 @@ def open_checkpointer(
     phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
     has_dropout = bool(trainer.config.hidden_dropout_prob or trainer.config.attention_dropout)
-    every, best_by = None, None
+    every = None
+    best_by = None
     if point is not None and trainer.hyperparameters.select == "best":
-        every, best_by = trainer.steps_per_epoch(point.batch), EpochScore.ERROR
+        every = trainer.steps_per_epoch(point.batch)
+        best_by = EpochScore.ERROR
     return Checkpointer(
         phase,
         identity,
@@ -373,7 +425,8 @@ class TaskObjective(Objective[TaskBatch]):
 
     def __init__(self, model: BertForTask, loss: Loss) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model = model
+        self.loss = loss
         self.weights = {"task": 1.0}
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
@@ -381,17 +434,20 @@ class TaskObjective(Objective[TaskBatch]):
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
         outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}  # the loss is a mean
+        # The loss is a mean; a term is a sum.
+        return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
 
 
 class EpochScore(Callback):
     """Scores the model after every epoch, of ``per_epoch`` steps, so that the checkpointer keeps the best epoch."""
 
-    ERROR = "development_error"  # a column of the curve: 100 - score
+    # A column of the curve: 100 - score.
+    ERROR = "development_error"
 
     def __init__(self, score_model: Callable[[BertForTask], float], model: BertForTask, per_epoch: int) -> None:
         super().__init__([per_epoch])
-        self.score_model, self.model = score_model, model
+        self.score_model = score_model
+        self.model = model
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         trainer.metrics = {self.ERROR: 100.0 - self.score_model(self.model)}
@@ -403,6 +459,7 @@ class TaskTrainer:
     """Trains a task's model from pretrained or random weights, and predicts with it.
 
     Args:
+        settings: the task and its head; see ``task_settings``.
         encoder: folder of the pretrained encoder.
         seed: seed of the head's weights, the order of the data and dropout.
 
@@ -412,7 +469,7 @@ class TaskTrainer:
 
     def __init__(
         self,
-        spec: TaskSpec,
+        settings: TaskSettings,
         hyperparameters: TaskHyperparameters,
         params: FinetuneParams,
         config: BertConfig,
@@ -421,15 +478,20 @@ class TaskTrainer:
         seed: int,
         machine: Machine,
     ) -> None:
-        self.spec, self.task, self.hyperparameters, self.params = spec, make_task(spec), hyperparameters, params
+        self.settings = settings
+        self.spec = settings.task
+        self.task = make_task(self.spec)
+        self.hyperparameters = hyperparameters
+        self.params = params
+        self.encoder = encoder
+        self.training = training
+        self.seed = seed
+        self.machine = machine
+        self.teacher: BertForTask | None = None
         self.distributed = single_process(machine.precision, machine.device)
         attention = choose(machine.attention, self.distributed.device, config.head_size)
-        self.config = replace(
-            config, attention=attention, activation_checkpointing=machine.finetune.activation_checkpointing
-        )
-        self.encoder, self.training, self.seed, self.machine = encoder, training, seed, machine
-        self.teacher: BertForTask | None = None
-        self.settings = task_settings(spec, hyperparameters, params, config)
+        checkpointing = machine.finetune.activation_checkpointing
+        self.config = replace(config, attention=attention, activation_checkpointing=checkpointing)
 
     def model(self) -> BertForTask:
         """Return the task's model with random weights."""
@@ -443,24 +505,32 @@ class TaskTrainer:
 
         Weights are random in the head, in blocks of ``reinit_layers``, and in a pooler that is missing or untrained.
         """
-        tensors, generator = read_tensors(self.encoder, self.config.names), torch.Generator().manual_seed(self.seed)
-        with uninitialised():  # initialising weights that are replaced would take seconds
+        tensors = read_tensors(self.encoder, self.config.names)
+        generator = torch.Generator().manual_seed(self.seed)
+        # Initialising weights that are replaced would take seconds.
+        with uninitialised():
             bert = make_encoder(self.config)
         bert.to_empty(device="cpu")
-        for name in list(tensors) if self.config.pooler_is_mlm_head else ():
-            if name.startswith(MLM_TRANSFORM):
-                tensors.setdefault(POOLER + name.removeprefix(MLM_TRANSFORM), tensors[name])
+
+        if self.config.pooler_is_mlm_head:
+            for name in list(tensors):
+                if name.startswith(MLM_TRANSFORM):
+                    tensors.setdefault(POOLER + name.removeprefix(MLM_TRANSFORM), tensors[name])
         parts: tuple[str, ...] = (*ENCODER, POOLER)
-        if reason := self._why_new_pooler(tensors):
+        reason = self._why_new_pooler(tensors)
+        if reason:
             parts = ENCODER
             initialise(bert.pooler, generator)
         fill(bert, tensors, self.encoder, parts)
-        if num_layers := self.hyperparameters.reinit_layers:
+
+        num_layers = self.hyperparameters.reinit_layers
+        if num_layers:
             random = make_encoder(self.config)
             initialise(random, generator)
             blocks = list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))
             for block, random_block in blocks[-num_layers:]:
                 block.load_state_dict(random_block.state_dict())
+
         model = self._with_head(bert)
         model.drop_unread_pooler()
         if reason and self.task.head in POOLED and not self.settings.apart and not model.first_last:
@@ -485,21 +555,26 @@ class TaskTrainer:
     def _with_head(self, bert: Bert | None) -> BertForTask:
         model = self.settings.with_head(self.config, bert)
         if self.teacher is not None:
-            model.dropout = Dropout(0.0)  # huawei-noah/Pretrained-Language-Model, TinyBERT
+            # As in huawei-noah/Pretrained-Language-Model, TinyBERT.
+            model.dropout = Dropout(0.0)
         return model
 
     def _initial_model(self, weights: str) -> BertForTask:
-        return (self.model() if weights == "random" else self.pretrained()).to(self.distributed.device)
+        model = self.model() if weights == "random" else self.pretrained()
+        return model.to(self.distributed.device)
 
     def imitate(self, weights: str, checkpointer: Checkpointer) -> BertForTask:
         """Train the layers to imitate the teacher's, at a constant learning rate; arguments as in ``train``."""
         assert self.teacher is not None
-        model, hyperparameters = self._initial_model(weights), self.hyperparameters
+        model = self._initial_model(weights)
         generator = torch.Generator().manual_seed(self.seed)
         fit = load_fit_dense(self.encoder, self.config, self.teacher.bert.config.hidden_size, generator)
         objective = LayerImitation(model.bert, fit, self.teacher.bert).to(self.distributed.device)
-        rate, epochs = hyperparameters.layer_learning_rate, hyperparameters.layer_epochs
-        point = GridPoint(rate, epochs, hyperparameters.batch_sizes[0])
+        point = GridPoint(
+            learning_rate=self.hyperparameters.layer_learning_rate,
+            epochs=self.hyperparameters.layer_epochs,
+            batch=self.hyperparameters.batch_sizes[0],
+        )
         self._train(objective, point, False, "imitating layers for", checkpointer)
         return model
 
@@ -526,13 +601,16 @@ class TaskTrainer:
         if start is not None:
             model.load_state_dict(load_file(start))
         loss = LOSSES[self.task.head] if self.teacher is None else SoftLabelLoss(self.teacher)
-        objective, steps_per_epoch = TaskObjective(model, loss), self.steps_per_epoch(point.batch)
-        if self.hyperparameters.select == "last" or score_model is None or checkpointer is None:
-            curve = self._train(objective, point, True, "fine-tuning", checkpointer).state.curve
-            return model, round(curve[-1]["loss"], 5), point.epochs
-        callback = EpochScore(score_model, model, steps_per_epoch)
-        curve = self._train(objective, point, True, "fine-tuning", checkpointer, [callback]).state.curve
-        epoch = checkpointer.restore_best(objective) // steps_per_epoch
+        objective = TaskObjective(model, loss)
+        steps_per_epoch = self.steps_per_epoch(point.batch)
+        callbacks = []
+        if self.hyperparameters.select == "best" and score_model is not None and checkpointer is not None:
+            callbacks.append(EpochScore(score_model, model, steps_per_epoch))
+        curve = self._train(objective, point, True, "fine-tuning", checkpointer, callbacks).state.curve
+        epoch = point.epochs
+        if callbacks:
+            assert checkpointer is not None
+            epoch = checkpointer.restore_best(objective) // steps_per_epoch
         return model, round(curve[epoch - 1]["loss"], 5), epoch
 
     def steps_per_epoch(self, batch_size: int) -> int:
@@ -552,22 +630,30 @@ class TaskTrainer:
         steps_per_epoch = self.steps_per_epoch(point.batch)
         steps = point.epochs * steps_per_epoch
         config = OptimizerConfig(
-            point.learning_rate, steps, decay_steps=0, weight_decay=self.params.weight_decay,
+            point.learning_rate,
+            steps,
+            decay_steps=0,
+            weight_decay=self.params.weight_decay,
             optimizer=self.params.optimizer,
-        )  # fmt: skip
+        )
         if decays:
             config = replace(config, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
         trainer = make_trainer(
-            objective, config, self.distributed, name=f"{description} {self.spec.name}", last=steps, seed=self.seed,
+            objective,
+            config,
+            self.distributed,
+            name=f"{description} {self.spec.name}",
+            last=steps,
+            seed=self.seed,
             requests=checkpointer.requests if checkpointer else None,
             callbacks=[CurveLogger([steps_per_epoch], steps), *callbacks],
-        )  # fmt: skip
+        )
         if checkpointer is not None:
             trainer.callbacks.append(checkpointer)
             if checkpointer.find():
                 checkpointer.restore(trainer)
         done = trainer.state.step
-        # the loss of `embedding` compares all texts of a batch
+        # The loss of `embedding` compares all texts of a batch, which is not divided.
         tokens = None if self.task.head == "embedding" else self.machine.finetune.microbatch_tokens
         weights = self._class_weights()
         trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done, weights))
@@ -580,7 +666,7 @@ class TaskTrainer:
             return None
         return balanced_class_weights(self.training.labels, self.task.num_outputs)
 
-    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[dict[str, Any]]:
+    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[Prediction]:
         """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""
         outputs = model_outputs(model, self.task, eval_set.features, self.distributed)
         return self.task.predict(eval_set.examples, eval_set.features, outputs)
@@ -591,11 +677,13 @@ def label_names(spec: TaskSpec) -> dict[str, Any]:
     labels = spec.labels if spec.range is None else (spec.name,)
     if not labels or spec.kind == "retrieval":
         return {}
-    return {
+    names: dict[str, Any] = {
         "id2label": {str(index): label for index, label in enumerate(labels)},
         "label2id": {label: index for index, label in enumerate(labels)},
-        **({} if spec.range is None else {"problem_type": "regression"}),
     }
+    if spec.range is not None:
+        names["problem_type"] = "regression"
+    return names
 
 
 def read_source(folder: Path) -> Source | None:

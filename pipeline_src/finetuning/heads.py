@@ -18,10 +18,17 @@ from pipeline_src.models.attention import Dropout, PackedBatch, QueryRows
 from pipeline_src.models.bert import Bert, BertConfig, make_encoder
 from pipeline_src.tasks.spec import TaskSpec
 
-POOLED = ("sequence", "choice")  # heads that read one vector per sequence
-CLASS_HEADS = ("sequence", "token")  # heads whose labels are classes, or numbers in a regression
-SCALE = 20.0  # of cosines in the loss, as in sentence-transformers' MultipleNegativesRankingLoss
-MLP_WIDTH = 512  # of the classifier over two texts in GLUE's baselines (Wang et al. 2019)
+# Heads that read one vector per sequence.
+POOLED = ("sequence", "choice")
+
+# Heads whose labels are classes, or numbers in a regression.
+CLASS_HEADS = ("sequence", "token")
+
+# Cosines are multiplied by this in the loss, as in sentence-transformers' MultipleNegativesRankingLoss.
+SCALE = 20.0
+
+# Width of the classifier over two texts in GLUE's baselines (Wang et al. 2019).
+MLP_WIDTH = 512
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,10 @@ class BiEncoder:
 
     def join(self, u: Tensor, v: Tensor) -> Tensor:
         """Return [u, v, |u - v|], [B, 3 H], or with the product [B, 4 H], of u and v [B, H]."""
-        return torch.cat([u, v, (u - v).abs(), *([u * v] if self.product else [])], dim=1)
+        parts = [u, v, (u - v).abs()]
+        if self.product:
+            parts.append(u * v)
+        return torch.cat(parts, dim=1)
 
 
 def choose_bi_encoder(
@@ -89,7 +99,8 @@ class BertForTask(nn.Module):
     ) -> None:
         super().__init__()
         self.bert = make_encoder(config) if bert is None else bert
-        self.head, self.bi_encoder = head, bi_encoder
+        self.head = head
+        self.bi_encoder = bi_encoder
         plain = head in POOLED and bi_encoder is None and not bilstm and frozen is None and not config.reads_texts_apart
         self.first_last = pooling == "first_last" and plain
         self.frozen = None if frozen is None else FrozenLayers(frozen, config.num_hidden_layers, config.hidden_size)
@@ -100,9 +111,12 @@ class BertForTask(nn.Module):
         self.dropout_before_pooler = Dropout(config.hidden_dropout_prob if before_pooler else 0.0)
         width = config.hidden_size if frozen is None else LSTM_WIDTH
         if bi_encoder is not None:
+            # The number of parts that BiEncoder.join concatenates.
             width *= 4 if bi_encoder.product else 3
-            self.mlp = nn.Sequential(nn.Linear(width, MLP_WIDTH), nn.Tanh()) if bi_encoder.product else nn.Identity()
-            width = MLP_WIDTH if bi_encoder.product else width
+            self.mlp = nn.Identity()
+            if bi_encoder.product:
+                self.mlp = nn.Sequential(nn.Linear(width, MLP_WIDTH), nn.Tanh())
+                width = MLP_WIDTH
         self.output_layer = config.names.output_layers.get(head, "")
         if head != "embedding" and (bi_encoder is None or bi_encoder.range is None):
             self.add_module(self.output_layer, nn.Linear(width, outputs))
@@ -123,8 +137,10 @@ class BertForTask(nn.Module):
 
         ``lengths``: number of tokens of each sequence; if they are given, no synchronisation with the GPU is needed.
         """
-        lengths = cu_seqlens.diff().cpu().numpy() if lengths is None else lengths
+        if lengths is None:
+            lengths = cu_seqlens.diff().cpu().numpy()
         layout = PackedBatch.of(cu_seqlens, len(ids), int(lengths.max()))
+
         if self.head == "embedding":
             return self._means(ids, segments, layout)
         if self.bi_encoder is not None:
@@ -134,13 +150,18 @@ class BertForTask(nn.Module):
 
     def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Return the outputs for pairs, [B / 2, outputs]; the texts of a pair are consecutive sequences."""
-        apart = self.bert.config.reads_texts_apart
-        means = (self._means if apart else self._first_last_means)(ids, segments, layout)
+        encode = self._means if self.bert.config.reads_texts_apart else self._first_last_means
+        means = encode(ids, segments, layout)
+        # [B / 2, H] each.
         u, v = means.view(len(means) // 2, 2, -1).unbind(1)
         if bi_encoder.range is not None:
+            # Cosine 0 is the lowest value, 1 the highest.
             low, high = bi_encoder.range
-            return low + (high - low) * F.cosine_similarity(u, v)[:, None]
-        return self.get_submodule(self.output_layer)(self.dropout(self.mlp(self.dropout(bi_encoder.join(u, v)))))
+            cosines = F.cosine_similarity(u, v)[:, None]
+            return low + (high - low) * cosines
+
+        hidden = self.mlp(self.dropout(bi_encoder.join(u, v)))
+        return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Return the last layer averaged over all tokens of each sequence, [B, H]."""
@@ -152,31 +173,39 @@ class BertForTask(nn.Module):
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
         """Return embeddings plus last layer, averaged over each sequence's tokens but the first and last, [B, H]."""
         embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
-        special = torch.cat([layout.first, layout.last])  # they make all texts alike
+        # The first and the last token are special: they make all texts alike.
+        special = torch.cat([layout.first, layout.last])
         tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
         lengths = (layout.cu_seqlens.diff() - 2).clamp(min=1)
         return torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
 
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
         """Return the input of the output layer, [B, width] or [T, width]."""
+        is_pooled = self.head in POOLED
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
-            return hidden.index_select(0, self.bert.pooled(layout)) if self.head in POOLED else hidden
+            if not is_pooled:
+                return hidden
+            return hidden.index_select(0, self.bert.pooled(layout))
         if self.first_last:
             return self._first_last_means(ids, segments, layout)
-        if self.head in POOLED and self.bilstm is None and not self.bert.config.is_decoder:
-            rows = QueryRows.first(layout)  # the pooler's only input
+
+        if is_pooled and self.bilstm is None and not self.bert.config.is_decoder:
+            # The pooler reads nothing but the first token of each sequence.
+            rows = QueryRows.first(layout)
             hidden = self.bert.encode(ids, segments, layout, rows)
             return self.bert.pool(self.dropout_before_pooler(hidden), rows.layout)
+
         hidden = self.bert.encode(ids, segments, layout)
         if self.bilstm is not None:
             hidden = self.bilstm(hidden, layout, lengths)
-        if self.head in POOLED:
+        if is_pooled:
             return self.bert.pool(self.dropout_before_pooler(hidden), layout)
         return self.bert.task_tokens(hidden)
 
 
-Loss = Callable[[Tensor, TaskBatch], Tensor]  # from a model's outputs to a scalar in float32
+# A function from a model's outputs to a scalar in float32.
+Loss = Callable[[Tensor, TaskBatch], Tensor]
 
 
 def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
@@ -206,7 +235,8 @@ def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     Outputs are start and end logits, [T, 2]. Labels are the two positions in the sequence, int64 [B, 2].
     """
     layout = batch.layout
-    logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)  # [B, 2, L]
+    # [B, 2, L]
+    logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)
     return F.cross_entropy(logits.reshape(-1, layout.max_seqlen), batch.labels.reshape(-1))
 
 
@@ -222,12 +252,22 @@ def ranking_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     MultipleNegativesRankingLoss). A passage of another item with the same query is no negative. Outputs are
     vectors [items x texts, H]; labels are ``RankingFeatures.labels``.
     """
-    vectors = F.normalize(outputs.float(), dim=1).view(*batch.labels.shape, -1)
-    logits = SCALE * vectors[:, 0] @ vectors[:, 1:].transpose(0, 1).flatten(0, 1).T  # [B, B x (texts - 1)]
-    query, passage, candidate = batch.labels[:, 0], batch.labels[:, 1], batch.labels[:, 1:].T.flatten()
-    same_query, is_passage = (query[:, None] == query).float(), (passage[:, None] == candidate).float()
+    labels = batch.labels
+    vectors = F.normalize(outputs.float(), dim=1).view(*labels.shape, -1)
+    queries = vectors[:, 0]
+    # [B, B x (texts - 1)]: column c is the passage of item c, then come all first hard negatives, and so on.
+    candidates = vectors[:, 1:].transpose(0, 1).flatten(0, 1)
+    logits = SCALE * queries @ candidates.T
+
+    query = labels[:, 0]
+    passage = labels[:, 1]
+    candidate = labels[:, 1:].T.flatten()
+    # True where another item with the same query has this passage.
+    same_query = (query[:, None] == query).float()
+    is_passage = (passage[:, None] == candidate).float()
     others = (same_query @ is_passage).bool().fill_diagonal_(False)
-    return F.cross_entropy(logits.masked_fill(others, -torch.inf), torch.arange(len(query), device=query.device))
+    logits = logits.masked_fill(others, -torch.inf)
+    return F.cross_entropy(logits, torch.arange(len(query), device=query.device))
 
 
 LOSSES: dict[str, Loss] = {

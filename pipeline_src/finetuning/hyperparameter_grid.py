@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -29,15 +28,17 @@ class GridPoint(NamedTuple):
 
 def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
     """Yield every point, varying the learning rate fastest. If scores are equal, the earlier point wins."""
-    for epochs, batch, rate in itertools.product(
-        hyperparameters.epochs, hyperparameters.batch_sizes, hyperparameters.learning_rates
-    ):
-        yield GridPoint(rate, epochs, batch)
+    for epochs in hyperparameters.epochs:
+        for batch in hyperparameters.batch_sizes:
+            for rate in hyperparameters.learning_rates:
+                yield GridPoint(rate, epochs, batch)
 
 
-Predictions = Mapping[str, Sequence[Mapping[str, Any]]]  # by evaluation set
+# By evaluation set.
+Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
-MAX_BASELINES = 8  # grids of a task and seed; the newest are kept
+# The newest grids of a task and seed that are kept.
+MAX_BASELINES = 8
 
 
 class Grid:
@@ -49,21 +50,22 @@ class Grid:
     """
 
     def __init__(self, folder: Path, weights: str) -> None:
-        shared, folder = folder, accessible_folder(folder)
-        if folder != shared:
-            log.info("%s is closed to this user; %s is used instead", shared, folder)
-        self.folder, self.weights = folder, weights
+        self.folder = accessible_folder(folder)
+        if self.folder != folder:
+            log.info("%s is closed to this user; %s is used instead", folder, self.folder)
+        self.weights = weights
         self.runs: list[dict[str, Any]] = []
-        if not (folder / "runs.json").exists():
+        file = self.folder / "runs.json"
+        if not file.exists():
             return
         with suppress(PipelineError):
-            content = read_json(folder / "runs.json", RUNS)
+            content = read_json(file, RUNS)
             self.runs = content["runs"]
             if self.runs and content["sums"] == self._checksums():
                 return
-        log.warning("%s failed its checksums; its runs are trained again", folder)
+        log.warning("%s failed its checksums; its runs are trained again", self.folder)
         self.runs = []
-        shutil.rmtree(folder)
+        shutil.rmtree(self.folder)
 
     def has(self, point: GridPoint) -> bool:
         return any(point._asdict().items() <= run.items() for run in self.runs)
@@ -138,7 +140,8 @@ class BaselineGrid(Grid):
 
     def finish(self) -> None:
         """Mark this grid as the newest, and remove the oldest grids of the same task and seed."""
-        with suppress(PermissionError):  # another user's, who gave no permission to write there
+        # The folder may be another user's, who gave no permission to write there.
+        with suppress(PermissionError):
             os.utime(self.folder)
         oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in oldest_first[:-MAX_BASELINES]:

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import read_json
 from pipeline_src.config.finetune import Frozen
 from pipeline_src.config.machine import DEFAULT_MACHINE, Machine
+from pipeline_src.config.reading import check_block
 from pipeline_src.config.schema import Section
 from pipeline_src.finetuning.heads import POOLED, BertForTask, BiEncoder
 from pipeline_src.finetuning.task_data import evaluation_batches, make_features
@@ -26,7 +26,7 @@ from pipeline_src.tasks.examples import read_unlabelled
 from pipeline_src.tasks.features import Features, RankingFeatures
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.spec import TaskSpec
-from pipeline_src.tasks.task import Task
+from pipeline_src.tasks.task import Prediction, Task
 from pipeline_src.tokenizer.load import check_vocab_size, load_tokenizer
 from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, single_process
@@ -112,7 +112,7 @@ class TaskPredictor:
         """Read the examples of a file, whose labels are not needed; see ``read_unlabelled``."""
         return read_unlabelled(self.settings.task, Path(path))
 
-    def __call__(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    def __call__(self, examples: Sequence[Any]) -> list[Prediction]:
         """Return the prediction for each example, in the order of the examples; see ``Task.answers``."""
         settings = self.settings
         task = make_task(settings.task)
@@ -144,14 +144,9 @@ def load_settings(folder: Path) -> TaskSettings:
     """Read the settings in the config.json of a fine-tuned model."""
     if not folder.is_dir():
         raise PipelineError("no model here", folder, hint="name the folder of a fine-tuned model")
-    saved = read_json(folder / "config.json", dict).get(SETTINGS)
-    if saved is None:
+    file = folder / "config.json"
+    saved = read_json(file, dict).get(SETTINGS)
+    if not isinstance(saved, dict):
         hint = "name the folder of a model that stage `finetune` made; run it again if the model is older than this key"
         raise PipelineError("not a fine-tuned model", f"no {SETTINGS} in config.json", where=folder, hint=hint)
-    try:
-        return TaskSettings.model_validate(saved)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in (SETTINGS, *first["loc"]))
-        where = folder / "config.json"
-        raise PipelineError("settings that do not fit a task", key, where=where, hint=first["msg"]) from None
+    return check_block(TaskSettings, saved, f"{file}, {SETTINGS}")

@@ -31,7 +31,8 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.batches import split_balanced, split_greedy
 
 AUGMENTATION = "pipeline_src.finetuning.augmentation"
-POOL = 16  # number of batches whose items are sorted by length together
+# The items of so many batches are sorted by length together.
+POOL = 16
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ class TaskData:
     """
 
     def __init__(self, spec: TaskSpec, encoder: Path, max_length: int, apart: bool = False) -> None:
-        self.spec, self.task, self.encoder, self.max_length = spec, make_task(spec), encoder, max_length
+        self.spec = spec
+        self.task = make_task(spec)
+        self.encoder = encoder
+        self.max_length = max_length
         self.apart = apart
         self.folder = TASKS / spec.name
         self.counts: dict[str, dict[str, int]] = {}
@@ -89,7 +93,8 @@ class TaskData:
 
     def eval_set(self, name: str, test: bool = False) -> EvalSet:
         """Load the file of evaluation set ``name``, or with ``test`` its test file."""
-        spec, dropped = self.spec.scores[name], Counter[str]()
+        spec = self.spec.scores[name]
+        dropped: Counter[str] = Counter()
         file = spec.test.file if test and spec.test else spec.file
         examples = self._read(file, name, test, dropped)
         return EvalSet(name, examples, self._features(file, name, test, (examples, dropped)))
@@ -100,7 +105,9 @@ class TaskData:
 
     def checksums(self) -> dict[str, str]:
         """Return name -> checksum of the files with labels."""
-        files = dict.fromkeys([self.spec.train, *(file for score in self.spec.scores.values() for file in score.files)])
+        files = [self.spec.train]
+        for eval_set in self.spec.scores.values():
+            files += eval_set.files
         return {file: self._checksum(file)[:16] for file in files}
 
     def _checksum(self, file: str) -> str:
@@ -237,9 +244,11 @@ def training_batches(
     """
     per_epoch = -(-features.items // batch)
     for epoch in range(done // per_epoch, epochs):
-        order = epoch_order(features, batch, seed, epoch)
-        for items in order[max(0, done - epoch * per_epoch) :]:
-            scaled = None if class_weights is None else _with_mean_1(class_weights, features.labels_of(items))
+        done_in_epoch = max(0, done - epoch * per_epoch)
+        for items in epoch_order(features, batch, seed, epoch)[done_in_epoch:]:
+            scaled = None
+            if class_weights is not None:
+                scaled = _with_mean_1(class_weights, features.labels_of(items))
             parts = split_balanced(features.lengths[items], microbatch_tokens)
             yield [make_batch(features, items[part], scaled) for part in parts]
 
@@ -247,12 +256,16 @@ def training_batches(
 def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[np.ndarray]:
     """Return the items of each batch of an epoch; see ``training_batches``."""
     rng = np.random.Generator(np.random.Philox(key=derive_seed(seed, epoch)))
-    order, lengths = rng.permutation(features.items), features.lengths
+    order = rng.permutation(features.items)
+    lengths = features.lengths
+    pool_size = POOL * batch
     batches: list[np.ndarray] = []
-    for first in range(0, len(order), POOL * batch):
-        pool = order[first : first + POOL * batch]
-        pool = pool[np.argsort(lengths[pool], kind="stable")]
-        split = [pool[start : start + batch] for start in range(0, len(pool), batch)]
+    for first in range(0, len(order), pool_size):
+        pool = order[first : first + pool_size]
+
+        # Each batch has items of similar length, and the batches come in random order.
+        by_length = pool[np.argsort(lengths[pool], kind="stable")]
+        split = [by_length[start : start + batch] for start in range(0, len(pool), batch)]
         batches += [split[index] for index in rng.permutation(len(split))]
     return batches
 

@@ -19,7 +19,14 @@ from pipeline_src.config.machine import Machine
 from pipeline_src.config.model import ModelParams
 from pipeline_src.finetuning import finetune
 from pipeline_src.finetuning.distillation import load_task_teacher
-from pipeline_src.finetuning.finetune import TaskTrainer, label_names, load_task_config, open_checkpointer, run
+from pipeline_src.finetuning.finetune import (
+    TaskTrainer,
+    label_names,
+    load_task_config,
+    open_checkpointer,
+    run,
+    task_settings,
+)
 from pipeline_src.finetuning.heads import BertForTask
 from pipeline_src.finetuning.hyperparameter_grid import GridPoint
 from pipeline_src.finetuning.task_data import TaskData
@@ -305,7 +312,8 @@ def task_trainer(folder: Path, optimizer: str = "adamw", **recipe) -> TaskTraine
     wanted = params(**recipe).model_copy(update={"optimizer": optimizer})
     model = MODEL.model_copy(update={"architecture": architecture_name(load_config(folder).names.model_type)})
     data, config = TaskData(load_spec("sst2"), folder, 64), load_task_config(folder, model, wanted.defaults)
-    return TaskTrainer(data.spec, wanted.defaults, wanted, config, folder, data.training(), 1, Machine())
+    settings = task_settings(data.spec, wanted.defaults, wanted, config)
+    return TaskTrainer(settings, wanted.defaults, wanted, config, folder, data.training(), 1, Machine())
 
 
 def test_task_trainer_select_best_restores_best_epoch(study):

@@ -273,8 +273,8 @@ def test_load_needs_no_entry_of_the_catalogue(study, catalogue):
     ("change", "message"),
     [
         (lambda config: config.pop("finetune"), "not a fine-tuned model: no finetune in config.json"),
-        (lambda config: config["finetune"].pop("max_length"), "settings that do not fit a task: finetune.max_length"),
-        (lambda config: config["finetune"]["task"].update(kind="song"), "do not fit a task: finetune.task.kind"),
+        (lambda config: config["finetune"].pop("max_length"), "a key is missing: max_length"),
+        (lambda config: config["finetune"]["task"].update(kind="song"), "value not allowed: task.kind"),
         (lambda config: config["finetune"]["task"].update(labels=["a", "b", "c"]), "weights do not fit the config"),
         (lambda config: config["finetune"].update(bilstm=True), "weights do not fit the config"),
         (lambda config: config["finetune"].update(feature_layers="last"), "weights do not fit the config"),

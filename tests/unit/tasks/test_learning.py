@@ -18,7 +18,7 @@ import torch
 from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.config.machine import Machine
 from pipeline_src.download.synthetic import RULES, write_task
-from pipeline_src.finetuning.finetune import TaskTrainer
+from pipeline_src.finetuning.finetune import TaskTrainer, task_settings
 from pipeline_src.finetuning.hyperparameter_grid import grid_points
 from pipeline_src.finetuning.task_data import EvalSet
 from pipeline_src.models.bert import BertConfig
@@ -65,7 +65,8 @@ class Study:
     def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
         """Predictions for each named list of examples after training from random weights."""
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
-        self.trainer = TaskTrainer(self.spec, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
+        settings = task_settings(self.spec, recipe, FinetuneParams(), self.config)
+        self.trainer = TaskTrainer(settings, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, *_ = self.trainer.train("random", next(grid_points(recipe)))
         files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
         return {file.name: self.trainer.predict(self.model, file) for file in files}
