@@ -13,7 +13,7 @@ from statistics import fmean
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS, TASKS
+from pipeline_src.common.paths import SCORES, SUBMISSIONS, TASK_RESULTS
 from pipeline_src.common.progress import log
 from pipeline_src.config.finetune import FinetuneParams
 from pipeline_src.config.schema import NO_TEACHER
@@ -56,6 +56,7 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         spec = load_spec(task)
         label_counts = finetune.recipe(task).label_counts if finetune.teacher == NO_TEACHER else ()
         is_similarity = spec.is_pair and spec.range is not None and task not in synthetic
+        # docs/tasks.md lists the tasks with this baseline.
         bag_of_words = task in from_corpus or task in own or is_similarity or bool(label_counts)
 
         scores = score_task(spec, finetune.seeds, bag_of_words)
@@ -166,23 +167,21 @@ def label_curve(scores: TaskScores, label_counts: Sequence[int]) -> list[Json]:
     task = make_task(spec)
     name, result = next(iter(scores.results.items()))
     metric = spec.scores[name].metrics[0]
-    training = task.read(TASKS / spec.name / spec.train)
-
     points = []
     for count in sorted(label_counts):
         # The complete file is the last point.
-        if count >= len(training):
+        if count >= len(scores.training):
             break
         predicted, baselines = read_systems(spec.name, scores.seeds, name, count)
         if applies(spec):
-            parts = [labelled_part(spec.name, seed, training, count) for seed in scores.seeds]
+            parts = [labelled_part(spec.name, seed, scores.training, count) for seed in scores.seeds]
             baselines["bag_of_words"] = [predict(spec, part, result.examples) for part in parts]
         uncertainty = confidence_intervals(spec, name, result.examples, predicted, baselines)
         values = [task.score(name, result.examples, rows)[metric] for rows in predicted]
         points.append(_curve_point(count, values, uncertainty[metric]))
 
     values = [score[metric] for score in result.scores]
-    points.append(_curve_point(len(training), values, result.uncertainty[metric]))
+    points.append(_curve_point(len(scores.training), values, result.uncertainty[metric]))
     return points
 
 

@@ -118,12 +118,18 @@ class EvalResult:
 
 @dataclass(frozen=True)
 class TaskScores:
-    """A task's results by evaluation set; ``best`` is the best seed by the main metric on the first set."""
+    """A task's results by evaluation set.
+
+    Attributes:
+        best: the best seed by the main metric on the first set.
+        training: examples of the training file; empty if no baseline was trained on them.
+    """
 
     spec: TaskSpec
     seeds: tuple[int, ...]
     best: int
     results: dict[str, EvalResult]
+    training: Sequence[Any] = ()
 
     def table(self) -> list[Json]:
         """Return rows of ``results/scores.json``, one per evaluation set and metric.
@@ -166,9 +172,7 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False) -> TaskScores:
     """Score one task over ``seeds``, and the bag-of-words baseline too if ``bag_of_words``."""
     task = make_task(spec)
-    training = None
-    if bag_of_words and applies(spec):
-        training = task.read(TASKS / spec.name / spec.train)
+    training = task.read(TASKS / spec.name / spec.train) if bag_of_words else []
     best: int | None = None
     results = {}
     for name, eval_set in spec.scores.items():
@@ -181,7 +185,7 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
             # The first set decides. If seeds are equal, the first seed is the best.
             main = [score[eval_set.metrics[0]] for score in scores]
             best = main.index(max(main))
-        if training is not None:
+        if training and applies(spec):
             baselines["bag_of_words"] = [predict(spec, training, examples)]
         results[name] = EvalResult(
             examples=examples,
@@ -194,7 +198,7 @@ def score_task(spec: TaskSpec, seeds: Sequence[int], bag_of_words: bool = False)
         )
     # A task has at least one evaluation set.
     assert best is not None
-    return TaskScores(spec, tuple(seeds), seeds[best], results)
+    return TaskScores(spec, tuple(seeds), seeds[best], results, training)
 
 
 def confidence_intervals(
