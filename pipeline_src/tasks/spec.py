@@ -64,6 +64,10 @@ class Columns(Section):
         columns = (*self.texts, *self.choices, *self.negatives, self.label, self.group)
         return tuple(dict.fromkeys(column for column in columns if column is not None))
 
+    @property
+    def are_numbers(self) -> bool:
+        return all(type(column) is int for column in self.required)
+
     def without_labels(self) -> Columns:
         return self.model_copy(update={"label": None, "group": None})
 
@@ -190,8 +194,7 @@ class TaskSpec(Section):
             raise ValueError(f"`columns` is missing: kind {self.kind} needs it, to find text and label in the file")
         self._check_labels()
         if self.kind == "tagging" and self.columns is not None:
-            required = self.columns.required
-            if len(required) != 2 or not all(type(name) is int for name in required):
+            if len(self.columns.required) != 2 or not self.columns.are_numbers:
                 raise ValueError("tagging needs the numbers of one text column and of the label's, counted from 1")
         has_choices = bool(self.columns and self.columns.choices)
         if self.kind == "choice" and not has_choices:
@@ -215,9 +218,6 @@ class TaskSpec(Section):
         if self.kind == "classification" and bool(self.labels) == bool(self.range):
             state = "both are given" if self.labels else "`labels` is missing"
             raise ValueError(f"{state}: a classification needs a list of `labels`, or for numbers a `range`")
-        self._check_spellings()
-
-    def _check_spellings(self) -> None:
         is_repeated = len(set(self.labels)) != len(self.labels)
         if is_repeated or len(self.labels) == 1 or not all(self.labels):
             raise ValueError("labels are two or more, each listed once and none empty")
@@ -246,11 +246,7 @@ class TaskSpec(Section):
             raise ValueError("a test file has no label column")
         if self.kind in ("tagging", "retrieval") and self._tests:
             raise ValueError("texts without answers are not read: a set of this kind takes no test file")
-        if (
-            self.columns is not None
-            and not self.header
-            and not all(type(name) is int for name in self.columns.required)
-        ):
+        if self.columns is not None and not self.header and not self.columns.are_numbers:
             raise ValueError("without a header, columns are numbers counted from 1")
         return self
 
@@ -292,12 +288,15 @@ class TaskSpec(Section):
     def layout(self, eval_set: str | None = None, test: bool = False) -> Layout:
         """Return the layout of the training file, or of the file or ``test`` file of an evaluation set."""
         if not test:
-            declared = None if eval_set is None else self.eval_set(eval_set)
-            columns, labels = (declared.columns, declared.labels) if declared else (None, None)
-            columns = columns or self.columns
+            columns = self.columns
+            labels = self.labels
+            if eval_set is not None:
+                declared = self.eval_set(eval_set)
+                columns = declared.columns or columns
+                labels = declared.labels or labels
             # Only tables have a layout.
             assert columns is not None
-            return Layout(columns, self.header, labels or self.labels, self.short_rows == "drop")
+            return Layout(columns, self.header, labels, self.short_rows == "drop")
         test_file = self.eval_set(eval_set).test
         if test_file is None:
             value = eval_set or "the first set"

@@ -290,12 +290,17 @@ class QuestionAnswering(Task[Question]):
 
 def _context_around_answer(example: Question) -> str:
     """Return the part of the context around the first answer; if there is no answer, its beginning."""
-    answer = example.answers[0] if example.answers else None
-    middle = answer.start + min(len(answer.text), MAX_SHOWN_CHARACTERS) // 2 if answer else 0
-    first = max(0, min(middle - MAX_SHOWN_CHARACTERS // 2, len(example.context) - MAX_SHOWN_CHARACTERS))
-    part = " ".join(example.context[first : first + MAX_SHOWN_CHARACTERS].split())
-    after = " …" if first + MAX_SHOWN_CHARACTERS < len(example.context) else ""
-    return f"{'… ' if first else ''}{part}{after}"
+    middle = 0
+    if example.answers:
+        answer = example.answers[0]
+        middle = answer.start + min(len(answer.text), MAX_SHOWN_CHARACTERS) // 2
+    last_start = len(example.context) - MAX_SHOWN_CHARACTERS
+    start = max(0, min(middle - MAX_SHOWN_CHARACTERS // 2, last_start))
+    end = start + MAX_SHOWN_CHARACTERS
+    before = "… " if start else ""
+    part = " ".join(example.context[start:end].split())
+    after = " …" if end < len(example.context) else ""
+    return f"{before}{part}{after}"
 
 
 def _find_span(text: str, row: Prediction) -> dict[str, Any]:
