@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ class Retrieval(Task[Query]):
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Query]) -> dict[str, float]:
         """Compute the metrics if every query gets one ranking: the passages that answer the most queries first."""
-        frequencies = Counter(passage for example in examples for passage in example.relevant)
+        frequencies = Counter(chain.from_iterable(example.relevant for example in examples))
         passages = range(len(examples[0].corpus))
         ranking = sorted(passages, key=lambda passage: -frequencies[passage])[:MAX_RANK]
         return self.score(eval_set, examples, [{"id": example.id, "prediction": ranking} for example in examples])
