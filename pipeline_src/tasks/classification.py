@@ -218,19 +218,21 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
         self, eval_set: str, examples: Sequence[ChoiceExample], predictions: Rows
     ) -> list[ExampleResult]:
         choices = self.label_numbers(examples, predictions)
-        confidence = {row["id"]: _confidence(row) for row in predictions}
-        return [
-            ExampleResult(
-                example.id,
-                example.context,
-                len(example.context.split()) + len(example.endings[gold].split()),
-                example.endings[gold],
-                example.endings[choice],
-                float(choice == gold),
-                confidence[example.id],
+        rows = self.align(examples, predictions)
+        results = []
+        for example, gold, choice, row in zip(examples, gold_labels(examples), choices, rows, strict=True):
+            ending = example.endings[int(gold)]
+            result = ExampleResult(
+                id=example.id,
+                text=example.context,
+                words=len(example.context.split()) + len(ending.split()),
+                gold=ending,
+                predicted=example.endings[choice],
+                right=float(choice == gold),
+                confidence=_confidence(row),
             )
-            for example, gold, choice in zip(examples, map(int, gold_labels(examples)), choices, strict=True)
-        ]
+            results.append(result)
+        return results
 
 
 def _label_array(examples: Sequence[Labelled], dtype: type[np.generic] = np.int64) -> np.ndarray:

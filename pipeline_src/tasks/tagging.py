@@ -211,7 +211,7 @@ class Tagging(Task[TaggedSentence]):
     def example_results(
         self, eval_set: str, examples: Sequence[TaggedSentence], predictions: Rows
     ) -> list[ExampleResult]:
-        confidence = {row["id"]: row.get("confidence") for row in predictions}
+        rows = self.align(examples, predictions)
         return [
             ExampleResult(
                 id=example.id,
@@ -220,9 +220,9 @@ class Tagging(Task[TaggedSentence]):
                 gold=" ".join(example.tags),
                 predicted=" ".join(tags),
                 right=sum(map(str.__eq__, example.tags, tags)) / len(tags),
-                confidence=confidence[example.id],
+                confidence=row.get("confidence"),
             )
-            for example, tags in zip(examples, self._tags(examples, predictions), strict=True)
+            for example, tags, row in zip(examples, self._tags(examples, predictions), rows, strict=True)
         ]
 
 
