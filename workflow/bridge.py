@@ -25,7 +25,14 @@ import psutil
 import yaml
 from snakemake.logging import logger
 
-from pipeline_src.common.dvc_lock import LOCK, LOCK_COPY, committed_lock, complete_lock, split_entries
+from pipeline_src.common.dvc_lock import (
+    LOCK,
+    LOCK_COPY,
+    committed_lock,
+    complete_lock,
+    split_entries,
+    without_cut_entry,
+)
 from pipeline_src.common.records import cache_folder, run_of_same_inputs, settle_records
 
 STAMPS = Path(".snakemake/dvc")
@@ -322,12 +329,19 @@ def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection
         returned |= dict.fromkeys(names)
     if not _is_mapping(completed):
         completed = next(filter(_is_mapping, copies), lock)
+    if completed == lock and declared is None:
+        # No copy has the last entry, of a stage that has just run: its outputs are in the run-cache.
+        completed = without_cut_entry(lock)
     if completed == lock or not _is_settled(lock):
         return False
     _write(LOCK_COPY.with_suffix(".damaged"), lock)
     _write(LOCK, completed)
-    names_of_returned = ", ".join(returned) or "all"
-    logger.warning(f"dvc.lock lacked entries that it had before, as after a kill; they are back: {names_of_returned}.")
+    if returned:
+        logger.warning(
+            f"dvc.lock lacked entries that it had before, as after a kill; they are back: {', '.join(returned)}."
+        )
+    else:
+        logger.warning("dvc.lock was cut off, as by a kill; what it lacks now comes from the run-cache.")
     return True
 
 

@@ -96,6 +96,15 @@ def complete_lock(
     return join_entries(completed | entries), missing
 
 
+def without_cut_entry(lock: str) -> str:
+    """Return dvc.lock without its last entry if the file ends inside a line of it; else as it is."""
+    entries = split_entries(lock)
+    if lock.endswith("\n") or not entries:
+        return lock
+    entries.popitem()
+    return join_entries(entries)
+
+
 def _is_cut_off(entry: str, copy: str) -> bool:
     """Return whether ``entry`` lacks part of the outputs that an earlier copy of the same entry has."""
     return bool(_output_keys(copy) - _output_keys(entry))

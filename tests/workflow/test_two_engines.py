@@ -553,6 +553,20 @@ def test_dvc_lock_cut_off_inside_hash_loses_no_stage(study: Project) -> None:
     assert study.nothing_to_do()
 
 
+@pytest.mark.parametrize("end", ["hash: m", "md5: ", "outs:"])
+def test_dvc_lock_cut_off_in_an_entry_that_no_copy_has_is_mended(study: Project, end: str) -> None:
+    """Of an unknown name of a hash, such as `m`, DVC says `unexpected error` and nothing more."""
+    lock = study.path / "dvc.lock"
+    text = lock.read_text()
+    lock.write_text(text[: text.rindex(end) + len(end)])
+    (study.path / ".snakemake/dvc/dvc.lock").unlink()
+    study.run("git", "rm", "-q", "--cached", "dvc.lock")
+    study.run("git", "commit", "-qm", "without a record")
+    assert "error:" not in study.snakemake()
+    assert set(study.ran()) <= {"report"}
+    assert study.nothing_to_do()
+
+
 def test_dvc_lock_put_back_by_git_runs_no_stage_of_which_this_machine_has_a_run(study: Project, tmp_path: Path) -> None:
     """Another machine makes other bytes from the same inputs."""
     lock = study.path / "dvc.lock"
