@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -181,6 +181,12 @@ def read_json(
         hint = "delete it and run its stage again, or `dvc pull` it"
         raise PipelineError("not what its stage writes", mismatch, where=path, hint=hint)
     return value
+
+
+def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write one object of JSON a line; half a character is written as an escape."""
+    with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:

@@ -37,7 +37,8 @@ class SourceParams(Section):
             language of the dump or of the catalogue's entry, or else ``en``.
         segmenter: function of an installed package that cuts text without spaces into words, for masks of whole words,
             as ``MODULE:FUNCTION`` (``jieba:lcut``); null if spaces and the vocabulary's subwords tell words apart.
-        min_words: documents with fewer words are dropped (counted as ``too_short``).
+        min_words: documents with fewer words are dropped (counted as ``too_short``). Words end at white space; two
+            characters of Chinese or Japanese, or five letters of Thai and its like, count as a word.
         max_words: maximum number of words of the source; documents are chosen by their ids, and the others are counted
             as ``beyond_max_words``. Null keeps all documents.
         filters: rules that drop documents; books are cut into documents first. ``{}`` for no rules.

@@ -23,17 +23,19 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 class GopherQuality(Section):
     """Quality rules of Gopher's MassiveText (Rae et al. 2021, arXiv:2112.11446, appendix A.1).
 
-    Words are separated by white space. The first four rules ignore words that consist of symbols.
+    Words are separated by white space, or cut by length in scripts without spaces (``corpus/words.py``). The first four
+    rules ignore words that consist of symbols.
 
     Attributes:
         min_words, max_words: number of words.
-        min_mean_word_length, max_mean_word_length: characters per word.
+        min_mean_word_length, max_mean_word_length: characters per word; one of Han or kana counts as 2.5.
         max_hashes_per_word, max_ellipses_per_word: number of ``#``, and of ``...`` and ``…``, per word.
         max_bullet_lines: fraction of lines that begin with ``•`` or ``-``.
         max_ellipsis_lines: fraction of lines that end with an ellipsis.
         min_alphabetic_words: fraction of words with a letter.
         min_stop_words: how many different ``stop_words`` occur.
-        stop_words: frequent words; for a language other than English, change them or set min_stop_words to null.
+        stop_words: frequent words; for a language other than English, change them or set min_stop_words to null. They
+            say nothing about a text in a script without spaces, unless some of them are in such a script.
     """
 
     partial: ClassVar[bool] = True
@@ -84,8 +86,8 @@ class C4(Section):
     """C4's rules for documents (Raffel et al. 2020, JMLR 21(140), section 2.2).
 
     C4 also removes single lines; here the rules only ignore them. These are lines that do not end in ``.``, ``?``,
-    ``!`` or a quotation mark, that have fewer than three words or a word of over 1,000 characters, or that name
-    JavaScript or a policy on cookies or privacy.
+    ``!``, a quotation mark or another script's full stop (in Thai and Lao, a letter), that have fewer than three words
+    or a word of over 1,000 characters, or that name JavaScript or a policy on cookies or privacy.
 
     Attributes:
         max_lorem_ipsum: number of "lorem ipsum" in a line.
@@ -105,7 +107,7 @@ class FineWeb(Section):
 
     Attributes:
         min_punctuated_lines: fraction of lines that end with a sentence's final punctuation, of any script.
-        max_short_lines: fraction of lines of up to 30 characters.
+        max_short_lines: fraction of lines of up to 30 characters, or 12 of Han or kana.
         max_duplicate_line_chars: fraction of characters in lines that repeat an earlier line.
         max_newlines_per_word: line ends per word.
     """

@@ -8,7 +8,6 @@ otherwise their file is empty, so that another list of tasks makes no token stal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +20,10 @@ from tokenizers import Tokenizer
 
 from pipeline_src.common.counter_rng import bits, derive_seed
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json_lines
+from pipeline_src.common.files import read_json_lines, write_json_lines
 from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.progress import Progress
+from pipeline_src.corpus.words import is_unspaced
 from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.tokenizer.load import kind_of
 
@@ -50,10 +50,16 @@ class Words:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Words:
         """Return how a tokenizer's subwords make up words."""
-        kind, written = kind_of(tokenizer), np.zeros(tokenizer.get_vocab_size(), bool)
+        kind = kind_of(tokenizer)
+        continues = kind.is_continuation(tokenizer)
+        written = np.zeros(len(continues), bool)
         for subword, number in tokenizer.get_vocab().items():
-            written[number] = any(character.isalnum() for character in kind.spelt(subword))
-        return cls(kind.is_continuation(tokenizer), written)
+            letters = kind.spelt(subword)
+            written[number] = any(map(str.isalnum, letters))
+            # Between the spaces of Chinese or Thai are whole sentences, so each subword counts as a word there.
+            if is_unspaced(letters):
+                continues[number] = False
+        return cls(continues, written)
 
     def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return every run of 13 words within one text.
@@ -168,10 +174,9 @@ def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
     """Write pairs of task and text; return their number."""
-    lines = [json.dumps({"task": task, "text": text}, ensure_ascii=False) + "\n" for task, text in texts]
-    with open(folder / FILE, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(lines)
-    return len(lines)
+    records = [{"task": task, "text": text} for task, text in texts]
+    write_json_lines(folder / FILE, records)
+    return len(records)
 
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:

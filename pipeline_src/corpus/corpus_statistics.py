@@ -31,6 +31,7 @@ from pipeline_src.corpus.documents import (
     read_slice,
     slice_shards,
 )
+from pipeline_src.corpus.words import count_words, first_words
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, SPLITS, TokenStore, read_sample_index
 from pipeline_src.tasks.readers import read_columns, read_questions
 from pipeline_src.tasks.spec import load_spec
@@ -81,15 +82,15 @@ def _document_at(slices: list[ShardSlice], draw: int) -> Document:
 
 def _passage(document: Document) -> dict[str, Any]:
     lines = document.text.split("\n")
-    words: list[str] = []
-    for line in lines[len(lines) // 2 :] if document.words > 2 * MAX_PASSAGE_WORDS else lines:
-        words += line.split()
-        if len(words) >= MIN_PASSAGE_WORDS:
+    if document.words > 2 * MAX_PASSAGE_WORDS:
+        lines = lines[len(lines) // 2 :]
+    text = ""
+    for line in lines:
+        text = f"{text} {line}".lstrip()
+        if count_words(text) >= MIN_PASSAGE_WORDS:
             break
-    return {
-        "text": " ".join(words[:MAX_PASSAGE_WORDS]) + (" …" if len(words) > MAX_PASSAGE_WORDS else ""),
-        "words": min(len(words), MAX_PASSAGE_WORDS),
-    }
+    shown = first_words(text, MAX_PASSAGE_WORDS)
+    return {"text": shown if shown == text else f"{shown} …", "words": count_words(shown)}
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:

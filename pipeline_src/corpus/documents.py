@@ -20,7 +20,9 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, parse_json_line, read_json, write_json
 from pipeline_src.common.names import checked_path
 from pipeline_src.common.paths import clean_text
+from pipeline_src.common.progress import log
 from pipeline_src.config.data import ALL_PARTS
+from pipeline_src.corpus.words import count_words
 
 ENGLISH = "en"  # the language of a source that states none
 MIN_VALIDATION_DOCUMENTS = 10  # of a source; with fewer, its figures say little
@@ -29,6 +31,9 @@ COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  
 DOCUMENT = dict.fromkeys(("id", "title", "text"), str)
 MANIFEST = {"shards": [{"name": str, "bytes": int}]}
 HINT = "run the stage that makes this folder again"
+# The control characters of ASCII, but for white space. Those of U+0080 to U+009F stay: they are mostly punctuation of
+# Windows that was read as Latin-1.
+_CONTROLS = bytes(code for code in (*range(32), 127) if not chr(code).isspace())
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,12 @@ class Document:
 
     @cached_property
     def words(self) -> int:
-        return len(self.text.split())
+        return count_words(self.text)
+
+
+def without_controls(text: str) -> str:
+    """Remove the control characters of a text, such as NUL, which no reader sees."""
+    return text.encode("utf-8", "surrogatepass").translate(None, _CONTROLS).decode("utf-8", "surrogatepass")
 
 
 def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
@@ -79,6 +89,8 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     shards = sorted(shards, key=lambda shard: shard["name"])
     totals = {key: sum(shard[key] for shard in shards) for key in ("documents", "words", "bytes")}
     manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
+    if dropped.get("too_short", 0) > totals["documents"] + dropped.get("beyond_max_words", 0):
+        log.warning("most documents were dropped as too short: %(too_short)d; see min_words of the source", dropped)
     write_json(folder / "manifest.json", manifest)
     return manifest
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from bisect import insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
 from pathlib import Path
@@ -12,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json_lines
+from pipeline_src.common.files import read_json_lines, write_json_lines
 from pipeline_src.corpus.documents import HINT, Document, ShardSlice, read_slice, write_shard
 
 FILE = "dropped.jsonl"
@@ -23,14 +21,14 @@ Record = dict[str, Any]
 
 
 class DroppedSample:
-    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason to drop them.
+    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason to drop them, each id once.
 
     They are the first in a pseudo-random order that depends only on the ids, so the sample depends neither on the order
     in which documents are added nor on the number of workers.
     """
 
     def __init__(self) -> None:
-        self._by_reason: dict[str, list[tuple[bytes, str, Record]]] = {}
+        self._by_reason: defaultdict[str, dict[tuple[bytes, str], Record]] = defaultdict(dict)
 
     def add(self, reason: str, document: Document, value: object = None, limit: float | None = None) -> None:
         """Add a document.
@@ -40,15 +38,14 @@ class DroppedSample:
             value: the value that broke the rule (serializable as JSON), unless the reason implies it.
             limit: the rule's threshold.
         """
-        key = blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        sample = self._by_reason.setdefault(reason, [])
-        if len(sample) == SAMPLE_SIZE and (key, document.id) >= sample[-1][:2]:
-            return
         record = {"reason": reason, "id": document.id, "title": document.title, "value": value, "limit": limit}
         record = {name: field for name, field in record.items() if field is not None}
         record["text"] = document.text[:MAX_CHARACTERS]
-        insort(sample, (key, document.id, record), key=lambda item: item[:2])
-        del sample[SAMPLE_SIZE:]
+        order = blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        sample = self._by_reason[reason]
+        sample[order, document.id] = record
+        if len(sample) > SAMPLE_SIZE:
+            del sample[max(sample)]
 
     def merge(self, records: Iterable[Record]) -> None:
         """Add the records of another sample."""
@@ -58,12 +55,12 @@ class DroppedSample:
 
     def records(self) -> list[Record]:
         """Return the sampled documents, sorted by reason, then in the pseudo-random order."""
-        return [record for reason in sorted(self._by_reason) for _, _, record in self._by_reason[reason]]
+        samples = [sample for _, sample in sorted(self._by_reason.items())]
+        return [sample[key] for sample in samples for key in sorted(sample)]
 
     def write(self, folder: Path) -> None:
         """Write ``dropped.jsonl``, empty if nothing was dropped."""
-        with open(folder / FILE, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in self.records())
+        write_json_lines(folder / FILE, self.records())
 
 
 def read_dropped(folder: Path) -> list[Record]:

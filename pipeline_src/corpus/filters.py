@@ -2,7 +2,7 @@
 
 Gopher's, C4's and FineWeb's rules, as `datatrove` (https://github.com/huggingface/datatrove) reads them: with the same
 words and sentences its verdicts are the same (``benchmarks/corpus_filters.py``). It takes spaCy's words, which separate
-punctuation; here a word has no white space in it. ``config/filters.py`` has the thresholds,
+punctuation; here ``words.py`` splits them, at white space in most scripts. ``config/filters.py`` has the thresholds,
 ``language.py`` identifies languages.
 """
 
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from pipeline_src.config.filters import C4, FiltersParams, FineWeb, GopherQuality, GopherRepetition
 from pipeline_src.corpus.language import probability_of
-from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.corpus.sentences import CLOSERS, FULL_STOPS, split_sentences
+from pipeline_src.corpus.words import THAI_AND_LAO, is_unspaced, num_letters, split_words
 
 # Unicode's Sentence_Terminal, as code points
 _TERMINAL_RANGES = """
@@ -40,9 +41,14 @@ SYMBOLS = "".join(
         | {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
     )
 )
-ELLIPSES = ("...", "…")
+ELLIPSES, BULLETS = ("...", "…"), ("•", "-")
 MAX_SHORT_LINE = 30  # characters (FineWeb)
 LINE_ENDS = (".", "?", "!", '"', "'")  # of the lines that C4 keeps
+# The end of a line in other scripts: a full stop, also before closing marks. Thai and Lao have none, so there it is any
+# end. Tibetan's full stop is U+0F0D.
+_OTHER_LINE_END = re.compile(rf"[{FULL_STOPS}\u0f0d][{re.escape(CLOSERS)}]{{0,3}}\Z|[{THAI_AND_LAO}].{{0,20}}\Z")
+# In Thai, Lao and Tibetan a space ends a phrase or a sentence.
+_PHRASE_END = re.compile(rf"(?<=[\u0f0d{THAI_AND_LAO}]) ")
 MIN_LINE_WORDS, MAX_WORD_LENGTH = 3, 1000  # fewest words of such a line, most characters of its words
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
@@ -64,11 +70,13 @@ def refusal(
     text: str,
     filters: FiltersParams,
     language: str,
-    words: Callable[[str], Sequence[str]] = str.split,
+    words: Callable[[str], Sequence[str]] = split_words,
     sentences: Callable[[str, str], Sequence[str]] = split_sentences,
     probability: Callable[[str, str], float] = probability_of,
 ) -> Refusal | None:
     """Return the first rule that refuses a document, or None."""
+    if not filters.model_fields_set:
+        return None
     split = cache(lambda: words(text))
     measures: Iterable[Measure]
     for group, limits in filters:
@@ -90,7 +98,8 @@ def refusal(
 def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[Measure]:
     """Yield the measures of ``GopherQuality``."""
     words = split()
-    lengths = [len(word) for word in words if word.strip(SYMBOLS)]
+    length = num_letters if is_unspaced(text) else len
+    lengths = [length(word) for word in words if word.strip(SYMBOLS)]
     yield "min_words", len(lengths)
     yield "max_words", len(lengths)
     yield "min_mean_word_length", _ratio(sum(lengths), len(lengths))
@@ -98,11 +107,18 @@ def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[M
     yield "max_hashes_per_word", _ratio(text.count("#"), len(words))
     yield "max_ellipses_per_word", _ratio(sum(map(text.count, ELLIPSES)), len(words))
     lines = text.splitlines()
-    yield "max_bullet_lines", _ratio(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines))
-    yield "max_ellipsis_lines", _ratio(sum(line.rstrip().endswith(ELLIPSES) for line in lines), len(lines))
-    with_letter = sum(word.isalpha() or any(map(str.isalpha, word)) for word in words)
-    yield "min_alphabetic_words", _ratio(with_letter, len(words))
-    yield "min_stop_words", len(set(limits.stop_words).intersection(words))
+    yield "max_bullet_lines", _share([line.lstrip().startswith(BULLETS) for line in lines])
+    yield "max_ellipsis_lines", _share([line.rstrip().endswith(ELLIPSES) for line in lines])
+    yield "min_alphabetic_words", _share([word.isalpha() or any(map(str.isalpha, word)) for word in words])
+    found = set(limits.stop_words).intersection(words)
+    if is_unspaced(text):
+        # Words of a script without spaces are cut by length, so its stop words may stand anywhere in the text.
+        anywhere = set(filter(is_unspaced, limits.stop_words))
+        found.update(filter(text.__contains__, anywhere))
+        # Stop words of other scripts say nothing about such a text.
+        if not anywhere and _share(list(map(is_unspaced, words))) > 0.5:
+            return
+    yield "min_stop_words", len(found)
 
 
 def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iterator[Measure]:
@@ -120,22 +136,26 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
         yield f"max_top_{n}_gram", _ratio(len(gram) * count, len(text))
     joined = "".join(words)
     starts = [0, *accumulate(map(len, words))]
-    none_repeated = False
+    repeated = len(words)
     for n in range(5, 11):
-        grams = [] if none_repeated else [joined[start:end] for start, end in zip(starts, starts[n:], strict=False)]
-        none_repeated = len(set(grams)) == len(grams)  # nor is any longer run
-        yield f"max_duplicate_{n}_grams", 0 if none_repeated else _ratio(_repeated_chars(grams, n), len(text))
+        # If no run is repeated, no longer one is.
+        if repeated:
+            grams = [joined[start:end] for start, end in zip(starts, starts[n:], strict=False)]
+            repeated = _repeated_chars(grams, n)
+        yield f"max_duplicate_{n}_grams", _ratio(repeated, len(text))
 
 
 def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator[Measure]:
     """Yield the measures of ``C4``, line by line."""
     sentences = 0
     for line in map(str.strip, text.splitlines()):
-        words = line.split()
+        words = split_words(line)
         if len(line) > MAX_WORD_LENGTH and any(len(word) > MAX_WORD_LENGTH for word in words):
             continue
         line = _CITATION.sub("", line)
-        if not line.endswith(LINE_ENDS) or line.endswith("...") or len(words) < MIN_LINE_WORDS:
+        if line.endswith("...") or len(words) < MIN_LINE_WORDS:
+            continue
+        if not line.endswith(LINE_ENDS) and not _OTHER_LINE_END.search(line[-21:]):
             continue
         lower = line.lower()
         yield "max_lorem_ipsum", lower.count("lorem ipsum")
@@ -145,15 +165,16 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
         if any(phrase in lower for phrase in POLICY):
             continue
         if limits.min_sentences is not None and sentences < limits.min_sentences:  # further ones change nothing
-            sentences += count_sentences(line)
+            sentences += count_sentences(line) + len(_PHRASE_END.findall(line))
     yield "min_sentences", sentences
 
 
 def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
     """Yield the measures of ``FineWeb``."""
     lines = [line for line in text.split("\n") if line.strip()]
-    yield "min_punctuated_lines", _ratio(sum([line[-1] in SENTENCE_ENDS for line in lines]), len(lines))
-    yield "max_short_lines", _ratio(sum([len(line) <= MAX_SHORT_LINE for line in lines]), len(lines))
+    ended = [line[-1] in SENTENCE_ENDS or _OTHER_LINE_END.search(line[-21:]) is not None for line in lines]
+    yield "min_punctuated_lines", _share(ended)
+    yield "max_short_lines", _share([num_letters(line) <= MAX_SHORT_LINE for line in lines])
     newlines = text.count("\n")
     yield "max_duplicate_line_chars", _ratio(_repeated(lines)[1], len(text) - newlines)
     yield "max_newlines_per_word", _ratio(newlines, len(split()))
@@ -170,6 +191,10 @@ def _ratio(part: float, total: int) -> float:
     return part / total if total else 0.0
 
 
+def _share(flags: Sequence[bool]) -> float:
+    return _ratio(sum(flags), len(flags))
+
+
 def _repeated(units: Sequence[str]) -> tuple[int, int]:
     if len(set(units)) == len(units):
         return 0, 0
@@ -179,6 +204,8 @@ def _repeated(units: Sequence[str]) -> tuple[int, int]:
 
 def _repeated_chars(grams: Sequence[str], n: int) -> int:
     """Return the characters in runs of ``n`` words that occur before; a repeated run is skipped as a whole."""
+    if len(set(grams)) == len(grams):
+        return 0
     seen: set[str] = set()
     chars = position = 0
     while position < len(grams):

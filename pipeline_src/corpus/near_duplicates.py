@@ -1,7 +1,8 @@
 """Near-duplicate texts: MinHash over 5-word shingles (Broder 1997), in bands on disk.
 
-Words are compared in lower case and without punctuation, so that typesetting does not count. MinHash finds candidates;
-the shingles themselves decide. A text is a copy if it is similar to an earlier one that is no copy.
+Words are compared in lower case and without punctuation, so that typesetting does not count; in a script without
+spaces, a word begins at each letter. MinHash finds candidates; the shingles themselves decide. A text is a copy if it
+is similar to an earlier one that is no copy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -23,6 +24,7 @@ from datasketch import MinHash
 from numpy.typing import NDArray
 
 from pipeline_src.corpus.documents import ShardSlice, read_slice
+from pipeline_src.corpus.words import MAX_SPLIT_CHARACTERS, space_words
 
 SHINGLE_WORDS = 5
 PERMUTATIONS, SEED = 128, 1
@@ -33,19 +35,35 @@ BATCH_WORDS = 1 << 15  # hashed at once, in the processor's cache
 BLOCK_TEXTS = 1 << 12
 _MARKS = bytes(code for code in range(128) if not chr(code).isalnum() and not chr(code).isspace())
 _TYPOGRAPHIC = "‘’“”–—…"
+_HASH_BITS = np.uint64(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
 
 
+# Of one text, digest and hash_words need them.
+@lru_cache(1)
 def normal_words(text: str) -> list[bytes]:
     """Return the words of ``text`` in lower case, without punctuation, as UTF-8."""
     for mark in _TYPOGRAPHIC:
         text = text.replace(mark, "")
-    return text.lower().encode("utf-8", "surrogatepass").translate(None, _MARKS).split()
+    return space_words(text.lower()).encode("utf-8", "surrogatepass").translate(None, _MARKS).split()
 
 
-def digest(words: list[bytes]) -> bytes:
-    """Return a 16-byte hash of the words."""
-    return blake2b(b" ".join(words), digest_size=16).digest()
+def _stretches(text: str) -> list[str]:
+    # The words of 50 MB, as objects, take 500 MB. A line is short where books and text were cleaned.
+    return text.split("\n") if len(text) > MAX_SPLIT_CHARACTERS else [text]
+
+
+def hash_words(text: str) -> NDArray[np.uint32]:
+    """Return a hash of each of the ``normal_words`` of a text."""
+    words = chain.from_iterable(map(normal_words, _stretches(text)))
+    return np.fromiter(map(crc32, words), np.uint32)
+
+
+def digest(text: str) -> bytes:
+    """Return one hash of all ``normal_words`` of a text, of 16 bytes, or b"" if it has none."""
+    stretches = (b" ".join(normal_words(stretch)) for stretch in _stretches(text))
+    words = b" ".join(filter(None, stretches))
+    return blake2b(words, digest_size=16).digest() if words else b""
 
 
 class Shingles(NamedTuple):
@@ -62,36 +80,59 @@ class Shingles(NamedTuple):
     minhashes: NDArray[np.uint32]
 
 
-def shingle(texts: Sequence[list[bytes]]) -> Shingles:
-    """Return the shingles of texts, each given as its words."""
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    words = np.fromiter(map(crc32, chain.from_iterable(texts)), np.uint64, int(lengths.sum()))
-    text = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
+def shingle(texts: Sequence[NDArray[np.uint32]]) -> Shingles:
+    """Return the shingles of texts, each given as the hashes of its words."""
+    text = np.repeat(np.arange(len(texts), dtype=np.uint64), list(map(len, texts)))
+    mixed = _mix(np.concatenate([np.empty(0, np.uint32), *texts]))
+    first, last = text[: len(mixed)], text[len(text) - len(mixed) :]
+    # The number of the text in the high bits keeps its shingles together when they are sorted.
+    keys = _sort_unique((first << _HASH_BITS | mixed)[first == last])
+    counts = np.bincount((keys >> _HASH_BITS).astype(np.int64), minlength=len(texts))
+    hashes = keys.astype(np.uint32)
+    return Shingles(counts, hashes, _minhashes(hashes, counts))
+
+
+def shingle_book(words: NDArray[np.uint32]) -> Shingles:
+    """Return the shingles of one text of any length, given as the hashes of its words."""
+    starts = range(0, max(1, len(words)), BATCH_WORDS)
+    batches = [_mix(words[start : start + BATCH_WORDS + SHINGLE_WORDS - 1]) for start in starts]
+    hashes = _sort_unique(np.concatenate(batches))
+    counts = np.asarray([len(hashes)])
+    return Shingles(counts, hashes, _minhashes(hashes, counts))
+
+
+def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the hash of each run of 5 words."""
     count = max(len(words) - SHINGLE_WORDS + 1, 0)
     mixed = np.zeros(count, np.uint64)
     for offset in range(SHINGLE_WORDS):
         mixed = mixed * _MULTIPLIER + words[offset : offset + count]
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER >> np.uint64(32)
-    inside = text[:count] == text[len(text) - count :]
-    keys = np.sort((text[:count] << np.uint64(32) | mixed)[inside])
-    keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]
-    counts = np.bincount((keys >> np.uint64(32)).astype(np.int64), minlength=len(texts))
-    hashes = keys.astype(np.uint32)
-    minhashes = np.zeros((len(texts), PERMUTATIONS), np.uint32)
+    mixed ^= mixed >> np.uint64(29)
+    return (mixed * _MULTIPLIER >> _HASH_BITS).astype(np.uint32)
+
+
+def _sort_unique(keys: NDArray) -> NDArray:
+    # np.unique of millions takes a hundred times as long.
+    keys.sort()
+    return keys[np.diff(keys, prepend=~keys[:1]) != 0]
+
+
+def _minhashes(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    result = np.zeros((len(counts), PERMUTATIONS), np.uint32)
     filled = np.flatnonzero(counts)
     starts = (np.cumsum(counts) - counts)[filled]
-    for index, (a, b) in enumerate(zip(*_permutations(), strict=True) if len(filled) else ()):
-        minhashes[filled, index] = np.minimum.reduceat(hashes * a + b, starts)
-    return Shingles(counts, hashes, minhashes)
+    for index, (a, b) in enumerate(zip(*_permutations(), strict=True)):
+        result[filled, index] = np.minimum.reduceat(hashes * a + b, starts)
+    return result
 
 
 def shingle_slice(part: ShardSlice) -> Shingles:
     """Return the shingles of the documents of a slice."""
     batches: list[Shingles] = []
-    texts: list[list[bytes]] = []
+    texts: list[NDArray[np.uint32]] = []
     num_words = 0
     for document in read_slice(part):
-        texts.append(normal_words(document.text))
+        texts.append(hash_words(document.text))
         num_words += len(texts[-1])
         if num_words >= BATCH_WORDS:
             batches.append(shingle(texts))

@@ -24,6 +24,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_directory
 from pipeline_src.corpus.documents import corpus_folders, in_validation_split, language_of, read_documents
 from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.corpus.words import count_words
 from pipeline_src.download import synthetic
 
 SPLITS = ("train", "dev")
@@ -74,7 +75,7 @@ class Text:
         for paragraph in self.paragraphs:
             for start in range(0, len(paragraph) - length + 1, length):
                 run = paragraph[start : start + length]
-                if all(len(sentence.split()) in SENTENCE_WORDS for sentence in run):
+                if all(count_words(sentence) in SENTENCE_WORDS for sentence in run):
                     yield run
 
 

@@ -193,7 +193,8 @@ def _books(draw: Draw, folder: Path) -> None:
     paths = find_books(folder)
     for piece in read_books("books", paths, 1000, params.encoding, params.text_column, Counter()):
         assert suffix_of(piece.path) == suffix
-        clean_document(piece, params).document.text.encode()
+        for document in clean_document(piece, params).documents:
+            document.text.encode()
 
 
 def _models(draw: Draw, folder: Path) -> None:

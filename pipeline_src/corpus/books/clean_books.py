@@ -1,15 +1,16 @@
 """Stage ``clean`` for sources of books or other text: documents of clean prose without duplicates, in shards.
 
 A long book becomes several documents, cut at its headings, so that the validation set has parts of many books instead
-of few books as a whole. Other text keeps its documents, and all of their lines.
+of few books as a whole. Other text keeps its documents, and all of their lines. A paragraph as long as a chapter is cut
+at sentences.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, pairwise, repeat
 from pathlib import Path
@@ -24,17 +25,28 @@ from pipeline_src.common.progress import log, track
 from pipeline_src.config.data import BooksParams, FilesParams
 from pipeline_src.corpus.books.encodings import check_encoding, decode
 from pipeline_src.corpus.books.markdown import markdown_paragraphs
-from pipeline_src.corpus.books.plain_text import plain_paragraphs
+from pipeline_src.corpus.books.plain_text import one_line, plain_paragraphs
 from pipeline_src.corpus.books.readers import RawDocument, count_unknown, find_books, read_books, suffix_of
-from pipeline_src.corpus.documents import ENGLISH, Document, part_names, read_origins, write_manifest, write_shard
+from pipeline_src.corpus.documents import (
+    ENGLISH,
+    Document,
+    part_names,
+    read_origins,
+    without_controls,
+    write_manifest,
+    write_shard,
+)
 from pipeline_src.corpus.dropped import MAX_CHARACTERS, DroppedSample, drop_documents
 from pipeline_src.corpus.filters import Refusal, refusal
 from pipeline_src.corpus.language import check_language
-from pipeline_src.corpus.near_duplicates import Shingles, digest, find_copies, normal_words, shingle
+from pipeline_src.corpus.near_duplicates import Shingles, digest, find_copies, hash_words, shingle_book
+from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.corpus.words import count_words
 
 SHARD_CHARACTERS = 64_000_000  # of text, after which a new shard begins
 MIN_PART_WORDS = 1_000  # after which a document ends at the next heading
 MAX_PART_WORDS = 5_000  # after which it ends with the paragraph
+PARAGRAPH_WORDS = 6_000  # of the parts into which a paragraph of twice as many is cut
 MAX_COPIES = 300  # listed in the manifest
 
 
@@ -43,28 +55,23 @@ class Cleaned:
     """A worker's result for one ``RawDocument``.
 
     Attributes:
-        document: id, title and prose; of a dropped one, the start of the text that explains why.
-        headings: number of paragraphs before each heading of a book, ascending; None for other text.
-        reason, value, limit: why it is dropped, or ''; the value that broke the rule; the rule's threshold.
+        start: id, title and the start of the text, which explains why it is dropped.
+        documents: the documents that the text becomes.
+        refusals: for each, the rule of a filter that it breaks, or None.
         digest, shingles: of the words, to find copies; neither if nothing of it is kept.
-        refused: index in ``documents()`` of each document that the filter refuses -> the rule that it breaks.
+        reason, value, limit: why it is dropped, or ''; the value that broke the rule; the rule's threshold.
     """
 
-    document: Document
+    start: Document
     dropped_blocks: Counter[str]
-    encoding: str | None
-    num_sentences: int
-    headings: list[int] | None = None
+    encoding: str | None = None
+    documents: Sequence[Document] = ()
+    refusals: Sequence[Refusal | None] = ()
     digest: bytes = b""
     shingles: Shingles | None = None
     reason: str = ""
     value: object = None
     limit: int | None = None
-    refused: Mapping[int, Refusal] = field(default_factory=dict)
-
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents that the book becomes."""
-        yield from [self.document] if self.headings is None else split_book(self.document, self.headings)
 
 
 def run(source: str, params: FilesParams) -> None:
@@ -92,10 +99,8 @@ def run(source: str, params: FilesParams) -> None:
             folder, shards, +(books_filter.dropped + dropped),
             files=len(paths),
             books=books_filter.num_books,
-            parts={"at_headings_from_words": MIN_PART_WORDS, "anywhere_from_words": MAX_PART_WORDS},
             dropped_blocks=dict(sorted(books_filter.blocks.items())),
             encodings=dict(sorted(books_filter.encodings.items())),
-            pseudo_documents=dict(sorted(books_filter.parts.items())),
             copies=books_filter.copies,
             language=language,
             sources=origins,
@@ -119,7 +124,6 @@ class _BookFilter:
         self.sample = DroppedSample()
         self.blocks: Counter[str] = Counter()  # removed within documents, by reason
         self.encodings: Counter[str] = Counter()  # files, by encoding
-        self.parts: dict[str, dict[str, int]] = {}  # file -> number of its sentences and documents
         self.copies: dict[str, str] = {}  # dropped id -> id of the book it copies
         self.num_books = 0
         self._threshold = params.near_duplicates
@@ -136,7 +140,7 @@ class _BookFilter:
             ids = list(self._ids)
             ids_by_digest: dict[bytes, str] = {}
             for book, original in zip(cleaned, copies, strict=False):
-                name, reason, value = book.document.id, book.reason, book.value
+                name, reason, value = book.start.id, book.reason, book.value
                 if not reason and (book.digest in ids_by_digest or original >= 0):
                     reason = "duplicate" if book.digest in ids_by_digest else "near_duplicate"
                     value = ids_by_digest.get(book.digest) or ids[original]
@@ -144,7 +148,7 @@ class _BookFilter:
                         self.copies[name] = value
                 if reason:
                     self.dropped[reason] += 1
-                    self.sample.add(reason, book.document, value, book.limit)
+                    self.sample.add(reason, book.start, value, book.limit)
                 else:
                     if book.digest:
                         ids_by_digest[book.digest] = name
@@ -152,7 +156,7 @@ class _BookFilter:
 
     def _check_ids(self, cleaned: Iterator[Cleaned]) -> Iterator[Cleaned]:
         for book in cleaned:
-            name = book.document.id
+            name = book.start.id
             if name in self._ids:
                 raise PipelineError(
                     "two texts have the same id", name, where=raw_files(self._source),
@@ -162,66 +166,77 @@ class _BookFilter:
             self.blocks.update(book.dropped_blocks)
             if book.encoding:
                 self.encodings[book.encoding] += 1
-            if book.num_sentences:
-                part = self.parts.setdefault(name.removeprefix(f"{self._source}:").rpartition("-")[0], Counter())
-                part["documents"] += 1
-                part["sentences"] += book.num_sentences
             yield book
 
     def _documents(self, book: Cleaned) -> Iterator[Document]:
-        num_documents = 0
-        for index, document in enumerate(book.documents()):
-            if broken := book.refused.get(index):
+        self.num_books += not all(book.refusals)
+        for document, broken in zip(book.documents, book.refusals, strict=True):
+            if broken is None:
+                yield document
+            else:
                 self.dropped[broken.rule] += 1
                 self.sample.add(broken.rule, document, broken.value, broken.limit)
-            else:
-                num_documents += 1
-                yield document
-        self.num_books += num_documents > 0
 
 
 def _spool(cleaned: Iterable[Cleaned], file: IO[bytes]) -> Iterator[Shingles]:
     for book in cleaned:
         pickle.dump(replace(book, shingles=None), file)
-        yield book.shingles or shingle([[]])
+        yield book.shingles or shingle_book(hash_words(""))
 
 
 def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
     """Clean one document; an undecodable file is dropped or an error, as ``params.undecodable`` says."""
     blocks: Counter[str] = Counter()
-    encoding = None
-    headings: list[int] | None = None
-    text = raw.text
-    if text is None:
+    source, encoding = raw.text, None
+    if source is None:
         try:
-            text, encoding = decode(raw.path.read_bytes(), raw.path, params.encoding)
+            source, encoding = decode(raw.path.read_bytes(), raw.path, params.encoding)
         except PipelineError as error:
             if params.undecodable == "error":
                 raise
             log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
-            document = Document(raw.id, raw.title, "")
-            return Cleaned(document, blocks, None, raw.num_sentences, reason="undecodable", value=error.what)
-    start = text[:MAX_CHARACTERS]
-    if raw.num_sentences or not isinstance(params, BooksParams):
-        text = "\n".join(line for line in (" ".join(line.split()) for line in text.split("\n")) if line)
-    else:
-        headings = []
+            return Cleaned(Document(raw.id, raw.title, ""), blocks, reason="undecodable", value=error.what)
+    source = without_controls(source)
+    is_book = isinstance(params, BooksParams) and not raw.num_sentences
+    headings: list[int] = []
+    if is_book:
         clean = markdown_paragraphs if suffix_of(raw.path) == ".md" else plain_paragraphs
-        text = "\n".join(clean(text, blocks, headings))
-    words = normal_words(text)
-    book = Cleaned(Document(raw.id, raw.title, text), blocks, encoding, raw.num_sentences)
+        paragraphs = clean(source, blocks, headings)
+    else:
+        paragraphs = list(filter(None, map(one_line, source.split("\n"))))
+    parts = [list(split_paragraph(paragraph, language)) for paragraph in paragraphs]
+    text = "\n".join(chain.from_iterable(parts))
+    book = Document(raw.id, raw.title, text)
+    words = digest(text)
+    start = Document(raw.id, raw.title, (text if words else source)[:MAX_CHARACTERS])
+    cleaned = partial(Cleaned, start, blocks, encoding)
     if not words:
-        return replace(book, document=replace(book.document, text=start), reason="empty")
-    if (num_words := book.document.words) < params.min_words:
-        short = replace(book.document, text=text[:MAX_CHARACTERS])
-        return replace(book, document=short, reason="too_short", value=num_words, limit=params.min_words)
-    shingles = shingle([words]) if params.near_duplicates else None
-    book = replace(book, headings=headings, digest=digest(words), shingles=shingles)
-    if not params.filters.model_fields_set:
-        return book
-    refusals = [refusal(part.text, params.filters, language) for part in book.documents()]
-    book = replace(book, refused={number: broken for number, broken in enumerate(refusals) if broken})
-    return replace(book, digest=b"", shingles=None) if all(refusals) else book
+        return cleaned(reason="empty")
+    if book.words < params.min_words:
+        return cleaned(reason="too_short", value=book.words, limit=params.min_words)
+    documents = [book]
+    if is_book:
+        starts = list(accumulate(map(len, parts), initial=0))
+        documents = list(split_book(book, [starts[index] for index in headings]))
+    refusals = [refusal(document.text, params.filters, language) for document in documents]
+    if all(refusals):
+        return cleaned(documents, refusals)
+    shingles = shingle_book(hash_words(text)) if params.near_duplicates else None
+    return cleaned(documents, refusals, words, shingles)
+
+
+def split_paragraph(paragraph: str, language: str) -> Iterator[str]:
+    """Yield a paragraph in parts of about ``PARAGRAPH_WORDS``; each ends with a sentence, or else with a word."""
+    num_words = count_words(paragraph) if len(paragraph) > PARAGRAPH_WORDS else 0
+    start = 0
+    for num_parts in range(num_words // PARAGRAPH_WORDS, 1, -1):
+        part = paragraph[start : start + (len(paragraph) - start) // num_parts]
+        # The last sentence may go on after the part, so it belongs to the next one.
+        last = split_sentences(part, language)[-1]
+        part = part[: part.rindex(last)].rstrip() or part[: part.rfind(" ") + 1].rstrip() or part
+        yield part.strip()
+        start += len(part)
+    yield paragraph[start:].strip()
 
 
 def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:
@@ -231,8 +246,9 @@ def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:
     ``MAX_PART_WORDS``. If fewer than ``MIN_PART_WORDS`` words remain of the book, they join its last document.
     """
     paragraphs = book.text.split("\n")
-    words = list(accumulate((len(paragraph.split()) for paragraph in paragraphs), initial=0))
-    starts, heading_set = [0], frozenset(headings)
+    words = list(accumulate(map(count_words, paragraphs), initial=0))
+    heading_set = frozenset(headings)
+    starts = [0]
     for index in range(1, len(paragraphs)):
         size = words[index] - words[starts[-1]]
         min_size = MIN_PART_WORDS if index in heading_set else MAX_PART_WORDS

@@ -20,6 +20,7 @@ from pipeline_src.corpus.books.boilerplate import (
     without_references,
 )
 from pipeline_src.corpus.sentences import FULL_STOPS, is_small
+from pipeline_src.corpus.words import MAX_SPLIT_CHARACTERS
 
 _WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
 _WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
@@ -29,6 +30,7 @@ _BROKEN = re.compile(rf"(?<![^\W\d_])((?:{_PART}-){{0,8}}{_PART})-[ \t]*+\n[ \t]
 _LAST = re.compile(rf"((?:{_WORD}-)*{_WORD})-\Z")
 _FIRST = re.compile(_WORD)
 _WINDOW = 100  # characters; no word is longer
+_WHITE_SPACE = re.compile(r"\s\s+|[^\S ]")
 MIN_PART_COUNT = 2  # occurrences after which a part counts as a word
 
 
@@ -111,6 +113,7 @@ _LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
 MAX_VERSE_LENGTH = 65  # characters; no line of verse is longer
 MIN_VERSE_WORDS = 4  # of a line without a mark
 SAMPLE_LENGTH = 20_000  # characters that decide whether sentences begin with capitals
+MAX_JOINED = 10_000  # characters of a paragraph to which a line is appended
 MAX_WRAPPED_LENGTH = 120  # characters; a longer line was not wrapped
 MIN_WRAPPED_LENGTH = 45  # characters; a line of this length was wrapped
 
@@ -272,11 +275,24 @@ def _is_heading(text: str) -> bool:
     return is_in_capitals or _HEADING.fullmatch(text) is not None
 
 
+def one_line(text: str) -> str:
+    """Replace each run of white space by a space."""
+    if len(text) < MAX_SPLIT_CHARACTERS:
+        return " ".join(text.split())
+    return _WHITE_SPACE.sub(" ", text).strip()
+
+
 def _join(lines: list[str], hyphens: HyphenResolver) -> str:
+    complete: list[str] = []
     text = ""
     for line in lines:
-        text = _joined(text, " ".join(line.split()), hyphens)
-    return text.replace("_", "")  # Gutenberg's italics
+        text = _joined(text, one_line(line), hyphens)
+        if len(text) > MAX_JOINED:
+            # What follows depends on the last characters alone, so that a long paragraph takes linear time.
+            complete.append(text[:-_WINDOW])
+            text = text[-_WINDOW:]
+    # Gutenberg's italics are _between underscores_.
+    return "".join([*complete, text]).replace("_", "")
 
 
 def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:

@@ -23,7 +23,14 @@ from pipeline_src.common.files import atomic_directory
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import Progress, log
 from pipeline_src.config.data import WikipediaParams
-from pipeline_src.corpus.documents import Document, part_names, read_origins, write_manifest, write_shard
+from pipeline_src.corpus.documents import (
+    Document,
+    part_names,
+    read_origins,
+    without_controls,
+    write_manifest,
+    write_shard,
+)
 from pipeline_src.corpus.dropped import DroppedSample, drop_documents
 from pipeline_src.corpus.filters import refusal
 from pipeline_src.corpus.language import check_language
@@ -158,7 +165,7 @@ def clean_range(span: Range, folder: Location, params: WikipediaParams) -> Range
             sampled = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
             reason = why_not_an_article(page, siteinfo)
             if reason is None:
-                text = clean(page.text, siteinfo, lines, unknown, page.title)
+                text = without_controls(clean(page.text, siteinfo, lines, unknown, page.title))
                 article = replace(article, text=text)
                 if not article.words:
                     reason = "empty"

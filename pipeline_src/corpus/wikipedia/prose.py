@@ -10,9 +10,9 @@ from unicodedata import category
 
 from pipeline_src.corpus.sentences import CLOSERS, OPENERS, is_small, split_sentences
 from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FORMULA, GONE, NAMES, PLACEHOLDER
+from pipeline_src.corpus.words import DENSE_LETTERS, DENSE_WEIGHT
 
 MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
-DENSE_WEIGHT = 2.5  # of a character of Han, kana or Hangul, which says as much as several letters
 MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
@@ -39,7 +39,7 @@ _LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
 _WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it separates
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
-_DENSE = re.compile("[\u3001-\u30ff\u3400-\u9fff\uac00-\ud7a3\uff01-\uff9f\U00020000-\U0003ffff]")
+_DENSE = re.compile(f"[{DENSE_LETTERS}\u3001-\u30ff\uac00-\ud7a3\uff01-\uff9f]")
 FRENCH = "fr"  # whose pages have a space before : ; ! ? »
 
 # Moves of chess: 1.e4 e5 2.Nf3

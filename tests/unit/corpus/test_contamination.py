@@ -25,6 +25,7 @@ from pipeline_src.corpus.contamination import (
     write_texts,
 )
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.tokenizer import unigram, wordpiece
 
 VOCAB_SIZE = 1000
 CONTINUES = np.arange(VOCAB_SIZE) >= 700  # continue a word
@@ -58,6 +59,36 @@ def corpus(tmp_path) -> TokenStore:
 
 def measure(corpus, texts: list[list[int]], **more):
     return measure_overlap(corpus, WORDS, {"set": end_to_end(texts)}, **more)["set"]
+
+
+LETTERS = "水车在河边转动磨坊ぐるまわกังหนำ้"
+UNSPACED = {
+    "unigram": unigram.build_tokenizer(
+        [
+            *((token, 0.0) for token in unigram.SPECIAL_TOKENS),
+            *((piece, -5.0) for piece in ("▁", *LETTERS, "。", "水车")),
+        ],
+        lowercase=True,
+    ),
+    "WordPiece": wordpiece.build_tokenizer(
+        [*wordpiece.reserved_tokens(0), *LETTERS, *(f"##{letter}" for letter in LETTERS), "。"], lowercase=False
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("unigram", "水车在河边转动。磨坊在河边转动"), ("unigram", "กังหนำกังหนำกังหนำกังหนำ"),
+     ("WordPiece", "水车ぐるぐるまわる。水车在河边"), ("WordPiece", "กังหนำกังหนำกังหนำ")],
+)  # fmt: skip
+def test_words_text_without_spaces_has_a_word_in_each_subword(kind: str, text: str) -> None:
+    tokenizer = UNSPACED[kind]
+    words = Words.of(tokenizer)
+    ids = np.asarray(tokenizer.encode(text, add_special_tokens=False).ids)
+    num_words = int(words.written[ids].sum())
+    assert num_words >= RUN_WORDS
+    runs, _ = words.runs(ids, np.zeros(1, np.int64))
+    assert len(runs) == num_words - RUN_WORDS + 1
 
 
 def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):

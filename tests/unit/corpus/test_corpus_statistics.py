@@ -155,4 +155,6 @@ def test_sample_passages_are_lines_from_every_source(tmp_path):
 def test_passage_long_line_is_truncated():
     long = module._passage(Document("a", "", "\n".join(["word " * 300] * 3)))
     assert long["words"] == MAX_PASSAGE_WORDS and long["text"].endswith(" …")
+    unspaced = module._passage(Document("c", "", "水车在河边转动。" * 100))
+    assert unspaced["words"] == MAX_PASSAGE_WORDS and unspaced["text"] == "水车在河边转动。" * 22 + "水车在河 …"
     assert module._passage(Document("b", "", "Two lines.\nOf text.")) == {"text": "Two lines. Of text.", "words": 4}

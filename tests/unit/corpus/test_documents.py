@@ -1,6 +1,10 @@
 """Documents: written, and read in slices."""
 
+import unicodedata
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import hash_file, write_json
@@ -10,6 +14,7 @@ from pipeline_src.corpus.documents import (
     read_manifest,
     read_slice,
     slice_shards,
+    without_controls,
     write_manifest,
     write_shard,
 )
@@ -22,6 +27,21 @@ def corpus(tmp_path):
     shards.append(write_shard(tmp_path / "empty.jsonl", []))
     write_manifest(tmp_path, shards, {})
     return tmp_path, documents
+
+
+@given(st.text() | st.text(alphabet=st.characters(max_codepoint=0xFF)))
+def test_without_controls_leaves_white_space_and_all_else(text):
+    kept = [c for c in text if c.isspace() or not c.isascii() or unicodedata.category(c) != "Cc"]
+    assert without_controls(text) == "".join(kept)
+
+
+def test_write_manifest_mostly_too_short_is_logged(tmp_path, caplog):
+    shard = write_shard(tmp_path / "x.jsonl", [Document(str(n), "", "text") for n in range(3)])
+    write_manifest(tmp_path, [shard], {"too_short": 3, "redirect": 9})
+    write_manifest(tmp_path, [shard], {"too_short": 9, "beyond_max_words": 6})
+    assert not caplog.text
+    write_manifest(tmp_path, [shard], {"too_short": 4})
+    assert "most documents were dropped as too short: 4" in caplog.text
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 97, 98, 99, 100, 101, 130, 10_000])

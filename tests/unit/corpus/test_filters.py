@@ -71,6 +71,39 @@ REFUSED_TEXTS = {
 }
 
 
+UNSPACED = {
+    "zh": """老房子立在一条没有人走的长路尽头，窗户在冬天总是黑的。
+        “园丁每个月来看一次玫瑰。”孩子们说，“他从来不和别人说话。”
+        中午以前，他就带着工具离开了，花园里又安静下来。
+        许多年以后，有人在楼上看见一盏灯，大家才相信他们的话。
+        第二天早晨，村里的人走进花园，发现门是开着的……里面却没有人。
+        桌上放着三封信，都写着同一个名字，日期是1911年5月2日。""",
+    "ja": """古い家は、誰も通らない長い道の終わりに立っていた。
+        冬になると窓は何週間も暗いままで、庭も静かだった。
+        「庭師は月に一度、バラの世話をしに来る」と子供たちは言った。
+        彼は誰とも話さず、昼前に道具を持って帰っていった。
+        二階に灯りがともるまで、その話を信じる人はいなかった。
+        翌朝、村の人々が庭に入ると、扉は開いていて、中には誰もいなかった。""",
+    "th": """บ้านหลังเก่าตั้งอยู่สุดถนนสายยาวที่ไม่มีใครเดินผ่าน ในฤดูหนาวหน้าต่างมืดอยู่หลายสัปดาห์
+        คนสวนมาดูแลดอกกุหลาบเดือนละครั้ง เขาไม่พูดกับใครเลยและกลับไปก่อนเที่ยงพร้อมเครื่องมือ
+        เด็ก ๆ เล่าว่ามีใครบางคนอาศัยอยู่ใต้หลังคานั้น แต่ไม่มีผู้ใหญ่คนไหนเชื่อเรื่องที่พวกเขาเล่า
+        จนกระทั่งคืนหนึ่งมีแสงตะเกียงส่องออกมาจากชั้นบน ชาวบ้านจึงเข้าไปดูในเช้าวันรุ่งขึ้น (พ.ศ. 2454)""",
+    "my": """အိမ်ဟောင်းကြီးသည်လူမသွားသောလမ်းရှည်၏အဆုံးတွင်တည်ရှိသည်။ ဆောင်းတွင်၌ပြတင်းပေါက်များမှောင်နေတတ်သည်။
+        ဥယျာဉ်မှူးသည်တစ်လလျှင်တစ်ကြိမ်နှင်းဆီပန်းများကိုလာကြည့်သည်။ သူသည်မည်သူနှင့်မျှစကားမပြောပါ။
+        ကလေးများကထိုအိမ်တွင်လူတစ်ယောက်နေသည်ဟုပြောကြသည်။ မည်သူမျှမယုံကြည်ခဲ့ကြပါ။
+        တစ်ညတွင်အပေါ်ထပ်မှမီးလင်းလာသောအခါရွာသားများအံ့သြသွားကြသည်။""",
+    "bo": """ཁང་པ་རྙིང་པ་དེ་མི་མི་འགྲོ་བའི་ལམ་རིང་པོའི་མཐའ་ལ་ཡོད། དགུན་ཁར་སྒེའུ་ཁུང་ཚང་མ་ནག་པོ་ཡིན།
+        ལྡུམ་ར་བ་ཟླ་བ་རེར་ཐེངས་གཅིག་མེ་ཏོག་ལ་ལྟ་རུ་ཡོང་། ཁོས་མི་སུ་དང་ཡང་སྐད་ཆ་མི་ཤོད།
+        ཕྲུ་གུ་ཚོས་ཁང་པ་དེའི་ནང་ལ་མི་ཞིག་སྡོད་ཀྱི་ཡོད་ཟེར། སུས་ཀྱང་ཡིད་ཆེས་མ་བྱས།
+        མཚན་མོ་ཞིག་ལ་སྒྲོན་མེ་འབར་བས་གྲོང་པའི་མི་ཚང་མ་ཧང་སངས།""",
+    "hi": """पुराना घर एक लंबी सड़क के अंत में खड़ा था, जिस पर कोई नहीं चलता था।
+        सर्दियों में उसकी खिड़कियाँ हफ़्तों तक अँधेरी रहती थीं और बगीचा भी सूना रहता था।
+        माली हर महीने एक बार गुलाबों को देखने आता था। वह किसी से बात नहीं करता था।
+        दोपहर से पहले वह अपने औज़ार लेकर लौट जाता था, और बगीचे में फिर से शांति छा जाती थी।
+        बच्चों ने कहा कि उस छत के नीचे कोई रहता है। किसी ने उनकी बात नहीं मानी।""",
+}  # fmt: skip
+
+
 def only(rule: str) -> FiltersParams:
     """All rules of a group off but one."""
     group, _, key = rule.partition(".")
@@ -95,6 +128,33 @@ def test_refusal_text_that_breaks_the_rule_is_refused(rule: str) -> None:
 
 def test_refusal_prose_passes_all_rules() -> None:
     assert refusal(PROSE, ALL, "en") is None
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_refusal_prose_of_other_scripts_passes_all_rules(language: str) -> None:
+    text = "\n".join(map(str.strip, UNSPACED[language].splitlines()))
+    groups = {group: {} for group in GROUPS}
+    if language == "hi":
+        groups["gopher_quality"] = {"stop_words": ["और", "के"]}
+    assert refusal(text, FiltersParams.model_validate(groups), language) is None
+    # An article of one paragraph, as long as cleaning joins lines.
+    assert refusal(text.replace("\n", " " * (language != "zh")), only("c4.min_sentences"), language) is None
+
+
+def test_refusal_repeated_text_without_spaces_is_refused() -> None:
+    lines = list(map(str.strip, UNSPACED["zh"].splitlines()))
+    repeated = "".join([lines[0], *(f"{line}{lines[1][:22]}" for line in lines)])
+    assert refusal(repeated, only("gopher_repetition.max_duplicate_5_grams"), "zh") is not None
+    assert refusal("水车转。" * 100, only("gopher_repetition.max_top_2_gram"), "zh") is not None
+
+
+def test_refusal_stop_words_without_spaces_count_anywhere() -> None:
+    text = UNSPACED["zh"].replace("\n", "")
+    verdicts = []
+    for stop_words in (["的", "了", "the"], ["的", "她", "the"], ["the", "of"]):
+        filters = {"gopher_quality": {"stop_words": stop_words, "min_words": None}}
+        verdicts.append(refusal(text, FiltersParams.model_validate(filters), "zh"))
+    assert verdicts == [None, ("gopher_quality.min_stop_words", 1, 2), None]
 
 
 def test_refusal_changed_threshold_decides() -> None:

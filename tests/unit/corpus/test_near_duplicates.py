@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -15,7 +16,16 @@ from hypothesis import strategies as st
 
 from pipeline_src.corpus import near_duplicates
 from pipeline_src.corpus.documents import Document, ShardSlice, write_shard
-from pipeline_src.corpus.near_duplicates import bands, digest, find_copies, normal_words, shingle, shingle_slice
+from pipeline_src.corpus.near_duplicates import (
+    Shingles,
+    bands,
+    digest,
+    find_copies,
+    hash_words,
+    normal_words,
+    shingle_book,
+    shingle_slice,
+)
 
 
 def replace_words(words: list[bytes], share: float) -> list[bytes]:
@@ -25,6 +35,15 @@ def replace_words(words: list[bytes], share: float) -> list[bytes]:
 
 def text(book: int, words: int = 4000) -> list[bytes]:
     return [b"w%d" % n for n in np.random.default_rng(book).integers(0, 2000, words)]
+
+
+def hashes_of(words: list[bytes]) -> np.ndarray:
+    return np.fromiter(map(crc32, words), np.uint32)
+
+
+def shingle(texts: list[list[bytes]]) -> Shingles:
+    """The shingles of texts, each given as its words."""
+    return near_duplicates.shingle(list(map(hashes_of, texts)))
 
 
 def similarity(one: list[bytes], other: list[bytes]) -> float:
@@ -45,7 +64,17 @@ def expected_copies(texts: list[list[bytes]], threshold: float) -> list[int]:
 def test_normal_words_typography_is_ignored() -> None:
     one = normal_words("“Don’t go—please,” she\nsaid. THE END…")
     assert one == normal_words('"Don\'t go--please," she said. The end...') == b"dont goplease she said the end".split()
-    assert digest(one) == digest(list(one)) != digest(one[:-1])
+    assert digest("Don't go!") == digest("dont\nGO") != digest("dont")
+    assert digest("... —\n!") == b""
+
+
+def test_hash_words_are_those_of_all_lines() -> None:
+    text = "The mill—of 水车在河 – turns.\n\n“Don’t,” she\tsaid.\n"
+    long = text * (near_duplicates.MAX_SPLIT_CHARACTERS // len(text) + 1)
+    for lines in (text, long):
+        assert np.array_equal(hash_words(lines), hashes_of(normal_words(lines)))
+    assert digest(long) == digest(long.replace("\n", " "))
+    assert len(hash_words("")) == len(hash_words("... —\n!")) == 0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.1, 0.6])
@@ -67,6 +96,15 @@ def test_shingle_several_texts_equal_each_alone(texts: list[list[bytes]]) -> Non
     assert together.counts.tolist() == [len({tuple(w[n : n + 5]) for n in range(len(w) - 4)}) for w in texts]
     for field, parts in zip(together, zip(*alone, strict=True), strict=False):
         assert np.array_equal(field, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("length", [0, 4, 5, 9, 100, 104, 105])
+def test_shingle_book_equals_all_words_at_once(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = text(3, length)
+    expected = shingle([words])
+    monkeypatch.setattr(near_duplicates, "BATCH_WORDS", 20)
+    for field, parts in zip(shingle_book(hashes_of(words)), expected, strict=True):
+        assert np.array_equal(field, parts)
 
 
 @given(st.lists(WORDS, max_size=25), st.sampled_from([0.2, 0.5, 0.8, 1.0]), st.integers(1, 7))
@@ -119,13 +157,54 @@ def test_shingle_slice_batches_equal_one_batch(tmp_path: Path, monkeypatch: pyte
         assert np.array_equal(field, expected)
 
 
+# 900 letters in sentences of 15, of letters that occur as often as in real text.
+LETTERS = {"zh": "的一是了我不在人们有来他这上着个地到大里说去子得也和那要下看天时过出小么起你都把好还多没为又可家学",
+           "ja": "のにはをたがでてとしれさいるなもすからあこりまうくそよ水車川人日本年大会国時行見",
+           "th": "านรอกเงมยลวดทสตะปบคห่้ัีิุ"}  # fmt: skip
+
+
+def unspaced_text(language: str, seed: int, length: int = 900) -> str:
+    rng = np.random.default_rng(seed)
+    letters = list(LETTERS[language])
+    share = 1 / np.arange(1, len(letters) + 1)
+    drawn = rng.choice(letters, length, p=share / share.sum())
+    return "。".join("".join(drawn[start : start + 15]) for start in range(0, length, 15))
+
+
+@pytest.mark.parametrize("language", LETTERS)
+def test_find_copies_text_without_spaces_only_near_copies_are_found(language: str, tmp_path: Path) -> None:
+    texts = [unspaced_text(language, seed) for seed in range(12)]
+    # One letter in a hundred left out or put in, other punctuation, a sentence more.
+    near = [
+        "".join(letter for index, letter in enumerate(texts[0]) if index % 100 != 50),
+        "".join(letter + "X" * (index % 100 == 50) for index, letter in enumerate(texts[1])),
+        texts[2].replace("。", ", "),
+        f"{unspaced_text(language, 99, 30)}。{texts[3]}",
+    ]
+    # Half of the text is the same, or one letter in ten is another.
+    far = [
+        texts[4][:450] + unspaced_text(language, 100, 450),
+        "".join("X" if index % 10 == 5 else letter for index, letter in enumerate(texts[5])),
+    ]
+    hashes = list(map(hash_words, [*texts, *near, *far]))
+    copies = find_copies([near_duplicates.shingle(hashes)], 0.8, tmp_path)
+    assert copies.tolist() == [-1] * 12 + [0, 1, 2, 3] + [-1] * 2
+
+
+def test_find_copies_texts_of_one_template_are_copies(tmp_path: Path) -> None:
+    common = " ".join(f"common{number}" for number in range(500))
+    own = [" ".join(f"own{text}x{number}" for number in range(60)) for text in range(20)]
+    hashes = [hash_words(f"{common} {words}") for words in own]
+    assert find_copies([near_duplicates.shingle(hashes)], 0.8, tmp_path).tolist() == [-1] + [0] * 19
+
+
 KILLED = """
 import sys
 from pathlib import Path
-from pipeline_src.corpus.near_duplicates import find_copies, shingle
+from pipeline_src.corpus.near_duplicates import find_copies, hash_words, shingle
 
 def batches():
-    yield shingle([[b"a"] * 9])
+    yield shingle([hash_words("a " * 9)])
     print("open", flush=True)
     sys.stdin.read()
 

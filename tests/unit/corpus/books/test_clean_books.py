@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import time
 from pathlib import Path
 
 import pyarrow
@@ -19,6 +20,7 @@ from pipeline_src.corpus.books import clean_books as stage
 from pipeline_src.corpus.books.readers import is_sentence_list, read_rows
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.corpus.dropped import read_dropped
+from pipeline_src.corpus.words import count_words
 from tests.unit.corpus.books.samples import GUTENBERG, PLAY
 
 
@@ -75,7 +77,6 @@ def test_clean_books_list_of_sentences_is_split_by_count(books: Path, between: s
     (books / "all.txt").write_bytes((between.join(lines) + between).encode())
     manifest = run(sentences_per_document=100)
     assert manifest["documents"] == 3
-    assert manifest["pseudo_documents"] == {"all": {"documents": 3, "sentences": 250}}
     documents = list(read_documents(TEXT))
     assert [document.id for document in documents] == [f"books:all-{n:06d}" for n in range(3)]
     assert [document.text.split("\n") for document in documents] == [lines[:100], lines[100:200], lines[200:]]
@@ -90,6 +91,78 @@ def test_clean_books_list_with_few_blank_lines_is_split_at_them(books: Path) -> 
     texts = [document.text.split("\n") for document in read_documents(TEXT)]
     expected = [part for document in documents for part in (document[:10], document[10:])]
     assert texts == expected
+
+
+SENTENCES = {
+    "en": "Mr. Lee looked at the mill number {}, and the wheel of the mill turned in the river. ",
+    "zh": "第{}座水车在河边不停地转动，磨坊的主人每天早晨都去看它。",
+    "th": "กังหันน้ำตัวที่{}หมุนอยู่ริมแม่น้ำตลอดทั้งวัน ",
+    "words": "mill number {} of the river ",
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+@pytest.mark.parametrize("kind", [BooksParams, TextParams])
+def test_clean_books_paragraph_as_long_as_a_book_is_cut_at_sentences(
+    books: Path, kind: type[BooksParams | TextParams], language: str
+) -> None:
+    sentences = [SENTENCES[language].format(number) for number in range(4_000)]
+    (books / "long.txt").write_text("".join(sentences))
+    manifest = run(kind, language="en" if language == "en" else "und")
+    documents = list(read_documents(TEXT))
+    paragraphs = [paragraph for document in documents for paragraph in document.text.split("\n")]
+    assert 2 < len(paragraphs) < 20
+    assert len(documents) == (len(paragraphs) if kind is BooksParams else 1)
+    assert all(5_000 <= count_words(paragraph) <= 9_000 for paragraph in paragraphs)
+    text = " ".join(paragraphs)
+    assert "".join(text.split()) == "".join("".join(sentences).split())
+    if language in ("en", "zh"):
+        assert all(paragraph[-1] in ".。" for paragraph in paragraphs)
+    assert manifest["words"] == sum(map(count_words, paragraphs))
+
+
+def test_clean_books_headings_after_a_long_paragraph_still_cut(books: Path) -> None:
+    long = "".join(SENTENCES["en"].format(number) for number in range(1_000))
+    (books / "headed.txt").write_text(f"{long}\n\nCHAPTER 2\n\n{CHAPTER}\n\nCHAPTER 3\n\n{CHAPTER}")
+    run()
+    documents = [document.text for document in read_documents(TEXT)]
+    assert documents[-2].startswith("The road") and documents[-1] == documents[-2]
+
+
+def test_clean_books_paragraph_of_many_lines_takes_linear_time(books: Path) -> None:
+    (books / "wrapped.txt").write_text("the mill by the river and the wheel of it turned on and on\n" * 30_000)
+    start = time.process_time()
+    assert run()["words"] == 30_000 * 14
+    assert time.process_time() - start < 10
+
+
+def test_clean_books_control_characters_are_removed_from_every_format(books: Path) -> None:
+    (books / "a.txt").write_text("The mi\x07ll and the\x1b wheel turned in the r\x7fiver.")
+    (books / "b.md").write_text("Another\x01 mill had no wheel and no river.\n\n\x02")
+    write_rows(books / "c.jsonl", [{"text": "A \0mill\0.\n\0\n\0The river."}])
+    run(TextParams)
+    texts = {document.id: document.text for document in read_documents(TEXT)}
+    assert texts == {
+        "books:a": "The mill and the wheel turned in the river.",
+        "books:b": "Another mill had no wheel and no river.",
+        "books:c-000000": "A mill.\nThe river.",
+    }
+
+
+def test_clean_books_short_text_without_spaces_is_kept_by_its_length(books: Path) -> None:
+    text = "水车在河边不停地转动，磨坊的主人每天早晨都去看它。" * 8
+    write_rows(books / "a.jsonl", [{"text": text[:length] + "。"} for length in (60, 190, 200)])
+    manifest = run(TextParams, min_words=50, near_duplicates=None)
+    assert manifest["dropped"] == {"too_short": 1}
+    (dropped,) = read_dropped(TEXT)
+    assert (dropped["value"], dropped["limit"]) == (29, 50)
+
+
+def test_clean_books_near_duplicates_without_spaces_are_dropped(books: Path) -> None:
+    sentences = [SENTENCES["zh"].format(number * 7919) for number in range(60)]
+    (books / "a.txt").write_text("".join(sentences))
+    (books / "b.txt").write_text("".join(sentences[:30] + sentences[31:]).replace("，", ","))
+    assert run(TextParams)["copies"] == {"books:b": "books:a"}
 
 
 def test_is_sentence_list_one_sentence_per_line() -> None:
@@ -231,8 +304,7 @@ def write_rows(path: Path, rows: list[dict]) -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(books: Path, suffix: str) -> None:
     write_rows(books / f"all{suffix}", [{"id": n, "text": f"this is sentence number {n} ."} for n in range(250)])
-    manifest = run(sentences_per_document=100)
-    assert manifest["pseudo_documents"] == {"all": {"documents": 3, "sentences": 250}}
+    run(sentences_per_document=100)
     assert [document.id for document in read_documents(TEXT)] == [f"books:all-{n:06d}" for n in range(3)]
 
 

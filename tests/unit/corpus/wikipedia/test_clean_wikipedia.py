@@ -127,6 +127,32 @@ def test_clean_wikipedia_filters_same_drops_for_any_ranges(project: Path, set_ra
     assert len(list(read_documents(out))) == 60
 
 
+SENTENCES = {
+    "zh": "水车在河边不停地转动，磨坊的主人每天早晨都去看它。",
+    "ja": "水車は川のほとりで回り続け、粉屋は毎朝それを見に行く。",
+    "gan": "水車到河邊不停嗰轉動，磨坊嗰主人每日朝晨都去看佢。",
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_clean_wikipedia_articles_without_spaces_are_kept_by_their_length(project: Path, language: str) -> None:
+    sentence = SENTENCES[language]
+    articles = [sentence * (length // len(sentence) + 1) for length in (200, 1_000, 6_000)]
+    pages = [page(number, text) for number, text in enumerate([*articles, sentence])]
+    head = HEAD.replace("testwiki", f"{language}wiki").replace('"en"', f'"{language}"')
+    out = write_dump(project, bz2.compress((head + "".join(pages) + TAIL).encode()))
+    run(min_words=50)
+    assert [document.text for document in read_documents(out)] == articles
+    assert read_manifest(out)["dropped"] == {"too_short": 1}
+
+
+def test_clean_wikipedia_control_characters_are_removed(project: Path) -> None:
+    dump = dump_of(page(1, PROSE.replace("north", "no\0r\x07th").replace("sea", "s\x7fea")))
+    out = write_dump(project, dump)
+    run()
+    assert [document.text for document in read_documents(out)] == [PROSE]
+
+
 DASK = ("--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_npartitions=3")
 
 
