@@ -33,7 +33,7 @@ MANIFEST = {"shards": [{"name": str, "bytes": int}]}
 HINT = "run the stage that makes this folder again"
 # The control characters of ASCII, but for white space. Those of U+0080 to U+009F stay: they are mostly punctuation of
 # Windows that was read as Latin-1.
-_CONTROLS = bytes(code for code in (*range(32), 127) if not chr(code).isspace())
+_CONTROLS = bytes([*range(9), *range(14, 28), 127])
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,11 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     shards = sorted(shards, key=lambda shard: shard["name"])
     totals = {key: sum(shard[key] for shard in shards) for key in ("documents", "words", "bytes")}
     manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
-    if dropped.get("too_short", 0) > totals["documents"] + dropped.get("beyond_max_words", 0):
-        log.warning("most documents were dropped as too short: %(too_short)d; see min_words of the source", dropped)
+    # Those beyond max_words were long enough.
+    num_long = totals["documents"] + dropped.get("beyond_max_words", 0)
+    num_short = dropped.get("too_short", 0)
+    if num_short > num_long:
+        log.warning("most documents were dropped as too short: %d; see min_words of the source", num_short)
     write_json(folder / "manifest.json", manifest)
     return manifest
 

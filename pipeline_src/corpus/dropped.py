@@ -38,8 +38,11 @@ class DroppedSample:
             value: the value that broke the rule (serializable as JSON), unless the reason implies it.
             limit: the rule's threshold.
         """
-        record = {"reason": reason, "id": document.id, "title": document.title, "value": value, "limit": limit}
-        record = {name: field for name, field in record.items() if field is not None}
+        record: Record = {"reason": reason, "id": document.id, "title": document.title}
+        if value is not None:
+            record["value"] = value
+        if limit is not None:
+            record["limit"] = limit
         record["text"] = document.text[:MAX_CHARACTERS]
         order = blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         sample = self._by_reason[reason]

@@ -21,17 +21,21 @@ from pipeline_src.corpus.language import probability_of
 from pipeline_src.corpus.sentences import CLOSERS, FULL_STOPS, split_sentences
 from pipeline_src.corpus.words import THAI_AND_LAO, is_unspaced, num_letters, split_words
 
-# Unicode's Sentence_Terminal, as code points
-_TERMINAL_RANGES = """
-21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6
-17D9-17DA 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049 2E2E 2E3C
-2E53-2E54 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE52 FE56-FE57 FF01
-FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143 111C5-111C6 111CD 111DE-111DF
-11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944 11946 11A42-11A43
-11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16E98 1BC9F 1DA88
-"""
-_RANGES = ([int(code, 16) for code in codes.split("-")] for codes in _TERMINAL_RANGES.split())
-SENTENCE_ENDS = frozenset(chr(code) for ends in _RANGES for code in range(ends[0], ends[-1] + 1))
+# Unicode's Sentence_Terminal
+SENTENCE_ENDS = frozenset(
+    "!.?\u0589\u061d\u061e\u061f\u06d4\u0700\u0701\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u104a\u104b"
+    "\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u17d6\u17d9\u17da\u1803\u1809\u1944\u1945\u1aa8\u1aa9\u1aaa"
+    "\u1aab\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d\u1b7e\u1c3b\u1c3c\u1c7e\u1c7f\u203c\u203d\u2047\u2048\u2049\u2e2e\u2e3c"
+    "\u2e53\u2e54\u3002\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d\uaa5e\uaa5f"
+    "\uaaf0\uaaf1\uabeb\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61\U00010a56\U00010a57\U00010f55\U00010f56\U00010f57"
+    "\U00010f58\U00010f59\U00010f86\U00010f87\U00010f88\U00010f89\U00011047\U00011048\U000110be\U000110bf\U000110c0"
+    "\U000110c1\U00011141\U00011142\U00011143\U000111c5\U000111c6\U000111cd\U000111de\U000111df\U00011238\U00011239"
+    "\U0001123b\U0001123c\U000112a9\U0001144b\U0001144c\U000115c2\U000115c3\U000115c9\U000115ca\U000115cb\U000115cc"
+    "\U000115cd\U000115ce\U000115cf\U000115d0\U000115d1\U000115d2\U000115d3\U000115d4\U000115d5\U000115d6\U000115d7"
+    "\U00011641\U00011642\U0001173c\U0001173d\U0001173e\U00011944\U00011946\U00011a42\U00011a43\U00011a9b\U00011a9c"
+    "\U00011c41\U00011c42\U00011ef7\U00011ef8\U00011f43\U00011f44\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38"
+    "\U00016b44\U00016e98\U0001bc9f\U0001da88"
+)
 # A word of these alone is a symbol: punctuation of several scripts, control characters.
 SYMBOLS = "".join(
     sorted(
@@ -107,9 +111,12 @@ def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[M
     yield "max_hashes_per_word", _ratio(text.count("#"), len(words))
     yield "max_ellipses_per_word", _ratio(sum(map(text.count, ELLIPSES)), len(words))
     lines = text.splitlines()
-    yield "max_bullet_lines", _share([line.lstrip().startswith(BULLETS) for line in lines])
-    yield "max_ellipsis_lines", _share([line.rstrip().endswith(ELLIPSES) for line in lines])
-    yield "min_alphabetic_words", _share([word.isalpha() or any(map(str.isalpha, word)) for word in words])
+    bullets = [line.lstrip().startswith(BULLETS) for line in lines]
+    yield "max_bullet_lines", _share(bullets)
+    cut_off = [line.rstrip().endswith(ELLIPSES) for line in lines]
+    yield "max_ellipsis_lines", _share(cut_off)
+    with_letter = [word.isalpha() or any(map(str.isalpha, word)) for word in words]
+    yield "min_alphabetic_words", _share(with_letter)
     found = set(limits.stop_words).intersection(words)
     if is_unspaced(text):
         # Words of a script without spaces are cut by length, so its stop words may stand anywhere in the text.
@@ -123,7 +130,8 @@ def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[M
 
 def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iterator[Measure]:
     """Yield the measures of ``GopherRepetition``."""
-    for name, units in (("paragraph", _BLANK_LINES.split(text.strip())), ("line", _LINE_BREAKS.split(text))):
+    units_of = {"paragraph": _BLANK_LINES.split(text.strip()), "line": _LINE_BREAKS.split(text)}
+    for name, units in units_of.items():
         repeated, chars = _repeated(units)
         yield f"max_duplicate_{name}s", _ratio(repeated, len(units))
         yield f"max_duplicate_{name}_chars", _ratio(chars, len(text))
@@ -131,7 +139,9 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
     spaced = " ".join(words)
     starts = [0, *accumulate(len(word) + 1 for word in words)]
     for n in (2, 3, 4):
-        grams = [spaced[start : end - 1] for start, end in zip(starts, starts[n:], strict=False)]
+        # A run ends before the space of the word after it.
+        spans = zip(starts, starts[n:], strict=False)
+        grams = [spaced[start : end - 1] for start, end in spans]
         gram, count = Counter(grams).most_common(1)[0] if grams else ("", 0)
         yield f"max_top_{n}_gram", _ratio(len(gram) * count, len(text))
     joined = "".join(words)
@@ -140,7 +150,8 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
     for n in range(5, 11):
         # If no run is repeated, no longer one is.
         if repeated:
-            grams = [joined[start:end] for start, end in zip(starts, starts[n:], strict=False)]
+            spans = zip(starts, starts[n:], strict=False)
+            grams = [joined[start:end] for start, end in spans]
             repeated = _repeated_chars(grams, n)
         yield f"max_duplicate_{n}_grams", _ratio(repeated, len(text))
 
@@ -155,7 +166,7 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
         line = _CITATION.sub("", line)
         if line.endswith("...") or len(words) < MIN_LINE_WORDS:
             continue
-        if not line.endswith(LINE_ENDS) and not _OTHER_LINE_END.search(line[-21:]):
+        if not line.endswith(LINE_ENDS) and not _ends_elsewhere(line):
             continue
         lower = line.lower()
         yield "max_lorem_ipsum", lower.count("lorem ipsum")
@@ -172,11 +183,13 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
 def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
     """Yield the measures of ``FineWeb``."""
     lines = [line for line in text.split("\n") if line.strip()]
-    ended = [line[-1] in SENTENCE_ENDS or _OTHER_LINE_END.search(line[-21:]) is not None for line in lines]
+    ended = [line[-1] in SENTENCE_ENDS or _ends_elsewhere(line) for line in lines]
     yield "min_punctuated_lines", _share(ended)
-    yield "max_short_lines", _share([num_letters(line) <= MAX_SHORT_LINE for line in lines])
+    short = [num_letters(line) <= MAX_SHORT_LINE for line in lines]
+    yield "max_short_lines", _share(short)
     newlines = text.count("\n")
-    yield "max_duplicate_line_chars", _ratio(_repeated(lines)[1], len(text) - newlines)
+    _, repeated = _repeated(lines)
+    yield "max_duplicate_line_chars", _ratio(repeated, len(text) - newlines)
     yield "max_newlines_per_word", _ratio(newlines, len(split()))
 
 
@@ -189,6 +202,11 @@ BY_WORDS: dict[str, Callable[[str, Words, Any], Iterator[Measure]]] = {
 
 def _ratio(part: float, total: int) -> float:
     return part / total if total else 0.0
+
+
+def _ends_elsewhere(line: str) -> bool:
+    """Return whether a line ends as lines of other scripts do."""
+    return _OTHER_LINE_END.search(line[-21:]) is not None
 
 
 def _share(flags: Sequence[bool]) -> float:

@@ -8,6 +8,7 @@ is similar to an earlier one that is no copy.
 from __future__ import annotations
 
 import os
+import string
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -33,7 +34,7 @@ ESTIMATE_MARGIN = 0.25  # six standard errors of a similarity estimated by 128 h
 MAX_BUCKET_TEXTS = 100  # compared with a text, of each of its buckets: texts from one template share many
 BATCH_WORDS = 1 << 15  # hashed at once, in the processor's cache
 BLOCK_TEXTS = 1 << 12
-_MARKS = bytes(code for code in range(128) if not chr(code).isalnum() and not chr(code).isspace())
+_MARKS = string.punctuation.encode()
 _TYPOGRAPHIC = "‘’“”–—…"
 _HASH_BITS = np.uint64(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
@@ -82,12 +83,17 @@ class Shingles(NamedTuple):
 
 def shingle(texts: Sequence[NDArray[np.uint32]]) -> Shingles:
     """Return the shingles of texts, each given as the hashes of its words."""
-    text = np.repeat(np.arange(len(texts), dtype=np.uint64), list(map(len, texts)))
+    lengths = [len(words) for words in texts]
+    text = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
     mixed = _mix(np.concatenate([np.empty(0, np.uint32), *texts]))
-    first, last = text[: len(mixed)], text[len(text) - len(mixed) :]
+    # A shingle lies within a text if its first and last word do.
+    first = text[: len(mixed)]
+    last = text[len(text) - len(mixed) :]
     # The number of the text in the high bits keeps its shingles together when they are sorted.
-    keys = _sort_unique((first << _HASH_BITS | mixed)[first == last])
-    counts = np.bincount((keys >> _HASH_BITS).astype(np.int64), minlength=len(texts))
+    keys = first << _HASH_BITS | mixed
+    keys = _sort_unique(keys[first == last])
+    text = (keys >> _HASH_BITS).astype(np.int64)
+    counts = np.bincount(text, minlength=len(texts))
     hashes = keys.astype(np.uint32)
     return Shingles(counts, hashes, _minhashes(hashes, counts))
 

@@ -99,8 +99,8 @@ def run(source: str, params: FilesParams) -> None:
             folder, shards, +(books_filter.dropped + dropped),
             files=len(paths),
             books=books_filter.num_books,
-            dropped_blocks=dict(sorted(books_filter.blocks.items())),
-            encodings=dict(sorted(books_filter.encodings.items())),
+            dropped_blocks=books_filter.blocks,
+            encodings=books_filter.encodings,
             copies=books_filter.copies,
             language=language,
             sources=origins,
@@ -197,15 +197,7 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
             log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
             return Cleaned(Document(raw.id, raw.title, ""), blocks, reason="undecodable", value=error.what)
     source = without_controls(source)
-    is_book = isinstance(params, BooksParams) and not raw.num_sentences
-    headings: list[int] = []
-    if is_book:
-        clean = markdown_paragraphs if suffix_of(raw.path) == ".md" else plain_paragraphs
-        paragraphs = clean(source, blocks, headings)
-    else:
-        paragraphs = list(filter(None, map(one_line, source.split("\n"))))
-    parts = [list(split_paragraph(paragraph, language)) for paragraph in paragraphs]
-    text = "\n".join(chain.from_iterable(parts))
+    text, headings = _prose(source, raw, params, language, blocks)
     book = Document(raw.id, raw.title, text)
     words = digest(text)
     start = Document(raw.id, raw.title, (text if words else source)[:MAX_CHARACTERS])
@@ -214,10 +206,7 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
         return cleaned(reason="empty")
     if book.words < params.min_words:
         return cleaned(reason="too_short", value=book.words, limit=params.min_words)
-    documents = [book]
-    if is_book:
-        starts = list(accumulate(map(len, parts), initial=0))
-        documents = list(split_book(book, [starts[index] for index in headings]))
+    documents = [book] if headings is None else list(split_book(book, headings))
     refusals = [refusal(document.text, params.filters, language) for document in documents]
     if all(refusals):
         return cleaned(documents, refusals)
@@ -225,12 +214,32 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
     return cleaned(documents, refusals, words, shingles)
 
 
+def _prose(
+    source: str, raw: RawDocument, params: FilesParams, language: str, blocks: Counter[str]
+) -> tuple[str, list[int] | None]:
+    """Return paragraphs, one a line, and the number of them before each heading of a book; None for other text."""
+    if raw.num_sentences or not isinstance(params, BooksParams):
+        lines = filter(None, map(one_line, source.split("\n")))
+        parts = [part for line in lines for part in split_paragraph(line, language)]
+        return "\n".join(parts), None
+    headings: list[int] = []
+    clean = markdown_paragraphs if suffix_of(raw.path) == ".md" else plain_paragraphs
+    parts, starts = [], [0]
+    for paragraph in clean(source, blocks, headings):
+        parts += split_paragraph(paragraph, language)
+        starts.append(len(parts))
+    # A heading comes before the first part of the paragraph that follows it.
+    headings = [starts[index] for index in headings]
+    return "\n".join(parts), headings
+
+
 def split_paragraph(paragraph: str, language: str) -> Iterator[str]:
     """Yield a paragraph in parts of about ``PARAGRAPH_WORDS``; each ends with a sentence, or else with a word."""
     num_words = count_words(paragraph) if len(paragraph) > PARAGRAPH_WORDS else 0
     start = 0
     for num_parts in range(num_words // PARAGRAPH_WORDS, 1, -1):
-        part = paragraph[start : start + (len(paragraph) - start) // num_parts]
+        size = (len(paragraph) - start) // num_parts
+        part = paragraph[start : start + size]
         # The last sentence may go on after the part, so it belongs to the next one.
         last = split_sentences(part, language)[-1]
         part = part[: part.rindex(last)].rstrip() or part[: part.rfind(" ") + 1].rstrip() or part
@@ -257,7 +266,8 @@ def split_book(book: Document, headings: Sequence[int]) -> Iterator[Document]:
     if len(starts) == 1:
         yield book
         return
-    for part, (start, end) in enumerate(pairwise([*starts, len(paragraphs)]), start=1):
+    starts.append(len(paragraphs))
+    for part, (start, end) in enumerate(pairwise(starts), start=1):
         text = "\n".join(paragraphs[start:end])
         yield Document(f"{book.id}/{part:03d}", f"{book.title}, part {part}", text)
 
