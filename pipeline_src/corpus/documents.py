@@ -20,7 +20,6 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.files import atomic_file, parse_json_line, read_json, write_json
 from pipeline_src.common.names import checked_path
 from pipeline_src.common.paths import clean_text
-from pipeline_src.common.progress import log
 from pipeline_src.config.data import ALL_PARTS
 from pipeline_src.corpus.words import count_words
 
@@ -89,11 +88,6 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     shards = sorted(shards, key=lambda shard: shard["name"])
     totals = {key: sum(shard[key] for shard in shards) for key in ("documents", "words", "bytes")}
     manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
-    # Those beyond max_words were long enough.
-    num_long = totals["documents"] + dropped.get("beyond_max_words", 0)
-    num_short = dropped.get("too_short", 0)
-    if num_short > num_long:
-        log.warning("most documents were dropped as too short: %d; see min_words of the source", num_short)
     write_json(folder / "manifest.json", manifest)
     return manifest
 

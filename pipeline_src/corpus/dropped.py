@@ -44,17 +44,16 @@ class DroppedSample:
         if limit is not None:
             record["limit"] = limit
         record["text"] = document.text[:MAX_CHARACTERS]
-        order = blake2b(document.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        sample = self._by_reason[reason]
-        sample[order, document.id] = record
-        if len(sample) > SAMPLE_SIZE:
-            del sample[max(sample)]
+        self.merge([record])
 
     def merge(self, records: Iterable[Record]) -> None:
         """Add the records of another sample."""
         for record in records:
-            document = Document(record["id"], record["title"], record["text"])
-            self.add(record["reason"], document, record.get("value"), record.get("limit"))
+            sample = self._by_reason[record["reason"]]
+            order = blake2b(record["id"].encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            sample[order, record["id"]] = record
+            if len(sample) > SAMPLE_SIZE:
+                del sample[max(sample)]
 
     def records(self) -> list[Record]:
         """Return the sampled documents, sorted by reason, then in the pseudo-random order."""

@@ -59,9 +59,7 @@ def split_words(text: str) -> list[str]:
 
 def count_words(text: str) -> int:
     """Return the number of ``split_words``."""
-    if len(text) > MAX_SPLIT_CHARACTERS or is_unspaced(text):
-        return sum(1 for _ in _WORD.finditer(text))
-    return len(text.split())
+    return sum(1 for _ in _WORD.finditer(text)) if len(text) > MAX_SPLIT_CHARACTERS else len(split_words(text))
 
 
 def first_words(text: str, count: int) -> str:

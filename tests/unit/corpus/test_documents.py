@@ -35,15 +35,6 @@ def test_without_controls_leaves_white_space_and_all_else(text):
     assert without_controls(text) == "".join(kept)
 
 
-def test_write_manifest_mostly_too_short_is_logged(tmp_path, caplog):
-    shard = write_shard(tmp_path / "x.jsonl", [Document(str(n), "", "text") for n in range(3)])
-    write_manifest(tmp_path, [shard], {"too_short": 3, "redirect": 9})
-    write_manifest(tmp_path, [shard], {"too_short": 9, "beyond_max_words": 6})
-    assert not caplog.text
-    write_manifest(tmp_path, [shard], {"too_short": 4})
-    assert "most documents were dropped as too short: 4" in caplog.text
-
-
 @pytest.mark.parametrize("size", [1, 7, 50, 97, 98, 99, 100, 101, 130, 10_000])
 def test_read_slice_any_size_returns_every_document_once(corpus, size):
     folder, documents = corpus
