@@ -93,35 +93,31 @@ def drop_documents(
         The shards' new entries, and the number of documents dropped by reason.
     """
 
-    def read(shard: dict[str, Any]) -> Iterator[tuple[bool, Document]]:
+    def read(shard: dict[str, Any]) -> Iterator[Document]:
         positions = repeated.get(shard["name"], ())
         for position, document in enumerate(read_slice(ShardSlice(folder / shard["name"], 0, shard["bytes"]))):
-            yield position in positions, document
+            if position in positions:
+                sample.add("repeated", document)
+            else:
+                yield document
 
     dropped = Counter(repeated=sum(map(len, repeated.values())))
     selected: set[bytes] | None = None  # None: every document
     if max_words is not None and sum(shard["words"] for shard in shards) > max_words:
-        keys = [(_key(document), document.words) for shard in shards for again, document in read(shard) if not again]
+        keys = [(_key(document), document.words) for shard in shards for document in read(shard)]
         selected = set()
         for key, num_words in sorted(keys):
             if num_words <= max_words:
                 max_words -= num_words
                 selected.add(key)
         dropped["beyond_max_words"] = len(keys) - len(selected)
-
-    def remaining(shard: dict[str, Any]) -> Iterator[Document]:
-        for again, document in read(shard):
-            if again:
-                sample.add("repeated", document)
-            elif selected is None or _key(document) in selected:
-                yield document
-
-    return [
-        write_shard(folder / shard["name"], remaining(shard))
-        if selected is not None or shard["name"] in repeated
-        else shard
-        for shard in shards
-    ], dropped
+    kept = []
+    for shard in shards:
+        if selected is not None or shard["name"] in repeated:
+            documents = (document for document in read(shard) if selected is None or _key(document) in selected)
+            shard = write_shard(folder / shard["name"], documents)
+        kept.append(shard)
+    return kept, dropped
 
 
 def _key(document: Document) -> bytes:

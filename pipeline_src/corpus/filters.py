@@ -37,13 +37,11 @@ SENTENCE_ENDS = frozenset(
     "\U00016b44\U00016e98\U0001bc9f\U0001da88"
 )
 # A word of these alone is a symbol: punctuation of several scripts, control characters.
-SYMBOLS = "".join(
-    sorted(
-        SENTENCE_ENDS
-        | set(string.punctuation)
-        | set("«»“”„’´…–—━∶►（）【】《》〈〉「」、，．：；！？。～％１")
-        | {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
-    )
+SYMBOLS = (
+    "".join(SENTENCE_ENDS)
+    + string.punctuation
+    + "«»“”„’´…–—━∶►（）【】《》〈〉「」、，．：；！？。～％１"
+    + "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
 )
 ELLIPSES, BULLETS = ("...", "…"), ("•", "-")
 MAX_SHORT_LINE = 30  # characters (FineWeb)

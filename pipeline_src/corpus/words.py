@@ -78,4 +78,4 @@ def space_words(text: str) -> str:
 
 def num_letters(text: str) -> float:
     """Return the length of a text, where a character of Han or kana is as long as 2.5 letters."""
-    return len(text) if text.isascii() else len(text) + (DENSE_WEIGHT - 1) * len(_DENSE.findall(text))
+    return len(text) + (DENSE_WEIGHT - 1) * len(_DENSE.findall(text))
