@@ -32,11 +32,10 @@ PERMUTATIONS, SEED = 128, 1
 RECALL = 0.99999  # of pairs exactly at the threshold, by the bands
 ESTIMATE_MARGIN = 0.25  # six standard errors of a similarity estimated by 128 hashes
 MAX_BUCKET_TEXTS = 100  # compared with a text, of each of its buckets: texts from one template share many
-BATCH_WORDS = 1 << 15  # hashed at once, in the processor's cache
+BATCH_WORDS = 1 << 12  # hashed at once, in the processor's cache
 BLOCK_TEXTS = 1 << 12
 _MARKS = string.punctuation.encode()
 _TYPOGRAPHIC = "‘’“”–—…"
-_HASH_BITS = np.uint64(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
 
 
@@ -81,30 +80,23 @@ class Shingles(NamedTuple):
     minhashes: NDArray[np.uint32]
 
 
-def shingle(texts: Sequence[NDArray[np.uint32]]) -> Shingles:
-    """Return the shingles of texts, each given as the hashes of its words."""
-    lengths = [len(words) for words in texts]
-    text = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
-    mixed = _mix(np.concatenate([np.empty(0, np.uint32), *texts]))
-    # A shingle lies within a text if its first and last word do.
-    first = text[: len(mixed)]
-    last = text[len(text) - len(mixed) :]
-    # The number of the text in the high bits keeps its shingles together when they are sorted.
-    keys = first << _HASH_BITS | mixed
-    keys = _sort_unique(keys[first == last])
-    text = (keys >> _HASH_BITS).astype(np.int64)
-    counts = np.bincount(text, minlength=len(texts))
-    hashes = keys.astype(np.uint32)
-    return Shingles(counts, hashes, _minhashes(hashes, counts))
+NONE = Shingles(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty((0, PERMUTATIONS), np.uint32))
 
 
-def shingle_book(words: NDArray[np.uint32]) -> Shingles:
-    """Return the shingles of one text of any length, given as the hashes of its words."""
+def shingle(words: NDArray[np.uint32]) -> Shingles:
+    """Return the shingles of one text, given as the hashes of its words."""
     starts = range(0, max(1, len(words)), BATCH_WORDS)
     batches = [_mix(words[start : start + BATCH_WORDS + SHINGLE_WORDS - 1]) for start in starts]
-    hashes = _sort_unique(np.concatenate(batches))
-    counts = np.asarray([len(hashes)])
-    return Shingles(counts, hashes, _minhashes(hashes, counts))
+    hashes = np.concatenate(batches)
+    hashes.sort()
+    # np.unique of millions takes a hundred times as long.
+    hashes = hashes[np.diff(hashes, prepend=~hashes[:1]) != 0]
+    a, b = _permutations()
+    minhashes = [np.zeros(PERMUTATIONS, np.uint32)]
+    if len(hashes):
+        batches = [hashes[start : start + BATCH_WORDS] for start in range(0, len(hashes), BATCH_WORDS)]
+        minhashes = [(np.multiply.outer(batch, a) + b).min(axis=0) for batch in batches]
+    return Shingles(np.asarray([len(hashes)]), hashes, np.min(minhashes, axis=0, keepdims=True))
 
 
 def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -114,36 +106,13 @@ def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     for offset in range(SHINGLE_WORDS):
         mixed = mixed * _MULTIPLIER + words[offset : offset + count]
     mixed ^= mixed >> np.uint64(29)
-    return (mixed * _MULTIPLIER >> _HASH_BITS).astype(np.uint32)
-
-
-def _sort_unique(keys: NDArray) -> NDArray:
-    # np.unique of millions takes a hundred times as long.
-    keys.sort()
-    return keys[np.diff(keys, prepend=~keys[:1]) != 0]
-
-
-def _minhashes(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    result = np.zeros((len(counts), PERMUTATIONS), np.uint32)
-    filled = np.flatnonzero(counts)
-    starts = (np.cumsum(counts) - counts)[filled]
-    for index, (a, b) in enumerate(zip(*_permutations(), strict=True)):
-        result[filled, index] = np.minimum.reduceat(hashes * a + b, starts)
-    return result
+    return (mixed * _MULTIPLIER >> np.uint64(32)).astype(np.uint32)
 
 
 def shingle_slice(part: ShardSlice) -> Shingles:
     """Return the shingles of the documents of a slice."""
-    batches: list[Shingles] = []
-    texts: list[NDArray[np.uint32]] = []
-    num_words = 0
-    for document in read_slice(part):
-        texts.append(hash_words(document.text))
-        num_words += len(texts[-1])
-        if num_words >= BATCH_WORDS:
-            batches.append(shingle(texts))
-            texts, num_words = [], 0
-    return Shingles(*map(np.concatenate, zip(*batches, shingle(texts), strict=True)))
+    texts = [shingle(hash_words(document.text)) for document in read_slice(part)]
+    return Shingles(*map(np.concatenate, zip(NONE, *texts, strict=True)))
 
 
 @cache

@@ -39,7 +39,7 @@ from pipeline_src.corpus.documents import (
 from pipeline_src.corpus.dropped import MAX_CHARACTERS, DroppedSample, drop_documents
 from pipeline_src.corpus.filters import Refusal, refusal
 from pipeline_src.corpus.language import check_language
-from pipeline_src.corpus.near_duplicates import Shingles, digest, find_copies, hash_words, shingle_book
+from pipeline_src.corpus.near_duplicates import Shingles, digest, find_copies, hash_words, shingle
 from pipeline_src.corpus.sentences import split_sentences
 from pipeline_src.corpus.words import count_words
 
@@ -181,7 +181,7 @@ class _BookFilter:
 def _spool(cleaned: Iterable[Cleaned], file: IO[bytes]) -> Iterator[Shingles]:
     for book in cleaned:
         pickle.dump(replace(book, shingles=None), file)
-        yield book.shingles or shingle_book(hash_words(""))
+        yield book.shingles or shingle(hash_words(""))
 
 
 def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
@@ -210,7 +210,7 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
     refusals = [refusal(document.text, params.filters, language) for document in documents]
     if all(refusals):
         return cleaned(documents, refusals)
-    shingles = shingle_book(hash_words(text)) if params.near_duplicates else None
+    shingles = shingle(hash_words(text)) if params.near_duplicates else None
     return cleaned(documents, refusals, words, shingles)
 
 

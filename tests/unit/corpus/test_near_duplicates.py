@@ -23,7 +23,6 @@ from pipeline_src.corpus.near_duplicates import (
     find_copies,
     hash_words,
     normal_words,
-    shingle_book,
     shingle_slice,
 )
 
@@ -43,7 +42,8 @@ def hashes_of(words: list[bytes]) -> np.ndarray:
 
 def shingle(texts: list[list[bytes]]) -> Shingles:
     """The shingles of texts, each given as its words."""
-    return near_duplicates.shingle(list(map(hashes_of, texts)))
+    alone = [near_duplicates.shingle(hashes_of(words)) for words in texts]
+    return Shingles(*map(np.concatenate, zip(near_duplicates.NONE, *alone, strict=True)))
 
 
 def similarity(one: list[bytes], other: list[bytes]) -> float:
@@ -91,19 +91,18 @@ WORDS = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12)
 
 
 @given(st.lists(WORDS, max_size=8))
-def test_shingle_several_texts_equal_each_alone(texts: list[list[bytes]]) -> None:
-    together, alone = shingle(texts), [shingle([words]) for words in texts]
-    assert together.counts.tolist() == [len({tuple(w[n : n + 5]) for n in range(len(w) - 4)}) for w in texts]
-    for field, parts in zip(together, zip(*alone, strict=True), strict=False):
-        assert np.array_equal(field, np.concatenate(parts))
+def test_shingle_counts_unique_runs_of_five_words(texts: list[list[bytes]]) -> None:
+    result = shingle(texts)
+    assert result.counts.tolist() == [len({tuple(w[n : n + 5]) for n in range(len(w) - 4)}) for w in texts]
+    assert len(result.hashes) == result.counts.sum() and len(result.minhashes) == len(texts)
 
 
 @pytest.mark.parametrize("length", [0, 4, 5, 9, 100, 104, 105])
-def test_shingle_book_equals_all_words_at_once(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shingle_in_batches_equals_all_words_at_once(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     words = text(3, length)
     expected = shingle([words])
     monkeypatch.setattr(near_duplicates, "BATCH_WORDS", 20)
-    for field, parts in zip(shingle_book(hashes_of(words)), expected, strict=True):
+    for field, parts in zip(shingle([words]), expected, strict=True):
         assert np.array_equal(field, parts)
 
 
@@ -187,7 +186,7 @@ def test_find_copies_text_without_spaces_only_near_copies_are_found(language: st
         "".join("X" if index % 10 == 5 else letter for index, letter in enumerate(texts[5])),
     ]
     hashes = list(map(hash_words, [*texts, *near, *far]))
-    copies = find_copies([near_duplicates.shingle(hashes)], 0.8, tmp_path)
+    copies = find_copies(map(near_duplicates.shingle, hashes), 0.8, tmp_path)
     assert copies.tolist() == [-1] * 12 + [0, 1, 2, 3] + [-1] * 2
 
 
@@ -195,7 +194,7 @@ def test_find_copies_texts_of_one_template_are_copies(tmp_path: Path) -> None:
     common = " ".join(f"common{number}" for number in range(500))
     own = [" ".join(f"own{text}x{number}" for number in range(60)) for text in range(20)]
     hashes = [hash_words(f"{common} {words}") for words in own]
-    assert find_copies([near_duplicates.shingle(hashes)], 0.8, tmp_path).tolist() == [-1] + [0] * 19
+    assert find_copies(map(near_duplicates.shingle, hashes), 0.8, tmp_path).tolist() == [-1] + [0] * 19
 
 
 KILLED = """
@@ -204,7 +203,7 @@ from pathlib import Path
 from pipeline_src.corpus.near_duplicates import find_copies, hash_words, shingle
 
 def batches():
-    yield shingle([hash_words("a " * 9)])
+    yield shingle(hash_words("a " * 9))
     print("open", flush=True)
     sys.stdin.read()
 
