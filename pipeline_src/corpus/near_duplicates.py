@@ -32,7 +32,7 @@ PERMUTATIONS, SEED = 128, 1
 RECALL = 0.99999  # of pairs exactly at the threshold, by the bands
 ESTIMATE_MARGIN = 0.25  # six standard errors of a similarity estimated by 128 hashes
 MAX_BUCKET_TEXTS = 100  # compared with a text, of each of its buckets: texts from one template share many
-BATCH_WORDS = 1 << 12  # hashed at once, in the processor's cache
+BATCH_WORDS = 1 << 10  # hashed at once, in the processor's cache
 BLOCK_TEXTS = 1 << 12
 _MARKS = string.punctuation.encode()
 _TYPOGRAPHIC = "‘’“”–—…"
@@ -91,12 +91,13 @@ def shingle(words: NDArray[np.uint32]) -> Shingles:
     hashes.sort()
     # np.unique of millions takes a hundred times as long.
     hashes = hashes[np.diff(hashes, prepend=~hashes[:1]) != 0]
-    a, b = _permutations()
-    minhashes = [np.zeros(PERMUTATIONS, np.uint32)]
-    if len(hashes):
-        batches = [hashes[start : start + BATCH_WORDS] for start in range(0, len(hashes), BATCH_WORDS)]
-        minhashes = [(np.multiply.outer(batch, a) + b).min(axis=0) for batch in batches]
-    return Shingles(np.asarray([len(hashes)]), hashes, np.min(minhashes, axis=0, keepdims=True))
+    factors, offsets = _permutations()
+    minhash = ~np.zeros(PERMUTATIONS, np.uint32)
+    for start in range(0, len(hashes), BATCH_WORDS):
+        permuted = np.multiply.outer(hashes[start : start + BATCH_WORDS], factors)
+        permuted += offsets
+        minhash = np.minimum(minhash, permuted.min(axis=0))
+    return Shingles(np.asarray([len(hashes)]), hashes, minhash[np.newaxis])
 
 
 def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
