@@ -90,7 +90,7 @@ def shingle(words: NDArray[np.uint32]) -> Shingles:
     hashes = np.concatenate(batches)
     hashes.sort()
     # np.unique of millions takes a hundred times as long.
-    hashes = hashes[np.diff(hashes, prepend=~hashes[:1]) != 0]
+    hashes = np.concatenate([hashes[:1], hashes[1:][hashes[1:] != hashes[:-1]]])
     factors, offsets = _permutations()
     minhash = ~np.zeros(PERMUTATIONS, np.uint32)
     for start in range(0, len(hashes), BATCH_WORDS):
