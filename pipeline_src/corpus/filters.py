@@ -134,6 +134,7 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
         yield f"max_duplicate_{name}s", _ratio(repeated, len(units))
         yield f"max_duplicate_{name}_chars", _ratio(chars, len(text))
     words = split()
+    # The most frequent run counts with the spaces between its words.
     spaced = " ".join(words)
     starts = [0, *accumulate(len(word) + 1 for word in words)]
     for n in (2, 3, 4):
@@ -181,6 +182,7 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
 def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
     """Yield the measures of ``FineWeb``."""
     lines = [line for line in text.split("\n") if line.strip()]
+    # One line of Chinese or Thai may end in a quotation mark, or in no mark at all.
     ended = [line[-1] in SENTENCE_ENDS or _ends_elsewhere(line) for line in lines]
     yield "min_punctuated_lines", _share(ended)
     short = [num_letters(line) <= MAX_SHORT_LINE for line in lines]
@@ -188,7 +190,8 @@ def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
     newlines = text.count("\n")
     _, repeated = _repeated(lines)
     yield "max_duplicate_line_chars", _ratio(repeated, len(text) - newlines)
-    yield "max_newlines_per_word", _ratio(newlines, len(split()))
+    words = split()
+    yield "max_newlines_per_word", _ratio(newlines, len(words))
 
 
 BY_WORDS: dict[str, Callable[[str, Words, Any], Iterator[Measure]]] = {

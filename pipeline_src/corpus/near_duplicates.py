@@ -86,18 +86,23 @@ NONE = Shingles(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty((0, PERM
 def shingle(words: NDArray[np.uint32]) -> Shingles:
     """Return the shingles of one text, given as the hashes of its words."""
     starts = range(0, max(1, len(words)), BATCH_WORDS)
-    batches = [_mix(words[start : start + BATCH_WORDS + SHINGLE_WORDS - 1]) for start in starts]
+    # A batch goes on to the end of the shingle that its last word begins.
+    size = BATCH_WORDS + SHINGLE_WORDS - 1
+    batches = [_mix(words[start : start + size]) for start in starts]
     hashes = np.concatenate(batches)
     hashes.sort()
     # np.unique of millions takes a hundred times as long.
-    hashes = np.concatenate([hashes[:1], hashes[1:][hashes[1:] != hashes[:-1]]])
+    is_new = hashes[1:] != hashes[:-1]
+    hashes = np.concatenate([hashes[:1], hashes[1:][is_new]])
     factors, offsets = _permutations()
     minhash = ~np.zeros(PERMUTATIONS, np.uint32)
     for start in range(0, len(hashes), BATCH_WORDS):
-        permuted = np.multiply.outer(hashes[start : start + BATCH_WORDS], factors)
+        batch = hashes[start : start + BATCH_WORDS]
+        permuted = np.multiply.outer(batch, factors)
         permuted += offsets
         minhash = np.minimum(minhash, permuted.min(axis=0))
-    return Shingles(np.asarray([len(hashes)]), hashes, minhash[np.newaxis])
+    counts = np.asarray([len(hashes)])
+    return Shingles(counts, hashes, minhash[np.newaxis])
 
 
 def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
