@@ -80,9 +80,15 @@ class SourceParams(Section):
 
 
 class WikipediaParams(SourceParams):
-    """A dump of a Wikipedia; every article is a document."""
+    """A dump of a Wikipedia; every article is a document.
+
+    Attributes:
+        lists: ``sentences`` keeps the items of lists that are whole sentences, each as a paragraph. ``drop``, the
+            default, keeps none, as in the paper ("ignore lists, tables, and headers", section 3.1). Optional.
+    """
 
     kind: Literal["wikipedia"] = "wikipedia"
+    lists: Literal["drop", "sentences"] = Field(default="drop", exclude_if="drop".__eq__)
 
 
 class FilesParams(SourceParams):

@@ -165,7 +165,7 @@ def clean_range(span: Range, folder: Location, params: WikipediaParams) -> Range
             sampled = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
             reason = why_not_an_article(page, siteinfo)
             if reason is None:
-                text = without_controls(clean(page.text, siteinfo, lines, unknown, page.title))
+                text = without_controls(clean(page.text, siteinfo, lines, unknown, page.title, params.lists))
                 article = replace(article, text=text)
                 if not article.words:
                     reason = "empty"

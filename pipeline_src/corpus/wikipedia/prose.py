@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from unicodedata import category
 
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.corpus.sentences import CLOSERS, OPENERS, is_small, split_sentences
 from pipeline_src.corpus.wikipedia.markers import BOX, BREAK, FORMULA, GONE, NAMES, PLACEHOLDER
 from pipeline_src.corpus.words import DENSE_LETTERS, DENSE_WEIGHT
 
 MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
 MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
+MIN_ITEM_LENGTH = 45  # characters of an item of a list in a script without capitals: eight words
+LIST_MARKS = "*#:;"
+COLONS = (":", "：")
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule"}
 MAX_REPAIRS = 4  # of repairs: each may reveal another hole
@@ -25,13 +30,14 @@ FULL_STOPS = frozenset(ABBREVIATING + ENDS)
 STOPS = FULL_STOPS | frozenset(":;" + PLACEHOLDER)
 COMPLETE = FULL_STOPS | frozenset(CLOSERS)
 INTRODUCTION_ENDS = COMPLETE | frozenset(":")
+SENTENCE_MARKS = (*FULL_STOPS, ":")
 SENTENCE_ENDS = COMPLETE | STOPS
 FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line
 MAX_CLOSERS = 4  # that follow a full stop
 
-_HOLES = re.compile(  # a run of them, from the second character of the first: each follows the number of its name
-    rf"{PLACEHOLDER}(?<={NAMES.pattern}{PLACEHOLDER}){GONE}*+(?:{NAMES.pattern}{PLACEHOLDER}{GONE}*+)*+"
-)
+# One or more holes. Those of templates are two characters, the number of the name and PLACEHOLDER. The match starts at
+# the first PLACEHOLDER: a pattern that starts with one certain character is several times faster.
+_HOLES = re.compile(rf"{PLACEHOLDER}{GONE}*+(?:{NAMES.pattern}?{PLACEHOLDER}{GONE}*+)*+")
 _ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*\Z")
 _SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")
 _ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
@@ -51,7 +57,10 @@ _SPACES = re.compile(r"  +")
 _AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
 _EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
 _COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
-_TWO_STOPS = re.compile(r"\.\.(?<=[^.\s]\.\.)(?= [A-Z0-9]|\n|\Z)")  # Sr.{{ref}}. Then
+# Sr.{{ref}}. Then; in scripts whose full stop is another, also before a letter: 水車。{{ref}}。川
+ONE_STOPS = "。．｡۔։।።။។᠃"
+_TWO_STOPS = re.compile(rf"([.{ONE_STOPS}])\1(?<=[^\s.{ONE_STOPS}]..)(?!\1)")
+PAIRS_OF_STOPS = tuple(2 * stop for stop in ONE_STOPS)
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
 _LOOSE_FRENCH = re.compile(r" (?=[,.](?:\s|\Z))")
 _MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
@@ -67,34 +76,18 @@ MIN_WORDS = 8  # words of a sentence that says something without its end
 MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
 UNENDED = frozenset(",;:–—-/([&+=")  # after these a sentence continues
 
-# words that hardly end a sentence: articles, prepositions, conjunctions, verbs that need an object
-UNFINISHED = {
-    "de": """der die das den dem des ein eine einen einem einer eines kein keine und oder aber sondern denn dass ob wenn
-        weil als wie sowie bis von vom zu zum zur in im bei beim auf aus für gegen ohne um durch über unter nach vor
-        mit zwischen ist sind war waren wird werden sei seien gilt lautet lauten folgt folgende folgenden dann also
-        bzw nämlich""",
-    "en": """the a an and or but nor that which who whose whom if when where while because than then as of to in on at
-        by for from with without into onto between under over about through within against via per is are was were be
-        been being has have had having does do say says become becomes get gets follows yields gives include includes
-        including included either both such namely thus hence so also let its their his her this these those
-        following""",
-    "es": """el la los las lo un una unos unas y e o u pero que quien cual cuales cuyo cuya si cuando donde como porque
-        aunque de del a al en con por para sin sobre entre hasta desde según es son era eran fue fueron está están
-        sea sean ha han tiene tienen se resulta vale sigue siguiente siguientes entonces tal su sus este esta estos
-        estas""",
-    "fr": """le la les un une des du de d et ou mais ni que qui dont où si quand lorsque comme car à au aux en dans sur
-        sous par pour avec sans entre vers chez est sont était étaient soit soient sera a ont avait on se vaut
-        devient donne suit suivant suivante suivants suivantes alors ainsi donc tel telle tels telles son sa ses leur
-        leurs ce cet cette ces""",
-    "it": """il lo la i gli le un uno una e ed o od oppure ma né che chi cui se quando dove come perché poiché di a ad
-        da in con su per tra fra del dello della dei degli delle al allo alla ai agli alle dal dallo dalla dai dagli
-        dalle nel nello nella nei negli nelle sul sullo sulla sui sugli sulle col coi è sono era erano fu furono sia
-        siano sarà ha hanno aveva si vale valgono risulta risultano diventa diventano segue seguono seguente seguenti
-        allora ovvero cioè quindi dunque tale tali quale quali anche suo sua suoi sue loro questo questa questi
-        queste""",
-}
 _ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")  # between two words: dell'uomo
-_UNFINISHED = {language: frozenset(words.split()) for language, words in UNFINISHED.items()}
+_WORDS = re.compile(r"\w+")
+# "Cortex: the outer layer of the brain.", "Cortex – the outer layer of the brain."
+_LABEL = re.compile(r".{1,60}?(?: [–—-]+ |[:：](?!\d)|— )")
+
+
+@cache
+def words_of(language: str) -> dict[str, frozenset[str]]:
+    """Return the words of a language by kind (``prose.yaml``); none for a language without a table."""
+    tables = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    table = tables.get(language.partition("-")[0], {})
+    return {kind: frozenset(words.split()) for kind, words in table.items()}
 
 
 def repair(paragraph: str, language: str = "en") -> str:
@@ -127,26 +120,40 @@ def close_holes(text: str, language: str) -> str:
         text = _SPACES.sub(" ", text)
     if " ," in text or " ." in text or " ;" in text or " :" in text:
         text = (_LOOSE_FRENCH if language == FRENCH else _LOOSE).sub("", text)
-    return _TWO_STOPS.sub(".", text) if ".." in text else text
+    if ".." in text or (not text.isascii() and any(pair in text for pair in PAIRS_OF_STOPS)):
+        text = _TWO_STOPS.sub(_one_stop, text)
+    return text
+
+
+def _one_stop(stops: re.Match[str]) -> str:
+    """Return one of two full stops, unless points may be left out words: ``He .. left``."""
+    following = stops.string[stops.end() : stops.end() + 4]
+    first = following.lstrip(f" {OPENERS}")[:1]
+    is_end = stops[1] != "." or not following or (following[0] == " " and first.isalnum() and not is_small(first))
+    return stops[1] if is_end else stops[0]
 
 
 def close_sentences(text: str) -> str:
-    """Remove the holes of unknown templates between two sentences: ``It ended.{{x}} Then`` lost no words of one."""
+    """Remove the holes between two sentences: ``It ended.{{x}} Then`` lost no words of one.
+
+    Unlike a template, a formula, code or music has no words that begin a sentence: ``It ended. <score>…</score> Then``.
+    """
     out: list[str] = []
     done = 0
     for holes in _HOLES.finditer(text):
-        start, end = holes.start() - 1, holes.end()
-        if _between_sentences(text, start, end):
-            out += (text[done:start], GONE)
-            done = end
+        start, end = holes.span()
+        before = text[max(0, start - 13) : start]
+        if NAMES.match(before[-1:]):
+            start -= 1
+            before = before[:-1]
+        else:
+            before = before.rstrip(" ")
+        if not text[end : end + 1].strip() and _ENDED.search(before):
+            following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
+            if not (is_small(following) or following.isdecimal()):
+                out += (text[done:start], GONE)
+                done = end
     return "".join(out) + text[done:]
-
-
-def _between_sentences(text: str, start: int, end: int) -> bool:
-    if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 12), start):
-        return False
-    following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
-    return not (is_small(following) or following.isdecimal())
 
 
 def join_formulas(text: str) -> str:
@@ -194,14 +201,18 @@ def _continues(line: str) -> bool:
 
 
 def paragraphs(
-    text: str, dropped: Counter[str], language: str = "en", count: Callable[[str], None] = lambda _: None
+    text: str,
+    dropped: Counter[str],
+    language: str = "en",
+    count: Callable[[str], None] = lambda _: None,
+    lists: str = "drop",
 ) -> list[str]:
     """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
 
     As in MediaWiki, lines without a blank line between them are one paragraph. Also left out are sentences that only
     introduce a list, table or formula (``They are:``), unless just their full stop is missing; the rest of a sentence
     after one (``where x is the mass.``); and every sentence with a placeholder. ``count`` is called with the text
-    dropped for a placeholder.
+    dropped for a placeholder. With ``lists="sentences"``, items of lists that are whole sentences are paragraphs.
     """
 
     prose: list[str] = []
@@ -213,6 +224,10 @@ def paragraphs(
         if GONE in line:
             line = _WITHIN.sub(" ", line).replace(GONE, "").strip()
         kind = _kind(raw, line) if line else "blank"
+        if raw == BOX:
+            # Most boxes stand next to the text, but one may be the list or table that a sentence leads to.
+            leads = block[-1] if block else leading
+            kind = "template" if leads.endswith(COLONS) else "blank"
         if kind is None:
             block.append(line)
             continue
@@ -229,17 +244,33 @@ def paragraphs(
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
                 broken_off = False
             else:
-                _drop_lead_in(prose, leading if leading.endswith(":") else "", dropped, language)
+                _drop_lead_in(prose, leading if leading.endswith(COLONS) else "", dropped, language)
                 leading = ""
                 broken_off = block[-1][-1] not in FULL_STOPS | {";"}
             block = []
         if kind == "blank":
             continue
-        dropped[kind] += 1
         broken_off = kind != "heading"
-        _drop_lead_in(prose, leading if leading.endswith(":") or broken_off else "", dropped, language)
+        if lists == "sentences" and kind == "list" and (item := _item(line, language, count)):
+            prose.append(item)
+        else:
+            dropped[kind] += 1
+            _drop_lead_in(prose, leading if leading.endswith(COLONS) or broken_off else "", dropped, language)
         leading = ""
+    _drop_lead_in(prose, leading if leading.endswith(COLONS) else "", dropped, language)
     return prose
+
+
+def _item(line: str, language: str, count: Callable[[str], None]) -> str:
+    """Return the text of a list's line if it begins with a whole sentence, else ''.
+
+    Of a term with its definition in one line, the definition counts: ``; Mill : It has been here for ages.``
+    """
+    text = line.lstrip(LIST_MARKS)
+    if line[len(line) - len(text) - 1] == ";":
+        text = text.partition(":")[2]
+    text, _ = drop_broken(text.strip(), language, count)
+    return text if begins_with_sentence(text, language) else ""
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -248,7 +279,11 @@ def _lines(text: str) -> Iterator[str]:
         if BOX in raw:
             start = raw.lstrip(f" \t{GONE}")
             if start[:1] == BOX:
-                raw = GONE + start.lstrip(f" \t{GONE}{BOX}")
+                start = start.lstrip(f" \t{GONE}{BOX}")
+                if not start:
+                    yield BOX
+                    continue
+                raw = GONE + start
             raw = raw.replace(BOX, PLACEHOLDER)
         if BREAK in raw:
             if raw.lstrip(f" \t{GONE}{BREAK}")[:1] in NOT_PROSE:
@@ -269,7 +304,11 @@ def _finish(
     paragraph = " ".join(block).lstrip(" ,;:)")  # after a formula
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
-        return ""
+        # "The mill stands by the river. Its old wheel" loses only its open end.
+        *complete, _ = split_exactly(paragraph, language)
+        paragraph = "".join(complete).rstrip()
+        if is_small(paragraph) or not _is_prose(paragraph, [paragraph], language):
+            return ""
     rest_of_sentence = broken_off and is_small(paragraph)
     if not rest_of_sentence and PLACEHOLDER not in paragraph:
         return paragraph
@@ -332,8 +371,8 @@ def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], languag
     """
     if not leading:
         return
-    if leading[-1] == ":":
-        stays = says_something(split_exactly(leading, language)[-1])
+    if leading.endswith(COLONS):
+        stays = says_something(split_exactly(leading, language)[-1], language)
     else:
         stays = lacks_only_its_stop(leading, language)
     if stays:
@@ -365,10 +404,10 @@ def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     return is_ended or lacks_only_its_stop(paragraph, language)
 
 
-def _is_short(text: str) -> bool:
-    if len(text) >= MIN_LENGTH:
+def _is_short(text: str, limit: int = MIN_LENGTH) -> bool:
+    if len(text) >= limit:
         return False
-    return text.isascii() or len(text) + (DENSE_WEIGHT - 1) * len(_DENSE.findall(text)) < MIN_LENGTH
+    return text.isascii() or len(text) + (DENSE_WEIGHT - 1) * len(_DENSE.findall(text)) < limit
 
 
 def _has_words(text: str) -> bool:
@@ -401,26 +440,72 @@ def without_markup(text: str) -> str:
     return text
 
 
-def says_something(sentence: str) -> bool:
-    """Return whether a sentence without its end is more than ``They are:`` or a label (``Total Fertility Rate:``)."""
-    words = _ELIDED.sub("' ", sentence).split()
-    return len(words) >= MIN_WORDS and 3 * sum(word[:1].isupper() for word in words) <= 2 * len(words)
+def says_something(lead_in: str, language: str) -> bool:
+    """Return whether a sentence that ends in a colon is more than an announcement of what the colon points to.
+
+    It is if it has a second clause, as in ``Three died in prison, while the others were freed:``. In a language without
+    a table, the answer is always no.
+    """
+    words = words_of(language)
+    starts = [lead_in, *re.split("[,;] ", lead_in)[1:]]
+    has_clause = any(part.split(" ", 1)[0].lower() in words.get("clauses", ()) for part in starts)
+    return has_clause and _last_word(lead_in.rstrip(":")) not in words["unfinished"] and _is_long(lead_in)
 
 
 @lru_cache(64)  # called for a paragraph, and again for what follows it
 def lacks_only_its_stop(text: str, language: str) -> bool:
     """Return whether a text without punctuation at its end ends in a complete sentence.
 
-    The sentence must be long, unlike a title, and not end in one of ``UNFINISHED``. In a language for which no such
-    words are listed, the answer is always no.
+    The sentence must be long, unlike a title, and not end in a word that hardly ends one. In a language for which no
+    such words are listed, the answer is always no.
     """
-    unfinished = _UNFINISHED.get(language.partition("-")[0])
+    unfinished = words_of(language).get("unfinished")
     if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:
         return False
-    if text[text.rfind(" ") + 1 :].lower().rpartition("'")[2] in unfinished:
+    if _last_word(text) in unfinished:
         return False
-    sentence = split_exactly(text, language)[-1] if any(stop in text for stop in (*FULL_STOPS, ":")) else text
-    words = sentence.split()
-    small, capitals = sum(word[0].islower() for word in words), sum(word[0].isupper() for word in words)
-    long = len(words) >= MIN_WORDS or says_something(sentence)
-    return long and sentence[:1].isupper() and small >= MIN_LOWERCASE_WORDS and 2 * capitals <= len(words)
+    sentence = text
+    if any(stop in text for stop in SENTENCE_MARKS):
+        sentence = split_exactly(text, language)[-1]
+    return sentence[:1].isupper() and _is_long(sentence)
+
+
+def begins_with_sentence(text: str, language: str) -> bool:
+    """Return whether a text begins with a whole sentence, unlike a title, a label or a source, and ends with a stop.
+
+    A sentence begins with a capital. It has a verb, where the language's verbs are listed, before any relative clause:
+    ``A wheel, which is made of wood.`` is none. In a script without capitals, its length and its stop tell.
+    """
+    if text.rstrip(CLOSERS)[-1:] not in FULL_STOPS:
+        return False
+    sentence = split_sentences(text, language)[0]
+    first = sentence.lstrip(OPENERS)[:1]
+    if not first.isalpha() or is_small(first) or _LABEL.match(sentence):
+        return False
+    if first.title() == first.lower():
+        return not _is_short(sentence, MIN_ITEM_LENGTH)
+    return _is_long(sentence) and _has_verb(sentence, language)
+
+
+def _has_verb(sentence: str, language: str) -> bool:
+    words = words_of(language)
+    if "verbs" not in words:
+        return True
+    for number, word in enumerate(_WORDS.findall(sentence.lower())):
+        if word in words["relatives"] or (number and word in words["subordinates"]):
+            return False
+        if number and word in words["verbs"]:
+            return True
+    return False
+
+
+def _last_word(text: str) -> str:
+    return text[text.rfind(" ") + 1 :].lower().rpartition("'")[2]
+
+
+def _is_long(sentence: str) -> bool:
+    """Return whether a sentence has more words than a label or a title, and fewer capitals."""
+    words = _ELIDED.sub("' ", sentence).split()
+    num_small = sum(word[0].islower() for word in words)
+    num_capitals = sum(word[0].isupper() for word in words)
+    return len(words) >= MIN_WORDS and num_small >= MIN_LOWERCASE_WORDS and 2 * num_capitals <= len(words)

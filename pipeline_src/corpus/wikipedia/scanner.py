@@ -8,13 +8,18 @@ from functools import cache
 
 from pipeline_src.corpus.wikipedia.formulas import code_text, formula_text
 from pipeline_src.corpus.wikipedia.locale import VARIANTS
-from pipeline_src.corpus.wikipedia.markers import FORMULA, GONE, JOINER, PLACEHOLDER
+from pipeline_src.corpus.wikipedia.markers import BREAK, FORMULA, GONE, JOINER, PLACEHOLDER
 
 # Elements whose content is not prose. ``nowiki`` is here because its content is text, even if it looks like markup.
 OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source score imagemap hiero graph mapframe
     maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
     includeonly style""".split()
-REPLACED = frozenset("math ce chem hiero code pre syntaxhighlight source score poem timeline".split())
+REPLACED = frozenset("ce chem hiero syntaxhighlight source score".split())
+# They stand between paragraphs, as a list does: the sentence before may lead to them. Code does unless it is "inline".
+BLOCKS = frozenset("gallery imagemap table graph categorytree dynamicpagelist pre poem timeline".split())
+CODE = frozenset(("syntaxhighlight", "source"))
+# <ref name=a<ref>Reed</ref>: a tag that the next one begins in
+_TORN_REFERENCE = re.compile(r"<ref\b[^<>]*(?=<ref\b)")
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
 # Most elements are these: removed at C's speed, without a marker where nothing would use it.
 _PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
@@ -22,6 +27,17 @@ _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)
 # of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
 ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
+_ELEMENT = re.compile(rf"<(/?)([a-z][a-z0-9]*)\b{ATTRIBUTES}>", re.IGNORECASE)
+STRUCK = frozenset(("del", "s", "strike"))
+# classes that the style sheets of MediaWiki and of most Wikipedias hide
+HIDDEN_CLASSES = "geo-nondefault geo-multi-punct geo-inline-hidden mw-empty-elt hiddenStructure sortkey nodisplay"
+_HIDES = re.compile(
+    rf"""display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
+    |\bclass\s*=[^<>=]*?(?<![\w-])(?:{"|".join(HIDDEN_CLASSES.split())})(?![\w-])
+    |\shidden(?=[\s=/>])(?=(?:[^"]*"[^"]*")*[^"]*\Z)  # the attribute, outside of quotes
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
@@ -45,7 +61,7 @@ def drop_elements(text: str) -> str:
     if "include>" in text:
         text = _TRANSCLUSION.sub("", text)
     if "<nowiki" not in text:
-        text = _PLAIN_REFERENCE.sub("", text)
+        text = _PLAIN_REFERENCE.sub("", _TORN_REFERENCE.sub("", text))
     out: list[str] = []
     done = 0
     absent: set[str] = set()
@@ -96,6 +112,8 @@ def drop_elements(text: str) -> str:
             out.append(f"{FORMULA}{rendered}{FORMULA}" if own_line else rendered or PLACEHOLDER)
         elif name == "code":
             out.append(code_text(text[done:end]) or PLACEHOLDER)
+        elif name in BLOCKS or (name in CODE and "inline" not in match.string[match.end() : tag_end]):
+            out += (BREAK, PLACEHOLDER, BREAK)
         elif name in REPLACED:
             out.append(PLACEHOLDER)
         else:
@@ -106,6 +124,33 @@ def drop_elements(text: str) -> str:
             done = end + len(closer)
     out.append(text[done:])
     return "".join(out)
+
+
+def drop_hidden(text: str) -> str:
+    """Remove the elements that a style, a class or an attribute hides, and struck text.
+
+    ``The mill<span style="display:none">000</span> stands``. An unclosed element loses only its tag.
+    """
+    opened: dict[str, list[tuple[int, bool]]] = {}  # where elements of this name begin, and whether they are hidden
+    hidden: list[tuple[int, int]] = []
+    for tag in _ELEMENT.finditer(text):
+        name = tag[2].lower()
+        unclosed = opened.setdefault(name, [])
+        if not tag[1]:
+            if not tag[0].endswith("/>"):
+                unclosed.append((tag.start(), name in STRUCK or _HIDES.search(tag[0]) is not None))
+        elif unclosed:
+            start, is_hidden = unclosed.pop()
+            if is_hidden:
+                hidden.append((start, tag.start()))  # what the closing tag ends is ended without the element, too
+    out: list[str] = []
+    kept = len(text)  # all from here on is in ``out``, backwards
+    for start, end in reversed(hidden):
+        if end <= kept:
+            out += (text[end:kept], GONE)
+        kept = min(kept, start)
+    out.append(text[:kept])
+    return "".join(reversed(out))
 
 
 def choose_variants(text: str, language: str) -> str:

@@ -17,7 +17,7 @@ from pipeline_src.corpus.wikipedia.markers import (
     resolve_sounds,
 )
 from pipeline_src.corpus.wikipedia.prose import close_sentences, is_paragraph, join_formulas, paragraphs, repair
-from pipeline_src.corpus.wikipedia.scanner import ATTRIBUTES, choose_variants, drop_elements, resolve
+from pipeline_src.corpus.wikipedia.scanner import ATTRIBUTES, choose_variants, drop_elements, drop_hidden, resolve
 from pipeline_src.corpus.wikipedia.siteinfo import BIDI_CONTROLS, ENGLISH, LANGUAGES, SiteInfo, is_file_name
 from pipeline_src.corpus.wikipedia.templates import TemplateExpander
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
@@ -30,10 +30,12 @@ _PROJECTS = frozenset(
 )
 _IPV6 = r"(?:\[[0-9a-fA-F:.]{2,45}\])?"
 _EXTERNAL_LINK = re.compile(
-    rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"]*[ \t]*([^\]\[\n]{{0,400}})\]", re.IGNORECASE
+    rf"\[(?:(?:(?:https?|ftp):)?//|mailto:)(?![\s\]]){_IPV6}[^\s\]\[<>\"']*+(?:'(?!')[^\s\]\[<>\"']*+)*+[ \t]*"
+    # its words, also some in brackets: [http://a.b The mill [sic] is old]
+    r"([^\]\[\n]{0,400}+(?:\[[^\]\[\n]{0,100}+\][^\]\[\n]{0,400}+){0,3}+)\]",
+    re.IGNORECASE,
 )
-_IN_ADDRESS = rf"[^\s<>\[\]|)\"{JOINER}{MARKERS}]"
-_BARE_ADDRESS = re.compile(rf"https?://(?:\[[0-9a-fA-F:.]{{2,45}}\]{_IN_ADDRESS}*|{_IN_ADDRESS}+)")
+_BARE_ADDRESS = re.compile(rf"https?://{_IPV6}(?:[^\s<>\[\]|\"'{JOINER}{MARKERS}]++|'(?!'))*+")
 _ADDRESS = re.compile(r"//\S*\s*")
 
 
@@ -45,9 +47,21 @@ def _tag(names: str, slash: str = "/?") -> str:
 _TAG = re.compile(_tag(r"[a-z][a-z0-9]{0,20}\b(?!\s+\w+\s+\w+[\s>]|[,;)])"))
 _ITEM = re.compile(_tag("li|dd|dt", ""))
 _LINE_BREAK = re.compile(_tag("br"))
-_BLOCK = re.compile(_tag("p|blockquote|div|center|h[1-6]|hr|section|article|aside|table|tr|td|th|caption"))
+_BLOCK = re.compile(
+    _tag(
+        "p|blockquote|div|center|h[1-6]|hr|section|article|aside|main|header|footer|figure|figcaption|table|tr|td|th|caption"
+    )
+)
 _POWER = re.compile(_tag("sup", "") + "([0-9+−–-]{1,6})</sup>")
 _FOOTNOTE = re.compile(_tag("sup", "") + "[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written by hand: word<sup>1</sup>and
+_DEGREE = re.compile(r"<sup>(?<=\d<sup>)[oº]</sup>(?=\s?[CFNSEW]\b)")  # 10<sup>o</sup>C
+# x<sup>n</sup>, 2<sup>n+1</sup>; not of the letters in 4<sup>th</sup>, n<sup>o</sup>, M<sup>me</sup>, 5<sup>h</sup>
+_EXPONENT = re.compile(
+    r"<sup>(?:(?<=[\W\d_][^\W\d_]<sup>)|(?<=[\d)\]]<sup>))"
+    r"([+−–-]?\d{0,3}(?:[bcfgi-lnpqu-zα-ω]|m(?<!\d<sup>m))(?:[+−–-]\d{1,3})?)</sup>"
+)
+# a<sub>n</sub> would become a word; C<sub>n</sub>H and pK<sub>a</sub> are written without a mark
+_INDEX = re.compile(r"<sub>(?<=[\s\d([=+−–*·,/][a-zα-ω]<sub>)(\d{0,3}[^\W\d_]{1,3}(?:[+−–-]\d{1,3})?)</sub>(?![\w<])")
 _LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
 _BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a template
 _POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
@@ -77,6 +91,7 @@ def clean(
     dropped: Counter[str] | None = None,
     unknown: Counter[str] | None = None,
     title: str = "",
+    lists: str = "drop",
 ) -> str:
     """Turn the wikitext of one page into prose.
 
@@ -87,6 +102,7 @@ def clean(
     Args:
         dropped: incremented by the number of sections and lines left out, by reason.
         unknown: incremented by the number of sentences and asides left out, by name of the template that costs them.
+        lists: ``drop`` or ``sentences``, which keeps the items of lists that are whole sentences.
 
     Returns:
         Paragraphs of prose, one per line, without blank lines; '' if the page has none.
@@ -105,7 +121,7 @@ def clean(
     if any(twice in text for twice in TWICE):
         text = _TWICE.sub(r"\1. ", text)
     if "//" in text or "mailto:" in text:
-        text = _BARE_ADDRESS.sub("", "".join(_EXTERNAL_LINK.split(text)))
+        text = _BARE_ADDRESS.sub(_after_address, "".join(_EXTERNAL_LINK.split(text)))
     if "'''" in text:
         if "'''s" in text:
             text = _POSSESSIVE.sub(r"\1'", text)
@@ -115,14 +131,17 @@ def clean(
     if "&" in text:
         text = _ANGLE.sub(lambda entity: LESS if entity[1] else GREATER, text)
         text = unescape(text).replace("''", '"')
+    if "<" in text:
+        text = drop_hidden(text)
     if "<sup" in text:
         text = _FOOTNOTE.sub(GONE, text)
         text = _POWER.sub(lambda power: power[1].translate(RAISED), text)
+        text = _EXPONENT.sub(r"^\1", _DEGREE.sub("°", text))
     if "<" in text:
         if "<li" in text or "<dd" in text or "<dt" in text:
             text = _LIST_END.sub(rf"\n{GONE}\g<0>", _ITEM.sub("\n* ", text))
         if "<sub>" in text:
-            text = _BASELESS.sub(PLACEHOLDER, text)
+            text = _INDEX.sub(r"_\1", _BASELESS.sub(PLACEHOLDER, text))
         text = _TAG.sub("", _BLOCK.sub(BREAK, _LINE_BREAK.sub(" ", text)))
     if "__" in text or "＿＿" in text:
         text = _SWITCH.sub(_behavior_switch, text)
@@ -134,11 +153,22 @@ def clean(
         text = close_sentences(text)
     if FORMULA in text:
         text = join_formulas(text)
-    text = "\n".join(paragraphs(text, dropped, siteinfo.language, templates.count))
+    text = "\n".join(paragraphs(text, dropped, siteinfo.language, templates.count, lists))
     if any(mark in text for mark in MARKERS):  # of the page itself
         text = MARKS.sub("", text)
     repaired = (repair(line, siteinfo.language) for line in text.split("\n"))
     return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
+
+
+def _after_address(match: re.Match[str]) -> str:
+    """Return the punctuation after an address, which is the sentence's: ``(see http://a.b/c_(d)).`` ends in ``).``."""
+    address = match[0]
+    end = len(address)
+    unopened = address.count(")") - address.count("(")
+    while address[end - 1] in ".,;:!?" or (address[end - 1] == ")" and unopened > 0):
+        unopened -= address[end - 1] == ")"
+        end -= 1
+    return address[end:]
 
 
 def _behavior_switch(match: re.Match[str]) -> str:

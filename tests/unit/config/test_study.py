@@ -76,6 +76,7 @@ def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: 
         ("corpus.sources.wikipedia.date", "2026-09-01", "pattern"),
         ("corpus.sources.wikipedia.parts", ["../up"], "letters, digits"),
         ("corpus.sources.wikipedia.language", "xx", "there are en, und, am"),
+        ("corpus.sources.wikipedia.lists", "keep", "'drop' or 'sentences'"),
         ("corpus.sources.books.kind", "novels", "'wikipedia', 'books', 'text'"),
         ("model.hidden_act", "relu", "gelu"),
     ],
@@ -220,6 +221,7 @@ def test_cross_checks_warmup_longer_than_training_is_rejected_with_both_numbers(
 @pytest.mark.parametrize(
     "changes",
     [
+        {"corpus.sources.wikipedia.lists": "sentences"},
         {"pretrain.warmup_steps": 2000},
         {"pretrain.decay_steps": 1850},
         THREE | {"pretrain.warmup_steps": 2200},

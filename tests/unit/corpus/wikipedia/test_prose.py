@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_src.corpus.wikipedia.prose import lacks_only_its_stop, says_something
+from pipeline_src.corpus.wikipedia.prose import (
+    begins_with_sentence,
+    lacks_only_its_stop,
+    says_something,
+)
 
 
 @pytest.mark.parametrize(
-    ("sentence", "says"),
+    ("language", "lead_in", "says"),
     [
-        ("They are:", False),
-        ("Total Fertility Rate of Rural and Urban Women in Angola:", False),
-        ("Three died in prison, while the others were freed:", True),
-        ("L'esistenza dell'uomo per Hitchcock si caratterizza per:", True),  # two words each that an apostrophe joins
-        ("It doesn't say where they've all been:", False),
+        ("en", "They are:", False),
+        ("en", "Total Fertility Rate of Rural and Urban Women in Angola:", False),
+        ("en", "The five employers with the most employees in the state were:", False),
+        ("en", "Three died in prison, while the others were freed:", True),
+        ("en", "Although the mill was old, it ground the corn of the whole town:", True),
+        ("en", "It has wheels, but the main parts of the old mill are:", False),
+        ("en-gb", "Three died in prison, while the others were freed:", True),
+        ("it", "L'esistenza dell'uomo per Hitchcock si caratterizza per:", False),
+        ("it", "Il mulino era vecchio, ma macinava il grano di tutta la città:", True),
+        ("de", "Die Mühle war schon alt, aber das Haus neben ihr war damals noch neu:", True),
+        ("sv", "Kvarnen var gammal, medan huset bredvid den var alldeles nytt:", False),
     ],
 )
-def test_says_something_label_or_announcement_does_not(sentence: str, says: bool) -> None:
-    assert says_something(sentence) == says
+def test_says_something_lead_in_of_two_clauses_does(language: str, lead_in: str, says: bool) -> None:
+    assert says_something(lead_in, language) == says
 
 
 @pytest.mark.parametrize(
@@ -45,3 +55,30 @@ def test_says_something_label_or_announcement_does_not(sentence: str, says: bool
 )
 def test_lacks_only_its_stop_by_language(language: str, sentence: str, whole: bool) -> None:
     assert lacks_only_its_stop(sentence, language) == whole
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "begins"),
+    [
+        ("en", "The wheel turns in the river and it drives the two stones.", False),  # no verb that is listed
+        ("en", "The wheel is in the river and drives the two heavy stones.", True),
+        ("en", "The wheel is in the river and drives the two heavy stones", False),
+        ("en", "“The wheel was in the river, and it drove the heavy stones.”", True),
+        ("en", "the wheel is in the river and drives the two heavy stones.", False),
+        ("en", "The wheel is new.", False),
+        ("en", "A heavy wheel of the mill, which is made of old wood.", False),
+        ("en", "That the wheel was so heavy and was made of wood.", False),
+        ("en", "When the river is low, the wheel of the mill stands still.", True),
+        ("en", "Wheel: the part of the mill that is in the river all day.", False),
+        ("en", "Wheel – it is the part of the mill in the river all day.", False),
+        ("en", "Miller, John; Smith, Anna (1999). The Old Mill is by the River. London.", False),
+        ("fr", "La roue est dans la rivière et fait tourner les deux meules.", True),
+        ("fr", "La roue du moulin, qui est en bois de chêne très lourd.", False),
+        ("fi", "Mylly seisoo joen rannalla ja sen ratas pyörittää kahta suurta kiveä koko päivän.", True),
+        ("ja", "水車は川の中にあり、二つの大きな石を一日中ゆっくりと回している。", True),
+        ("ja", "水車は川にある。", False),
+        ("ar", "تدور العجلة في النهر طوال اليوم وتحرك الحجرين الكبيرين في الطاحونة.", True),
+    ],
+)
+def test_begins_with_sentence_unlike_a_label_or_a_source(language: str, text: str, begins: bool) -> None:
+    assert begins_with_sentence(text, language) == begins

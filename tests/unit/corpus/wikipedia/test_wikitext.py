@@ -192,6 +192,83 @@ def test_clean_tag_any_spelling_is_removed(markup: str, prose: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ('The mill<span style="display:none">000</span> stands by the river.', "The mill stands by the river."),
+        (
+            "The <SPAN STYLE='color:red; Display : None;'>x</SPAN>mill stands by the river.",
+            "The mill stands by the river.",
+        ),
+        (
+            'The mill <span style="visibility:hidden">and a house</span> stands by the river.',
+            "The mill stands by the river.",
+        ),
+        ('The mill <span class="a sortkey b">x</span>stands by the river.', "The mill stands by the river."),
+        ('The mill <span class="sortkeys">that stands</span> is old.', "The mill that stands is old."),
+        ("The mill <span hidden>x</span>stands by the river.", "The mill stands by the river."),
+        ('The mill <span title="a hidden wheel">that stands</span> is old.', "The mill that stands is old."),
+        ('The <b style="display:none">x <b>y</b> z</b> mill stands by the river.', "The mill stands by the river."),
+        ("The <span hidden>x <span>y</span> z</span> mill stands by the river.", "The mill stands by the river."),
+        ("The <span hidden>x <s>y</span> z</s> mill stands by the river.", "The mill stands by the river."),
+        (f'<div style="display:none">\n{PLAIN}\n\n{PLAIN}\n</div>\n{PLAIN}', PLAIN),
+        (f'{PLAIN}<div style="display:none">{PLAIN}</div>{PLAIN}', f"{PLAIN}\n{PLAIN}"),
+        ("The <span hidden>mill stands by the river.", "The mill stands by the river."),
+        ("The <span hidden/>mill stands by the river.", "The mill stands by the river."),
+        ("The <del>old</del><ins>new</ins> mill stands by the river.", "The new mill stands by the river."),
+        ("The <s>old</s> new mill stands by the river.", "The new mill stands by the river."),
+        ("The old<strike>er</strike>new mill stands by the river.", "The old new mill stands by the river."),
+    ],
+)
+def test_clean_what_no_reader_sees_is_removed(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+STANDS = "The mill stands by the river."
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        (f"{STANDS}<gallery>\nFile:a.jpg|A wheel\n</gallery>{PLAIN}", f"{STANDS}\n{PLAIN}"),
+        (f"{STANDS}<poem>\nThe wheel\n</poem>{PLAIN}", f"{STANDS}\n{PLAIN}"),
+        (f"{STANDS}<syntaxhighlight lang=c>x</syntaxhighlight>{PLAIN}", f"{STANDS}\n{PLAIN}"),
+        (f"{STANDS}<figure>{PLAIN}</figure>", f"{STANDS}\n{PLAIN}"),
+        (f"{STANDS} <score>c</score> {PLAIN}", f"{STANDS} {PLAIN}"),
+        (f"{STANDS} <hiero>c</hiero> {PLAIN}", f"{STANDS} {PLAIN}"),
+        (f"{STANDS} <code>a[[b]]</code> {PLAIN}", f"{STANDS} {PLAIN}"),
+        (f"{STANDS} <source inline>a[[b]]</source> {PLAIN}", f"{STANDS} {PLAIN}"),
+        (f"{STANDS} <score>c</score>\n\n{PLAIN}", f"{STANDS}\n{PLAIN}"),
+        (f"{STANDS} The tune <score>c</score> is old. {PLAIN}", f"{STANDS} {PLAIN}"),
+        (f"{STANDS} <hiero>c</hiero> is a letter. {PLAIN}", f"{STANDS} {PLAIN}"),
+    ],
+)
+def test_clean_element_without_prose_leaves_a_hole_only_within_a_sentence(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("See http://example.com/a_(b)?x=1, and all the others there.", "See, and all the others there."),
+        ("See (http://example.com/a?x=1) and all the others there.", "See and all the others there."),
+        ("They say (see http://a.b/c_(d)) that the mill is old.", "They say (see) that the mill is old."),
+        (f"{STANDS[:-1]} http://example.com/a. {PLAIN}", f"{STANDS} {PLAIN}"),
+        ("They have [http://x''Site''] for all of the others.", "They have Site for all of the others."),
+        ("They have [http://x/it's a site] for all of the others.", "They have a site for all of the others."),
+        ('They have [http://x/a"b" site] for all of the others.', 'They have "b" site for all of the others.'),
+        ("They have [http://x/c_(d) a site] for all of the others.", "They have a site for all of the others."),
+        ("They have [http://x a [new] site] for all of the others.", "They have a [new] site for all of the others."),
+        ("The <ref aaaa<ref>Reed</ref> mill stands by the river.", "The mill stands by the river."),
+        (f"{STANDS}\n<ref aaaa<ref>Reed</ref>\n{PLAIN}", f"{STANDS}\n{PLAIN}"),
+        ("The <ref name='a<ref name=b/> mill stands by the river.", "The mill stands by the river."),
+        ("The <ref>Reed<ref>Smith</ref>, 1999.</ref> mill stands by the river.", "The mill stands by the river."),
+    ],
+)
+def test_clean_addresses_and_torn_references_leave_their_words(markup: str, prose: str) -> None:
+    assert cleaned(markup) == prose
+
+
+@pytest.mark.parametrize(
     "shown",
     ["x <y and y> z", "p<q and r>s", "<a href>", "<br>", "n<sup>"],
 )
@@ -232,7 +309,8 @@ def test_clean_blocks_end_the_paragraph(markup: str, prose: str) -> None:
     ("lead_in", "kept"),
     [
         ("Three (Koiso, Shiratori, and Umezu) died in prison, while the others were paroled:", True),
-        ("The five employers with the most employees in the state were:", True),
+        ("The five employers with the most employees in the state were:", False),
+        ("In the far north of the country the old kingdom has eight large provinces:", False),
         ("They are as follows:", False),
         ("Total Fertility Rate, Crude Birth Rate and Infant Mortality Rate:", False),
         ("The city has the following two rivers of some length, which are", False),
@@ -243,10 +321,75 @@ def test_clean_sentence_before_a_list_is_kept_if_informative(lead_in: str, kept:
     assert cleaned(f"{PLAIN} {lead_in}{between}* one\n* two") == (f"{PLAIN} {lead_in}" if kept else PLAIN)
 
 
+LEAD_IN = "The old mill by the river has the following parts:"
+
+
+@pytest.mark.parametrize(
+    ("following", "kept"),
+    [
+        ("== Wheel ==\nThe wheel is new and stands still.", False),
+        ("", False),
+        ("<blockquote>The wheel is new and stands still.</blockquote>", True),
+        ("{{quote|The wheel is new and stands still.}}", True),
+        ("The wheel is new and stands still.", True),
+        ("{{Unknown box\n|a=b\n}}\n\nThe wheel is new and stands still.", False),
+        ("{| class=x\n|-\n| a\n|}\nThe wheel is new and stands still.", False),
+        ("<gallery>\nFile:a.jpg|A wheel\n</gallery>\nThe wheel is new and stands still.", False),
+        ("<poem>\nThe wheel\n</poem>\nThe wheel is new and stands still.", False),
+    ],
+)
+@pytest.mark.parametrize("lists", ["drop", "sentences"])
+def test_clean_lead_in_is_kept_before_what_it_leads_to(following: str, kept: bool, lists: str) -> None:
+    after = ["The wheel is new and stands still."] * ("still" in following)
+    expected = [f"{PLAIN} {LEAD_IN}" if kept else PLAIN, *after]
+    assert clean(f"{PLAIN} {LEAD_IN}\n\n{following}", lists=lists).split("\n") == expected
+
+
+ITEM = "The wheel is in the river and drives the two heavy stones."
+
+
+@pytest.mark.parametrize(
+    ("items", "prose"),
+    [
+        (f"* {ITEM}\n* a wheel\n* {PLAIN} {ITEM}", [LEAD_IN, ITEM]),  # of the last, no verb is listed
+        (f"# {ITEM}\n# {ITEM}", [LEAD_IN, ITEM, ITEM]),
+        (f"* {ITEM}\n** {ITEM}\n*: {ITEM}", [LEAD_IN, ITEM, ITEM, ITEM]),
+        (f": {ITEM}", [LEAD_IN, ITEM]),
+        (f"; Wheel : {ITEM}\n; Stone\n: {ITEM}", [LEAD_IN, ITEM, ITEM]),
+        (f"* a wheel\n* {ITEM}", [ITEM]),  # which the lead-in does not lead to
+        (f"<ul><li>{ITEM}</li><li>a wheel</li></ul>", [LEAD_IN, ITEM]),
+        (f"{{{{div col}}}}\n* {ITEM}\n{{{{div col end}}}}", [ITEM]),
+        (f"{{{{unordered list|{ITEM}|{ITEM}}}}}", []),
+        (f"* [[File:a.jpg|thumb|A wheel.]] {ITEM}<ref>Reed</ref>", [LEAD_IN, ITEM]),
+        (f"* {ITEM} It is {{{{odd|5}}}} feet wide.", [LEAD_IN, ITEM]),
+        ("* The wheel is in the river and drives {{odd|5}} stones.", []),
+        (f"* {ITEM}\n{{|\n| a\n|}}", [LEAD_IN, ITEM]),
+        ("* Wheel: it is in the river and drives the two heavy stones.", []),
+        ("* A. Miller: ''The Wheel of the Mill is Old'', London 1999.", []),
+        (f"* {LEAD_IN}\n** {ITEM}", [ITEM]),
+        (f"== References ==\n* {ITEM}", []),
+    ],
+)
+def test_clean_items_that_are_sentences_follow_their_lead_in(items: str, prose: list[str]) -> None:
+    page = f"{PLAIN}\n\n{LEAD_IN}\n{items}"
+    assert clean(page, lists="sentences").split("\n") == [PLAIN, *prose]
+    assert clean(page) == PLAIN
+
+
 @pytest.mark.parametrize(
     ("markup", "prose"),
     [
         ("A note<sup>1</sup>and the isotope <sup>14</sup>C are here.", "A note and the isotope ¹⁴C are here."),
+        (
+            "The sum x<sup>n</sup> or (a+b)<sup>2n</sup> is in 2<sup>n−1</sup> parts.",
+            "The sum x^n or (a+b)^2n is in 2^n−1 parts.",
+        ),
+        ("It has 10<sup>o</sup>C or 50<sup>o</sup>&nbsp;F in the old mill.", "It has 10°C or 50° F in the old mill."),
+        ("The 4<sup>th</sup>, M<sup>lle</sup> n<sup>o</sup> 3 at 5<sup>h</sup>.", "The 4th, Mlle no 3 at 5h."),
+        (
+            "The parts a<sub>n</sub> of CO<sub>x</sub> and C<sub>n</sub>H are here.",
+            "The parts a_n of COx and CnH are here.",
+        ),
         ("A word with soft&shy;hyphens is one word to all.", "A word with softhyphens is one word to all."),
         ("The word (and) is short, and so is this one (or).", "The word (and) is short, and so is this one (or)."),
         ("It is short (and {{anchor|x}}) and stands in the town.", "It is short and stands in the town."),
@@ -292,7 +435,7 @@ def test_clean_typography_is_that_of_the_rendered_page(markup: str, prose: str) 
         (f"{PLAIN}\n* All of them are\n:<math>F = ma</math>\n{PLAIN}", f"{PLAIN}\n{PLAIN}"),
         (
             f"All of the laws of motion can be written as:\n:<math>a = b</math>\n:<math>c = d</math>\n{PLAIN}",
-            f"All of the laws of motion can be written as:\n{PLAIN}",
+            PLAIN,
         ),
         (f"The force is given by\n:<math>F = ma</math>.\n{PLAIN}", f"The force is given by F = ma.\n{PLAIN}"),
         (f"{PLAIN}\n\n\n:<math>F = ma</math>\n\nwhere m is the mass.", PLAIN),
@@ -391,6 +534,47 @@ def test_clean_label_of_a_dense_script_is_removed() -> None:
 )
 def test_clean_gap_costs_only_its_sentence_in_any_script(language: str, markup: str, prose: str) -> None:
     assert clean(markup, make_siteinfo("wiki", language, {})) == prose
+
+
+@pytest.mark.parametrize(
+    ("language", "prose"),
+    [
+        ("ru", "Старая мельница стоит у реки. Она была построена давно."),
+        ("ru", "Старая мельница стоит у реки. «Она была построена давно»."),
+        ("el", "Ο παλιός μύλος είναι στο ποτάμι. Είναι πολύ όμορφος."),
+        ("zh", "旧磨坊在河边的村庄里。它建于一八〇一年。"),
+        ("hi", "पुरानी चक्की नदी के पास खड़ी है। वह बहुत सुंदर है।"),
+        ("ur", "پرانی چکی دریا کے پاس کھڑی ہے۔ وہ بہت خوبصورت ہے۔"),
+        ("hy", "Հին ջրաղացը կանգնած է գետի մոտ։ Այն շատ գեղեցիկ է։"),
+        ("am", "አሮጌው ወፍጮ በወንዙ አጠገብ ቆሟል። በጣም ቆንጆ ነው።"),
+        ("my", "စက်ဟောင်းသည် မြစ်နားတွင် ရှိသည်။ အလွန်လှသည်။"),
+    ],
+)
+def test_clean_two_stops_around_a_reference_are_one(language: str, prose: str) -> None:
+    for stop in ".。।۔։።။":
+        torn = prose.replace(stop, f"{stop}<ref>x</ref>{stop}")
+        assert clean(torn, make_siteinfo("wiki", language, {})) == prose
+
+
+@pytest.mark.parametrize(
+    "text", ["Er ging .. und die Mühle stand still.", "老磨坊在河边的村庄里。。。它建于很久以前！！真的？？"]
+)
+def test_clean_other_doubled_points_stay(text: str) -> None:
+    assert clean(text, make_siteinfo("wiki", "de", {})) == text
+
+
+@pytest.mark.parametrize(
+    ("open_end", "prose"),
+    [
+        (f"{STANDS} Its old wheel of the", STANDS),
+        (f"{STANDS} Its old wheel", STANDS),
+        (f"{STANDS} It is old.\nIts old wheel", f"{STANDS} It is old."),
+        ("A. Miller. London", ""),
+        ("the old mill stands by the river. Its old wheel", ""),
+    ],
+)
+def test_clean_open_last_sentence_goes_alone(open_end: str, prose: str) -> None:
+    assert cleaned(open_end) == prose
 
 
 def test_clean_french_spaces_before_punctuation_are_kept() -> None:
