@@ -13,16 +13,17 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import zstandard
 
 from pipeline_src.common.addresses import Location, open_file
 from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.progress import log
 
 STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
 RANGE_BYTES = 8 << 20  # compressed; some 35 MB of XML, 3 s of work
@@ -36,6 +37,9 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
 ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
 INDEX = re.compile(r"-index[0-9]*\.txt")  # enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2
+# what gzip and zstandard say if no other stream begins where one has ended
+NO_STREAM = ("Not a gzipped file", "Unknown frame descriptor")
+PADDING = b"\0 \t\r\n"
 FETCH_AGAIN = "delete it and run the download stage again"
 
 
@@ -91,12 +95,13 @@ def read_blocks(path: Location, start: int = 0) -> Iterator[DumpBlock]:
             while following is not None:
                 following = yield from _read_stream(file, path, following)
             return
-        reader: Any = file
+        # read1 returns what was decoded before an error.
+        read: Callable[[int], bytes] = file.read
         if magic[:2] == b"\x1f\x8b":
-            reader = gzip.open(file)
+            read = gzip.open(file).read1
         elif magic == b"\x28\xb5\x2f\xfd":
-            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        while data := _checked_read(reader, path):
+            read = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read1
+        while data := _checked_read(read, path):
             yield DumpBlock(0, data)
 
 
@@ -122,10 +127,13 @@ def _read_stream(file: IO[bytes], path: Location, stream: int) -> Generator[Dump
         yield DumpBlock(stream, problem=str(error))
         return following
     following = file.tell()
-    ended = not file.read(1)
+    magic = file.read(3)
     while held:
         yield DumpBlock(stream, held.popleft())
-    return None if ended else following
+    if magic and magic != b"BZh" and _find_stream(file, following) is None:
+        _warn_of_rest(path)
+        return None
+    return following if magic else None
 
 
 def _decode(file: IO[bytes]) -> Iterator[bytes]:
@@ -143,11 +151,19 @@ def _decode(file: IO[bytes]) -> Iterator[bytes]:
     file.seek(-len(decoder.unused_data), os.SEEK_CUR)
 
 
-def _checked_read(reader: Any, path: Location) -> bytes:
+def _checked_read(read: Callable[[int], bytes], path: Location) -> bytes:
     try:
-        return bytes(reader.read(READ_BYTES))
+        return bytes(read(READ_BYTES))
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        if any(problem in str(error) for problem in NO_STREAM):
+            _warn_of_rest(path)
+            return b""
         raise broken(path, "the compressed data", error) from None
+
+
+def _warn_of_rest(path: Location) -> None:
+    """Say that the file continues after its last stream, as with bzip2 -d; a dump that is cut off lacks its end."""
+    log.warning("%s: what follows the last compressed stream is ignored", path)
 
 
 def broken(path: Location, part: str, problem: object) -> PipelineError:
@@ -256,7 +272,7 @@ def read_pages(path: Location, start: int = 0, end: int | None = None, damage: D
             )  # fmt: skip
         keep = min(begin, max(used, len(pending) - len(END) - 20))
         if ended:
-            if more := bytes(pending[used:]).split(END, 1)[-1].strip():
+            if more := bytes(pending[used:]).split(END, 1)[-1].strip(PADDING):
                 raise broken(path, "after </mediawiki>", f"there is more: {more[:40]!r}")
             keep = len(pending)
         del pending[:keep]

@@ -9,33 +9,14 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from pipeline_src.corpus.wikipedia.locale import TABLES
 from pipeline_src.corpus.wikipedia.unit_templates import RAISED
 
 MAX_LENGTH = 60  # characters of a formula or code within a sentence
 MAX_SOURCE_LENGTH = 240  # characters of a formula's source
 MAX_DEPTH = 6  # groups within groups
-_SYMBOLS = {
-    "times": "×", "cdot": "·", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "pm": "±",
-    "infty": "∞", "to": "→", "rightarrow": "→", "approx": "≈", "ldots": "…", "dots": "…", "in": "∈", "sim": "∼",
-    "log": "log", "ln": "ln", "sin": "sin", "cos": "cos", "exp": "exp", "max": "max", "min": "min", "hbar": "ħ",
-    "cdots": "⋯", "dotsc": "…", "dotsb": "⋯", "mp": "∓", "div": "÷", "equiv": "≡", "propto": "∝", "cong": "≅",
-    "simeq": "≃", "ll": "≪", "gg": "≫", "leqslant": "≤", "geqslant": "≥", "lt": " < ", "gt": " > ",
-    "partial": "∂", "nabla": "∇", "sum": "∑", "prod": "∏", "int": "∫", "oint": "∮", "Box": "□", "ell": "ℓ",
-    "Re": "Re", "Im": "Im", "circ": "∘", "ast": "∗", "star": "⋆", "prime": "′", "bot": "⊥", "perp": "⊥",
-    "parallel": "∥", "mid": "&#124;", "vert": "&#124;", "lvert": "&#124;", "rvert": "&#124;", "langle": "⟨",
-    "rangle": "⟩", "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "wedge": "∧", "land": "∧", "vee": "∨",
-    "lor": "∨", "lnot": "¬", "neg": "¬", "forall": "∀", "exists": "∃", "notin": "∉", "ni": "∋", "subset": "⊂",
-    "subseteq": "⊆", "supset": "⊃", "supseteq": "⊇", "cup": "∪", "cap": "∩", "emptyset": "∅", "varnothing": "∅",
-    "setminus": "∖", "oplus": "⊕", "otimes": "⊗", "Rightarrow": "⇒", "Longrightarrow": "⇒", "implies": "⇒",
-    "leftarrow": "←", "leftrightarrow": "↔", "Leftrightarrow": "⇔", "iff": "⇔", "mapsto": "↦", "longrightarrow": "→",
-    "tan": "tan", "cot": "cot", "arcsin": "arcsin", "arccos": "arccos", "arctan": "arctan", "sinh": "sinh",
-    "cosh": "cosh", "tanh": "tanh", "arg": "arg", "det": "det", "dim": "dim", "gcd": "gcd", "lim": "lim",
-    "sup": "sup", "inf": "inf", "deg": "deg", "ker": "ker", "mod": "mod", "bmod": "mod", "degree": "°", "dagger": "†",
-    "varepsilon": "ε", "epsilon": "ε", "varphi": "φ", "vartheta": "θ", "varrho": "ρ", "varsigma": "ς",
-    "R": "ℝ", "N": "ℕ", "Z": "ℤ", "Q": "ℚ", "C": "ℂ",
-    "lambda": "λ", "Lambda": "Λ", "quad": " ", "qquad": " ", ",": " ", ";": " ", ":": " ", "!": " ", " ": " ",
-    "%": "%", "$": "$", "#": "#", "&": "&#38;", "{": "&#123;", "}": "&#125;", "_": "_",
-}  # fmt: skip
+SYMBOLS = TABLES / "symbols.tsv"  # commands of TeX and their characters; &#124; is |, which would separate arguments
+_SYMBOLS = dict(line.split("\t") for line in SYMBOLS.read_text(encoding="utf-8").splitlines())
 _FONTS = frozenset(
     """mathbf mathrm mathit mathsf mathcal mathscr mathfrak mathbb boldsymbol bold text textrm textit textbf mbox
     operatorname""".split()

@@ -38,7 +38,8 @@ MAX_CLOSERS = 4  # that follow a full stop
 # One or more holes. Those of templates are two characters, the number of the name and PLACEHOLDER. The match starts at
 # the first PLACEHOLDER: a pattern that starts with one certain character is several times faster.
 _HOLES = re.compile(rf"{PLACEHOLDER}{GONE}*+(?:{NAMES.pattern}?{PLACEHOLDER}{GONE}*+)*+")
-_ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*\Z")
+_ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSERS)}{GONE}]*(?: *|{NAMES.pattern})\Z")
+_ENDED_WITHIN = re.compile(rf".{{{MIN_LENGTH - 1}}}(?:[{ABBREVIATING}] |[{ENDS}])")
 _SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")
 _ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
 _LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
@@ -58,9 +59,11 @@ _AFTER_OPENING = re.compile(r"\((?=[ ,;:])[ ,;:]++")
 _EMPTY = re.compile(r"\((?: ?[–—/-] ?)?\)")
 _COMMAS, _SEMICOLONS = re.compile(r",(?= ?[,;])[ ,;]++"), re.compile(r";(?= ?[,;])[ ,;]++")
 # Sr.{{ref}}. Then; in scripts whose full stop is another, also before a letter: 水車。{{ref}}。川
-ONE_STOPS = "。．｡۔։।።။។᠃"
-_TWO_STOPS = re.compile(rf"([.{ONE_STOPS}])\1(?<=[^\s.{ONE_STOPS}]..)(?!\1)")
-PAIRS_OF_STOPS = tuple(2 * stop for stop in ONE_STOPS)
+ONE_STOPS = "。．｡۔։।။።។᠃"
+_TWO_STOPS = re.compile(
+    rf"([.{ONE_STOPS}])\1(?<=[^\s.{ONE_STOPS}]..)(?!\1)"
+    rf"(?:(?<!\.)|(?= [{re.escape(OPENERS)}]*[^\W_a-zß-ÿα-ώа-џա-և]|\n|\Z))"
+)
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
 _LOOSE_FRENCH = re.compile(r" (?=[,.](?:\s|\Z))")
 _MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
@@ -80,6 +83,13 @@ _ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")  # between two words: dell'uomo
 _WORDS = re.compile(r"\w+")
 # "Cortex: the outer layer of the brain.", "Cortex – the outer layer of the brain."
 _LABEL = re.compile(r".{1,60}?(?: [–—-]+ |[:：](?!\d)|— )")
+
+
+_SECOND_CLAUSE = re.compile(
+    r"""(?:^|[,;]\ )(?:although|but|though|whereas|while|aber|denn|obgleich|obwohl|sondern|während|aunque|mientras|pero|
+    sino|mais|puisque|quoique|tandis|benché|ma|mentre|poiché|sebbene)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 @cache
@@ -120,17 +130,9 @@ def close_holes(text: str, language: str) -> str:
         text = _SPACES.sub(" ", text)
     if " ," in text or " ." in text or " ;" in text or " :" in text:
         text = (_LOOSE_FRENCH if language == FRENCH else _LOOSE).sub("", text)
-    if ".." in text or (not text.isascii() and any(pair in text for pair in PAIRS_OF_STOPS)):
-        text = _TWO_STOPS.sub(_one_stop, text)
+    if ".." in text or text.rstrip(CLOSERS)[-1:] in ONE_STOPS:
+        text = _TWO_STOPS.sub(r"\1", text)
     return text
-
-
-def _one_stop(stops: re.Match[str]) -> str:
-    """Return one of two full stops, unless points may be left out words: ``He .. left``."""
-    following = stops.string[stops.end() : stops.end() + 4]
-    first = following.lstrip(f" {OPENERS}")[:1]
-    is_end = stops[1] != "." or not following or (following[0] == " " and first.isalnum() and not is_small(first))
-    return stops[1] if is_end else stops[0]
 
 
 def close_sentences(text: str) -> str:
@@ -142,17 +144,13 @@ def close_sentences(text: str) -> str:
     done = 0
     for holes in _HOLES.finditer(text):
         start, end = holes.span()
-        before = text[max(0, start - 13) : start]
-        if NAMES.match(before[-1:]):
-            start -= 1
-            before = before[:-1]
-        else:
-            before = before.rstrip(" ")
-        if not text[end : end + 1].strip() and _ENDED.search(before):
-            following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
-            if not (is_small(following) or following.isdecimal()):
-                out += (text[done:start], GONE)
-                done = end
+        if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 13), start):
+            continue
+        following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
+        if not (is_small(following) or following.isdecimal()):
+            is_named = start > 0 and NAMES.match(text, start - 1) is not None
+            out += (text[done : start - is_named], GONE)
+            done = end
     return "".join(out) + text[done:]
 
 
@@ -304,6 +302,8 @@ def _finish(
     paragraph = " ".join(block).lstrip(" ,;:)")  # after a formula
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
+        if not _ENDED_WITHIN.search(paragraph):
+            return ""
         # "The mill stands by the river. Its old wheel" loses only its open end.
         *complete, _ = split_exactly(paragraph, language)
         paragraph = "".join(complete).rstrip()
@@ -443,13 +443,9 @@ def without_markup(text: str) -> str:
 def says_something(lead_in: str, language: str) -> bool:
     """Return whether a sentence that ends in a colon is more than an announcement of what the colon points to.
 
-    It is if it has a second clause, as in ``Three died in prison, while the others were freed:``. In a language without
-    a table, the answer is always no.
+    It is if it has a second clause: ``Three died in prison, while the others were freed:``.
     """
-    words = words_of(language)
-    starts = [lead_in, *re.split("[,;] ", lead_in)[1:]]
-    has_clause = any(part.split(" ", 1)[0].lower() in words.get("clauses", ()) for part in starts)
-    return has_clause and _last_word(lead_in.rstrip(":")) not in words["unfinished"] and _is_long(lead_in)
+    return _SECOND_CLAUSE.search(lead_in) is not None and lacks_only_its_stop(lead_in[:-1], language)
 
 
 @lru_cache(64)  # called for a paragraph, and again for what follows it
@@ -488,15 +484,13 @@ def begins_with_sentence(text: str, language: str) -> bool:
 
 
 def _has_verb(sentence: str, language: str) -> bool:
-    words = words_of(language)
-    if "verbs" not in words:
+    table = words_of(language)
+    if not table.get("verbs"):
         return True
-    for number, word in enumerate(_WORDS.findall(sentence.lower())):
-        if word in words["relatives"] or (number and word in words["subordinates"]):
-            return False
-        if number and word in words["verbs"]:
-            return True
-    return False
+    first, *words = _WORDS.findall(sentence.lower())
+    known = table["verbs"] | table["relatives"] | table["subordinates"]
+    found = next((word for word in words if word in known), "")
+    return found in table["verbs"] and first not in table["relatives"]
 
 
 def _last_word(text: str) -> str:

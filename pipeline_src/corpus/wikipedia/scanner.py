@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 
@@ -18,21 +19,19 @@ REPLACED = frozenset("ce chem hiero syntaxhighlight source score".split())
 # They stand between paragraphs, as a list does: the sentence before may lead to them. Code does unless it is "inline".
 BLOCKS = frozenset("gallery imagemap table graph categorytree dynamicpagelist pre poem timeline".split())
 CODE = frozenset(("syntaxhighlight", "source"))
-# <ref name=a<ref>Reed</ref>: a tag that the next one begins in
-_TORN_REFERENCE = re.compile(r"<ref\b[^<>]*(?=<ref\b)")
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
-# Most elements are these: removed at C's speed, without a marker where nothing would use it.
-_PLAIN_REFERENCE = re.compile(r"<ref(?<!\n<ref)[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
+# Most elements are these: removed at C's speed, without a marker where nothing would use it. The next tag may begin
+# within one: <ref name=a<ref>Reed</ref>
+_PLAIN_REFERENCE = re.compile(r"<ref(?:(?<!\n<ref)|(?=[^<>]*<ref))(?:[^<>]*+<ref){0,2}[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
 _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)  # their content is shown
 # of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
 ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
-_ELEMENT = re.compile(rf"<(/?)([a-z][a-z0-9]*)\b{ATTRIBUTES}>", re.IGNORECASE)
-STRUCK = frozenset(("del", "s", "strike"))
+_ELEMENT = re.compile(rf"<(/?)([a-z][a-z0-9]*)\b{ATTRIBUTES}(?<!/)>", re.IGNORECASE)
 # classes that the style sheets of MediaWiki and of most Wikipedias hide
 HIDDEN_CLASSES = "geo-nondefault geo-multi-punct geo-inline-hidden mw-empty-elt hiddenStructure sortkey nodisplay"
 _HIDES = re.compile(
-    rf"""display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
+    rf"""<(?:del|s|strike)\b|display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
     |\bclass\s*=[^<>=]*?(?<![\w-])(?:{"|".join(HIDDEN_CLASSES.split())})(?![\w-])
     |\shidden(?=[\s=/>])(?=(?:[^"]*"[^"]*")*[^"]*\Z)  # the attribute, outside of quotes
     """,
@@ -61,7 +60,7 @@ def drop_elements(text: str) -> str:
     if "include>" in text:
         text = _TRANSCLUSION.sub("", text)
     if "<nowiki" not in text:
-        text = _PLAIN_REFERENCE.sub("", _TORN_REFERENCE.sub("", text))
+        text = _PLAIN_REFERENCE.sub("", text)
     out: list[str] = []
     done = 0
     absent: set[str] = set()
@@ -131,26 +130,25 @@ def drop_hidden(text: str) -> str:
 
     ``The mill<span style="display:none">000</span> stands``. An unclosed element loses only its tag.
     """
-    opened: dict[str, list[tuple[int, bool]]] = {}  # where elements of this name begin, and whether they are hidden
+    unclosed: defaultdict[str, list[re.Match[str]]] = defaultdict(list)
     hidden: list[tuple[int, int]] = []
     for tag in _ELEMENT.finditer(text):
-        name = tag[2].lower()
-        unclosed = opened.setdefault(name, [])
+        openers = unclosed[tag[2].lower()]
         if not tag[1]:
-            if not tag[0].endswith("/>"):
-                unclosed.append((tag.start(), name in STRUCK or _HIDES.search(tag[0]) is not None))
-        elif unclosed:
-            start, is_hidden = unclosed.pop()
-            if is_hidden:
-                hidden.append((start, tag.start()))  # what the closing tag ends is ended without the element, too
+            openers.append(tag)
+        elif openers:
+            opener = openers.pop()
+            if _HIDES.search(opener[0]):
+                while hidden and hidden[-1][0] > opener.start():
+                    hidden.pop()
+                # What the closing tag ends is ended without the element, too.
+                hidden.append((opener.start(), tag.start()))
     out: list[str] = []
-    kept = len(text)  # all from here on is in ``out``, backwards
-    for start, end in reversed(hidden):
-        if end <= kept:
-            out += (text[end:kept], GONE)
-        kept = min(kept, start)
-    out.append(text[:kept])
-    return "".join(reversed(out))
+    done = 0
+    for start, end in hidden:
+        out += (text[done:start], GONE)
+        done = end
+    return "".join(out) + text[done:]
 
 
 def choose_variants(text: str, language: str) -> str:

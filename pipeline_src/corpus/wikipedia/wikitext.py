@@ -162,13 +162,10 @@ def clean(
 
 def _after_address(match: re.Match[str]) -> str:
     """Return the punctuation after an address, which is the sentence's: ``(see http://a.b/c_(d)).`` ends in ``).``."""
-    address = match[0]
-    end = len(address)
-    unopened = address.count(")") - address.count("(")
-    while address[end - 1] in ".,;:!?" or (address[end - 1] == ")" and unopened > 0):
-        unopened -= address[end - 1] == ")"
-        end -= 1
-    return address[end:]
+    address = match[0].rstrip(".,;:!?")
+    if address.count(")") > address.count("("):
+        address = address.removesuffix(")").rstrip(".,;:!?")
+    return match[0][len(address) :]
 
 
 def _behavior_switch(match: re.Match[str]) -> str:

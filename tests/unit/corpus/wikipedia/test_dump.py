@@ -138,6 +138,28 @@ def test_read_pages_data_after_the_end_is_rejected(path: Path, more: str, pack) 
     assert [read.id for read in read_pages(path)] == [1]
 
 
+@pytest.mark.parametrize("padding", [b"\n", b"\0", b"\0" * 1000, b"\r\n\r\n", b"BZ", b"some other bytes"])
+@pytest.mark.parametrize("pack", [compress_multistream, *SINGLE_STREAM.values()], ids=["multistream", *SINGLE_STREAM])
+def test_read_pages_padding_after_the_last_stream_is_ignored(
+    path: Path, pack, padding: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    dump = pack((HEAD + "".join(page(number) for number in range(50)) + TAIL).encode())
+    path.write_bytes(dump + padding)
+    with caplog.at_level("WARNING"):
+        assert [read.id for read in read_pages(path)] == [*range(50)]
+        assert [read.id for read in read_pages(path, damage=Damage())] == [*range(50)]
+    # Python's gzip skips zeros, as gzip does.
+    assert ("follows the last compressed stream" in caplog.text) or (pack is gzip.compress and not padding.strip(b"\0"))
+    path.write_bytes(dump[: len(dump) // 2] + padding)
+    with pytest.raises(PipelineError, match="cut off or corrupt"):
+        list(read_pages(path))
+
+
+def test_read_pages_padding_after_the_xml_is_ignored(path: Path) -> None:
+    path.write_bytes((HEAD + page(1) + TAIL).encode() + b"\n\0\0\n")
+    assert [read.id for read in read_pages(path)] == [1]
+
+
 def test_read_pages_unclosed_page_is_rejected_at_size_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline_src.corpus.wikipedia.dump.MAX_PAGE_BYTES", 1 << 20)
     path.write_bytes(bz2.compress((HEAD + page(1)[:-30] + "a" * (16 << 20)).encode()))
