@@ -17,10 +17,9 @@ from pipeline_src.corpus.words import DENSE_LETTERS, DENSE_WEIGHT
 MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
 MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
 MIN_ITEM_LENGTH = 45  # characters of an item of a list in a script without capitals: eight words
-LIST_MARKS = "*#:;"
 COLONS = (":", "：")
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
-NOT_PROSE |= {"=": "heading", "-": "rule"}
+NOT_PROSE |= {"=": "heading", "-": "rule", BOX: "box"}
 MAX_REPAIRS = 4  # of repairs: each may reveal another hole
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
 ABBREVIATING = ".!?…"  # which may also end an abbreviation or stand within a sentence
@@ -45,6 +44,8 @@ _ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}
 _LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
 _WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it separates
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
+# Of a term with its definition, ``; Mill : It has been here for ages.``, the definition is an item.
+_LIST_MARKS = re.compile(r"[*#:;]++(?:(?<=;)[^:]*+(?::|\Z))?\s*")
 _WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
 _DENSE = re.compile(f"[{DENSE_LETTERS}\u3001-\u30ff\uac00-\ud7a3\uff01-\uff9f]")
 FRENCH = "fr"  # whose pages have a space before : ; ! ? »
@@ -66,14 +67,21 @@ _TWO_STOPS = re.compile(
 )
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
 _LOOSE_FRENCH = re.compile(r" (?=[,.](?:\s|\Z))")
-_MARKUP = tuple(map(re.compile, (r"\{[{|]++", r"\}\}++", r"\|\}++", r"\[\[++", r"\]\]++")))
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
-_EQUALS = re.compile(r"==+")
-_APOSTROPHES = re.compile("''+")
-_COMMENT = re.compile(r"<!-[<!-]*+")
-_ARROW = re.compile("(?<= )--++>(?= )")
-_COMMENT_END = re.compile("(?<!-)--++>")
-_REFERENCE = re.compile(r"(?<![</])/*+<[</]*+(?=ref)(?:[^<>\n]{0,100}>)?", re.IGNORECASE)
+# What a page shows as text but looks like markup: a text that each of them holds, the pattern, and what replaces it.
+_REMAINS = (
+    ("{", re.compile(r"\{[{|]++"), " "),
+    ("}", re.compile(r"\}\}++"), " "),
+    ("}", re.compile(r"\|\}++"), " "),
+    ("[[", re.compile(r"\[\[++"), " "),
+    ("]]", re.compile(r"\]\]++"), " "),
+    ("==", re.compile(r"==+"), "="),
+    ("-->", re.compile("(?<= )--++>(?= )"), "→"),
+    ("-->", re.compile("(?<!-)--++>"), " "),
+    ("<!-", re.compile(r"<!-[<!-]*+"), " "),
+    ("<", re.compile(r"(?<![</])/*+<[</]*+(?=ref)(?:[^<>\n]{0,100}>)?", re.IGNORECASE), ""),
+    ("''", re.compile("''+"), "'"),
+)
 
 MIN_WORDS = 8  # words of a sentence that says something without its end
 MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
@@ -222,10 +230,6 @@ def paragraphs(
         if GONE in line:
             line = _WITHIN.sub(" ", line).replace(GONE, "").strip()
         kind = _kind(raw, line) if line else "blank"
-        if raw == BOX:
-            # Most boxes stand next to the text, but one may be the list or table that a sentence leads to.
-            leads = block[-1] if block else leading
-            kind = "template" if leads.endswith(COLONS) else "blank"
         if kind is None:
             block.append(line)
             continue
@@ -242,32 +246,27 @@ def paragraphs(
                 leading = paragraph if paragraph[-1] not in COMPLETE else ""
                 broken_off = False
             else:
-                _drop_lead_in(prose, leading if leading.endswith(COLONS) else "", dropped, language)
+                _drop_lead_in(prose, leading, False, dropped, language)
                 leading = ""
                 broken_off = block[-1][-1] not in FULL_STOPS | {";"}
             block = []
         if kind == "blank":
             continue
-        broken_off = kind != "heading"
-        if lists == "sentences" and kind == "list" and (item := _item(line, language, count)):
+        broken_off = kind not in ("heading", "box")
+        item = _item(line, language, count) if lists == "sentences" and kind == "list" else ""
+        if item:
             prose.append(item)
         else:
             dropped[kind] += 1
-            _drop_lead_in(prose, leading if leading.endswith(COLONS) or broken_off else "", dropped, language)
+            _drop_lead_in(prose, leading, broken_off, dropped, language)
         leading = ""
-    _drop_lead_in(prose, leading if leading.endswith(COLONS) else "", dropped, language)
+    _drop_lead_in(prose, leading, False, dropped, language)
     return prose
 
 
 def _item(line: str, language: str, count: Callable[[str], None]) -> str:
-    """Return the text of a list's line if it begins with a whole sentence, else ''.
-
-    Of a term with its definition in one line, the definition counts: ``; Mill : It has been here for ages.``
-    """
-    text = line.lstrip(LIST_MARKS)
-    if line[len(line) - len(text) - 1] == ";":
-        text = text.partition(":")[2]
-    text, _ = drop_broken(text.strip(), language, count)
+    """Return the text of a list's line if it begins with a whole sentence, else ''."""
+    text, _ = drop_broken(_LIST_MARKS.sub("", line, count=1), language, count)
     return text if begins_with_sentence(text, language) else ""
 
 
@@ -277,11 +276,8 @@ def _lines(text: str) -> Iterator[str]:
         if BOX in raw:
             start = raw.lstrip(f" \t{GONE}")
             if start[:1] == BOX:
-                start = start.lstrip(f" \t{GONE}{BOX}")
-                if not start:
-                    yield BOX
-                    continue
-                raw = GONE + start
+                yield BOX
+                raw = GONE + start.lstrip(f" \t{GONE}{BOX}")
             raw = raw.replace(BOX, PLACEHOLDER)
         if BREAK in raw:
             if raw.lstrip(f" \t{GONE}{BREAK}")[:1] in NOT_PROSE:
@@ -364,17 +360,15 @@ def split_exactly(paragraph: str, language: str) -> list[str]:
     return [*sentences, paragraph[done:]]
 
 
-def _drop_lead_in(prose: list[str], leading: str, dropped: Counter[str], language: str) -> None:
+def _drop_lead_in(prose: list[str], leading: str, broken_off: bool, dropped: Counter[str], language: str) -> None:
     """Drop the last sentence of the last paragraph (``leading``) if it only announces what was removed.
 
     It stays if it ends in a colon and says something by itself, or if only its full stop is missing.
     """
-    if not leading:
-        return
     if leading.endswith(COLONS):
         stays = says_something(split_exactly(leading, language)[-1], language)
     else:
-        stays = lacks_only_its_stop(leading, language)
+        stays = not (leading and broken_off) or lacks_only_its_stop(leading, language)
     if stays:
         return
     prose.pop()
@@ -423,21 +417,10 @@ def is_paragraph(line: str, language: str = "en") -> bool:
 
 def without_markup(text: str) -> str:
     """Remove characters of markup that a page shows as text, so that nobody mistakes them for markup."""
-    if "{" in text or "}" in text or "[" in text or "]" in text:
-        for pattern in _MARKUP:
-            text = pattern.sub(" ", text)
-        text = _SPACES.sub(" ", text)
-    if "=" in text:
-        text = _EQUALS.sub("=", text)
-    if "-->" in text:
-        text = _SPACES.sub(" ", _COMMENT_END.sub(" ", _ARROW.sub("→", text)))
-    if "<" in text:
-        if "<!-" in text:
-            text = _SPACES.sub(" ", _COMMENT.sub(" ", text))
-        text = _REFERENCE.sub("", text)
-    if "''" in text:
-        text = _APOSTROPHES.sub("'", text)
-    return text
+    for mark, pattern, replacement in _REMAINS:
+        if mark in text:
+            text = pattern.sub(replacement, text)
+    return _SPACES.sub(" ", text) if "  " in text else text
 
 
 def says_something(lead_in: str, language: str) -> bool:
@@ -500,6 +483,6 @@ def _last_word(text: str) -> str:
 def _is_long(sentence: str) -> bool:
     """Return whether a sentence has more words than a label or a title, and fewer capitals."""
     words = _ELIDED.sub("' ", sentence).split()
-    num_small = sum(word[0].islower() for word in words)
-    num_capitals = sum(word[0].isupper() for word in words)
+    initials = [word[0] for word in words]
+    num_small, num_capitals = sum(map(str.islower, initials)), sum(map(str.isupper, initials))
     return len(words) >= MIN_WORDS and num_small >= MIN_LOWERCASE_WORDS and 2 * num_capitals <= len(words)
