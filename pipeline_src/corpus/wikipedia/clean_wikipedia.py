@@ -125,7 +125,7 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
             language=params.language or siteinfo.language,
             pages=counts["pages"],
             dropped_lines=dict(sorted(lines.items())),
-            unknown_templates=_most_frequent(unknown),
+            unknown_templates=sorted(unknown.items(), key=lambda item: (-item[1], item[0]))[:MAX_UNKNOWN_TEMPLATES],
             corrupt_streams=corrupt,
             sources=[{**origin, "language": siteinfo.language} for origin in read_origins(files, names)],
         )
@@ -135,11 +135,6 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
                 hint=f"lower corpus.sources.{source}.min_words in params.yaml, or use a pages-articles dump",
             )  # fmt: skip
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
-
-
-def _most_frequent(unknown: Counter[str]) -> list[list[str | int]]:
-    ranked = sorted(unknown.items(), key=lambda item: (-item[1], item[0]))
-    return [list(item) for item in ranked[:MAX_UNKNOWN_TEMPLATES]]
 
 
 def _names(dumps: dict[str, Path]) -> str:

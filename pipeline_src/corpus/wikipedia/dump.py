@@ -38,7 +38,7 @@ ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
 ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
 INDEX = re.compile(r"-index[0-9]*\.txt")  # enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2
 # what gzip and zstandard say if no other stream begins where one has ended
-NO_STREAM = ("Not a gzipped file", "Unknown frame descriptor")
+NO_STREAM = re.compile("Not a gzipped file|Unknown frame descriptor")
 PADDING = b"\0 \t\r\n"
 FETCH_AGAIN = "delete it and run the download stage again"
 
@@ -155,7 +155,7 @@ def _checked_read(read: Callable[[int], bytes], path: Location) -> bytes:
     try:
         return bytes(read(READ_BYTES))
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        if any(problem in str(error) for problem in NO_STREAM):
+        if NO_STREAM.search(str(error)):
             _warn_of_rest(path)
             return b""
         raise broken(path, "the compressed data", error) from None
@@ -316,9 +316,8 @@ def parse_page(xml: bytes, path: Location) -> Page:
 
 
 def _field(xml: bytes, name: bytes) -> str | None:
-    begin = xml.find(b"<" + name + b">")
-    end = xml.find(b"</" + name + b">", begin)
-    return xml[begin + len(name) + 2 : end].decode("utf-8", "replace").strip() if 0 <= begin < end else None
+    found = re.search(b"<%b>(.*?)</%b>" % (name, name), xml, re.DOTALL)
+    return found[1].decode("utf-8", "replace").strip() if found else None
 
 
 def _unescape(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import lru_cache
 
 from pipeline_src.corpus.wikipedia.locale import TABLES
@@ -49,81 +50,71 @@ def formula_text(formula: str) -> str:
     """Return ``formula`` (TeX) as characters if it is short and flat, else ''."""
     if len(formula) > MAX_SOURCE_LENGTH:
         return ""
-    reader = _Reader(_TOKEN.findall(formula))
     try:
-        text = reader.read_group()
+        text = _read_group(iter(_TOKEN.findall(formula)))
     except _UnreadableError:
         return ""
     text = _SPACES.sub(" ", text).strip()
     return text if len(text) <= MAX_LENGTH else ""
 
 
-class _Reader:
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._position = 0
-
-    def read_group(self, depth: int = 0) -> str:
-        """Return the text up to the brace that closes this group, or to the end."""
-        if depth > MAX_DEPTH:
-            raise _UnreadableError
-        out: list[str] = []
-        above: str | None = None
-        divided = False  # a fraction came last
-        while self._position < len(self._tokens):
-            token = self._next()
-            if token == "}":
-                if not depth:
-                    raise _UnreadableError
-                break
-            if token == r"\over" and above is None:
-                above, out = "".join(out), []
-            elif token in "^_":
-                out.append(_script(token, self._argument(depth)))
-            else:
-                rendered = self._render(token, depth)
-                if out and _touch(out[-1], token, rendered, divided):
-                    out.append(" ")
-                out.append(rendered)
-            divided = token in _FRACTIONS
-        else:
-            if depth:
+def _read_group(tokens: Iterator[str], depth: int = 0) -> str:
+    """Return the text up to the brace that closes this group, or to the end."""
+    if depth > MAX_DEPTH:
+        raise _UnreadableError
+    out: list[str] = []
+    above: str | None = None
+    divided = False  # a fraction came last
+    for token in tokens:
+        if token == "}":
+            if not depth:
                 raise _UnreadableError
-        text = "".join(out)
-        return text if above is None else _fraction(above, text)
-
-    def _next(self) -> str:
-        token = self._tokens[self._position] if self._position < len(self._tokens) else ""
-        self._position += 1
-        return token
-
-    def _argument(self, depth: int) -> str:
-        token = self._next()
-        if token.isspace():
-            token = self._next()
-        if token in ("", "}", "^", "_"):
+            break
+        if token == r"\over" and above is None:
+            above, out = "".join(out), []
+        elif token in "^_":
+            out.append(_script(token, _argument(tokens, depth)))
+        else:
+            rendered = _render(token, tokens, depth)
+            if out and _touch(out[-1], token, rendered, divided):
+                out.append(" ")
+            out.append(rendered)
+        divided = token in _FRACTIONS
+    else:
+        if depth:
             raise _UnreadableError
-        return self._render(token, depth)
+    text = "".join(out)
+    return text if above is None else _fraction(above, text)
 
-    def _render(self, token: str, depth: int) -> str:
-        if token == "{":
-            return self.read_group(depth + 1)
-        if token[0] != "\\" or len(token) == 1:
-            return _character(token)
-        name = token[1:]
-        if name in _SYMBOLS:
-            return _SYMBOLS[name]
-        if name in _STYLES:
-            return ""
-        if token in _FRACTIONS:
-            return _fraction(self._argument(depth), self._argument(depth))
-        if name == "sqrt":
-            return f"√{_bracketed(self._argument(depth))}"
-        if name in _FONTS:
-            return self._argument(depth)
-        if name in _ACCENTS:
-            return _accented(self._argument(depth), _ACCENTS[name])
-        return _greek(name)
+
+def _argument(tokens: Iterator[str], depth: int) -> str:
+    token = next(tokens, "")
+    if token.isspace():
+        token = next(tokens, "")
+    if token in ("", "}", "^", "_"):
+        raise _UnreadableError
+    return _render(token, tokens, depth)
+
+
+def _render(token: str, tokens: Iterator[str], depth: int) -> str:
+    if token == "{":
+        return _read_group(tokens, depth + 1)
+    if token[0] != "\\" or len(token) == 1:
+        return _character(token)
+    name = token[1:]
+    if name in _SYMBOLS:
+        return _SYMBOLS[name]
+    if name in _STYLES:
+        return ""
+    if token in _FRACTIONS:
+        return _fraction(_argument(tokens, depth), _argument(tokens, depth))
+    if name == "sqrt":
+        return f"√{_bracketed(_argument(tokens, depth))}"
+    if name in _FONTS:
+        return _argument(tokens, depth)
+    if name in _ACCENTS:
+        return _accented(_argument(tokens, depth), _ACCENTS[name])
+    return _greek(name)
 
 
 def _touch(before: str, token: str, rendered: str, divided: bool) -> bool:
