@@ -28,7 +28,9 @@ OPENERS = (
     "__", "__A", "x~", "|", "{", "-", "mailto:", "//", "https://a", "\ue000", "\ue001", "\ue000(", "Mr. ", "ä", "İ",
     "{{x}}", ".{{x}}", "a.{{x}} ", "({{x}}", "{{x\n}}", "{{cn}}", "({{cn}}", "a{{cn}}", "[[:a:", "\ue002",
     "\ue003", "\ue004", "\ue005",
-    "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
+    '<span style="display:none">', "<s>", "<s>a</s>", "<i hidden>", "<ref a<ref>", "<ref a", "x<sup>n</sup>",
+    "x<sub>n</sub>", "https://a(", "https://a,", "[http://a.b [a] ", "[http://a'", "。。", "<gallery>a</gallery>", "\n; a : b. ",
+        "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
 )  # fmt: skip
 CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
 

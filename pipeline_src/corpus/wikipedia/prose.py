@@ -1,4 +1,33 @@
-"""Separate prose from the rest of a page, and repair what removed markup leaves behind."""
+"""Separate prose from the rest of a page, and repair what removed markup leaves behind.
+
+An example. The page is
+
+    The mill is old.<ref>Reed</ref> It has {{odd|5}} wheels. They turn.{{odd}} Then they rest. It has two parts:
+    * a wheel
+    The force is given by
+    :<math>F = ma</math>
+    where m is the mass {{cn}}.
+
+Before this module, links, templates and tags become text or a marker (markers.py). A template of unknown words leaves a
+hole, one without words a ‹gone›, and a formula on a line of its own has marks around it:
+
+    The mill is old. It has ‹hole› wheels. They turn.‹hole› Then they rest. It has two parts:
+    * a wheel
+    The force is given by
+    :‹formula›F = ma‹formula›
+    where m is the mass ‹gone›.
+
+1. ``close_sentences``: the second hole stands between two sentences, so neither has lost words. It becomes ‹gone›.
+2. ``join_formulas``: the line before the formula has no full stop, and the line after it begins with a small letter.
+   The three lines are one: ``The force is given by F = ma where m is the mass ‹gone›.``
+3. ``paragraphs``: a line of a list ends the first paragraph. Its sentence with a hole is dropped (``drop_broken``), and
+   so is its last one, which leads to a list that is not there (``_drop_lead_in``). What is left:
+
+    The mill is old. They turn. Then they rest.
+    The force is given by F = ma where m is the mass .
+
+4. ``repair``: ``mass .`` becomes ``mass.``
+"""
 
 from __future__ import annotations
 
@@ -127,7 +156,9 @@ def close_holes(text: str, language: str) -> str:
     """
     if "(" in text:
         text = _AFTER_OPENING.sub("(", text)
-        text = ")".join([part.rstrip(" ,;:") for part in text.split(")")[:-1]] + [text[text.rfind(")") + 1 :]])
+        *enclosed, after = text.split(")")
+        # "(born 1900 ; )" -> "(born 1900)", also where the bracket was opened long before
+        text = ")".join([*(part.rstrip(" ,;:") for part in enclosed), after])
         text = _EMPTY.sub("", text)
     if "[" in text:
         text = _FOOTNOTE.sub("", text).replace("[]", "").replace("[ ]", "")
@@ -152,7 +183,10 @@ def close_sentences(text: str) -> str:
     done = 0
     for holes in _HOLES.finditer(text):
         start, end = holes.span()
-        if text[end : end + 1].strip() or not _ENDED.search(text, max(0, start - 13), start):
+        # A word follows without a blank: it is a part of the same sentence.
+        if text[end : end + 1].strip():
+            continue
+        if not _ENDED.search(text, max(0, start - 13), start):
             continue
         following = text[end : end + 40].lstrip(f" \t\n{OPENERS}")[:1]
         if not (is_small(following) or following.isdecimal()):
@@ -389,12 +423,15 @@ def _kind(raw: str, line: str) -> str | None:
 def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
     if paragraph[:1].isdigit() and _MOVES.match(paragraph):
         return False
-    if _is_short(paragraph) or (len(paragraph) < MIN_UNENDED_LENGTH and not _has_words(paragraph)):
+    if _is_short(paragraph):
         return False
-    if len(paragraph) < MIN_UNENDED_LENGTH:
+    if len(paragraph) >= MIN_UNENDED_LENGTH:
+        # One long line is no caption and no label.
+        is_ended = paragraph[-1] in SENTENCE_ENDS or len(max(lines, key=len)) >= MIN_UNENDED_LENGTH
+    elif _has_words(paragraph):
         is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
     else:
-        is_ended = paragraph[-1] in SENTENCE_ENDS or any(len(line) >= MIN_UNENDED_LENGTH for line in lines)
+        return False
     return is_ended or lacks_only_its_stop(paragraph, language)
 
 
@@ -441,7 +478,8 @@ def lacks_only_its_stop(text: str, language: str) -> bool:
     unfinished = words_of(language).get("unfinished")
     if unfinished is None or text[-1:] in UNENDED or text.count(" ") < MIN_LOWERCASE_WORDS:
         return False
-    if _last_word(text) in unfinished:
+    # Of dell'una, the word after the apostrophe counts.
+    if text[text.rfind(" ") + 1 :].lower().rpartition("'")[2] in unfinished:
         return False
     sentence = text
     if any(stop in text for stop in SENTENCE_MARKS):
@@ -474,10 +512,6 @@ def _has_verb(sentence: str, language: str) -> bool:
     known = table["verbs"] | table["relatives"] | table["subordinates"]
     found = next((word for word in words if word in known), "")
     return found in table["verbs"] and first not in table["relatives"]
-
-
-def _last_word(text: str) -> str:
-    return text[text.rfind(" ") + 1 :].lower().rpartition("'")[2]
 
 
 def _is_long(sentence: str) -> bool:

@@ -16,9 +16,10 @@ OPAQUE = """ref references math chem ce gallery timeline syntaxhighlight source 
     maplink templatestyles section inputbox pre code table indicator poem categorytree dynamicpagelist nowiki
     includeonly style""".split()
 REPLACED = frozenset("ce chem hiero syntaxhighlight source score".split())
-# They stand between paragraphs, as a list does: the sentence before may lead to them. Code does unless it is "inline".
-BLOCKS = frozenset("gallery imagemap table graph categorytree dynamicpagelist pre poem timeline".split())
-CODE = frozenset(("syntaxhighlight", "source"))
+# These stand between paragraphs, as a list does, unless they are "inline": the sentence before may lead to them.
+BLOCKS = frozenset(
+    """gallery imagemap table graph categorytree dynamicpagelist pre poem timeline syntaxhighlight source""".split()
+)
 _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
 # Most elements are these: removed at C's speed, without a marker where nothing would use it. The next tag may begin
 # within one: <ref name=a<ref>Reed</ref>
@@ -28,12 +29,12 @@ _TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)
 ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
 _ELEMENT = re.compile(rf"<(/?)([a-z][a-z0-9]*)\b{ATTRIBUTES}(?<!/)>", re.IGNORECASE)
-# classes that the style sheets of MediaWiki and of most Wikipedias hide
-HIDDEN_CLASSES = "geo-nondefault geo-multi-punct geo-inline-hidden mw-empty-elt hiddenStructure sortkey nodisplay"
+# Struck text, and what a style, a class of MediaWiki's or most Wikipedias' style sheets, or an attribute hides.
 _HIDES = re.compile(
-    rf"""<(?:del|s|strike)\b|display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
-    |\bclass\s*=[^<>=]*?(?<![\w-])(?:{"|".join(HIDDEN_CLASSES.split())})(?![\w-])
-    |\shidden(?=[\s=/>])(?=(?:[^"]*"[^"]*")*[^"]*\Z)  # the attribute, outside of quotes
+    r"""<(?:del|s|strike)\b|display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
+    |\bclass\s*=[^<>=]*?(?<![\w-])(?:geo-nondefault|geo-multi-punct|geo-inline-hidden|mw-empty-elt|hiddenStructure
+    |sortkey|nodisplay)(?![\w-])
+    |\shidden(?=[\s=/>])(?=(?:[^"]*"[^"]*")*[^"]*\Z)  # outside of quotes
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -111,7 +112,7 @@ def drop_elements(text: str) -> str:
             out.append(f"{FORMULA}{rendered}{FORMULA}" if own_line else rendered or PLACEHOLDER)
         elif name == "code":
             out.append(code_text(text[done:end]) or PLACEHOLDER)
-        elif name in BLOCKS or (name in CODE and "inline" not in match.string[match.end() : tag_end]):
+        elif name in BLOCKS and "inline" not in text[match.end() : tag_end]:
             out += (BREAK, PLACEHOLDER, BREAK)
         elif name in REPLACED:
             out.append(PLACEHOLDER)

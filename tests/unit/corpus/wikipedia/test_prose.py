@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
+from pipeline_src.corpus.wikipedia import prose
 from pipeline_src.corpus.wikipedia.prose import (
     begins_with_sentence,
     lacks_only_its_stop,
     says_something,
 )
+from pipeline_src.corpus.wikipedia.wikitext import clean
+
+
+def test_prose_example_of_the_module_is_what_it_makes() -> None:
+    blocks = textwrap.dedent(prose.__doc__ or "").split("\n\n")
+    page, marked, kept = (textwrap.dedent(block) for block in blocks if block.startswith("    "))
+    assert marked.count("‹hole›") == page.count("{{odd") == 2
+    assert clean(page) == kept.replace(" .", ".")
 
 
 @pytest.mark.parametrize(
