@@ -29,8 +29,8 @@ OPENERS = (
     "{{x}}", ".{{x}}", "a.{{x}} ", "({{x}}", "{{x\n}}", "{{cn}}", "({{cn}}", "a{{cn}}", "[[:a:", "\ue002",
     "\ue003", "\ue004", "\ue005",
     '<span style="display:none">', "<s>", "<s>a</s>", "<i hidden>", "<ref a<ref>", "<ref a", "x<sup>n</sup>",
-    "x<sub>n</sub>", "https://a(", "https://a,", "[http://a.b [a] ", "[http://a'", "。。", "<gallery>a</gallery>", "\n; a : b. ",
-        "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
+    "x<sub>n</sub>", "https://a(", "https://a,", "[http://a.b [a] ", "[http://a'", "。。", "<gallery>a</gallery>",
+    "\n; a : b. ", "\U000f0000\ue000", "<p>", "{{convert|1|to|", "1.e4 e5 ",
 )  # fmt: skip
 CLOSERS = ("}}", "}", "]]", "]", "|}", "-->", "</ref>", "</math>", "))", ")", "/>", "|}}", "}}}")
 

@@ -654,6 +654,8 @@ MARKS = [
     "{{nowrap|", "{{ordered list|", "{{val|", "{{!}}", "{{=}}", "{{'}}", "{{coord|",
     "{{odd|", "{{odd}}", "{{cn}}", "{{reign|", "{{sclass|", "<p>", "</blockquote>", "\ue003", "\ue004",
     "\ue005", "\ue006", "\ue007",
+    '<span style="display:none">', "</span>", "<s>", "</s>", "<i hidden>", "</i>", "<sup>n</sup>", "x<sub>n</sub>",
+    "。。", "https://a.b/c_(d)", "[http://a'b [c]", "<ref a<ref>",
     "{{chem|", "{{e|", "<math>\\frac</math>", "\n:<math>a</math>\n", "l'''a''",
     "__TOC__", "(", ")", ",", ";", ":", "=", "{", "}", "<", ">",
     "*", "#", '""', '"', ".", " ", "  ", "\u00a0", "\t", "\r", "~", "\ue000", "\ue001", "\ue002", "İ", "$", "!", "–",
