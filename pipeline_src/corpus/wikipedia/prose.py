@@ -97,17 +97,16 @@ _TWO_STOPS = re.compile(
 _LOOSE = re.compile(r" (?=[,.;:](?:\s|\Z))")
 _LOOSE_FRENCH = re.compile(r" (?=[,.](?:\s|\Z))")
 _FOOTNOTE = re.compile(r"\[\d{1,3}\]")
-# What a page shows as text but looks like markup: a text that each of them holds, the pattern, and what replaces it.
+# What a page shows as text but looks like markup: characters that it holds, its pattern, and what replaces it.
 _REMAINS = (
     ("{", re.compile(r"\{[{|]++"), " "),
-    ("}", re.compile(r"\}\}++"), " "),
-    ("}", re.compile(r"\|\}++"), " "),
-    ("[[", re.compile(r"\[\[++"), " "),
-    ("]]", re.compile(r"\]\]++"), " "),
-    ("==", re.compile(r"==+"), "="),
+    ("}", re.compile(r"\}\}++|\|\}++"), " "),
+    ("[", re.compile(r"\[\[++"), " "),
+    ("]", re.compile(r"\]\]++"), " "),
+    ("=", re.compile(r"==+"), "="),
     ("-->", re.compile("(?<= )--++>(?= )"), "→"),
     ("-->", re.compile("(?<!-)--++>"), " "),
-    ("<!-", re.compile(r"<!-[<!-]*+"), " "),
+    ("<", re.compile(r"<!-[<!-]*+"), " "),
     ("<", re.compile(r"(?<![</])/*+<[</]*+(?=ref)(?:[^<>\n]{0,100}>)?", re.IGNORECASE), ""),
     ("''", re.compile("''+"), "'"),
 )
@@ -399,16 +398,15 @@ def _drop_lead_in(prose: list[str], leading: str, broken_off: bool, dropped: Cou
 
     It stays if it ends in a colon and says something by itself, or if only its full stop is missing.
     """
-    if leading.endswith(COLONS):
-        stays = says_something(split_exactly(leading, language)[-1], language)
-    else:
-        stays = not (leading and broken_off) or lacks_only_its_stop(leading, language)
-    if stays:
+    if not leading.endswith(COLONS) and (not leading or not broken_off or lacks_only_its_stop(leading, language)):
+        return
+    *before, last = split_exactly(leading, language)
+    if last.endswith(COLONS) and says_something(last, language):
         return
     prose.pop()
-    before, _ = drop_broken(f"{leading} {PLACEHOLDER}", language)
-    if not _is_short(before):
-        prose.append(before)
+    paragraph = "".join(before).rstrip()
+    if not _is_short(paragraph):
+        prose.append(paragraph)
     dropped["lead-in"] += 1
 
 
