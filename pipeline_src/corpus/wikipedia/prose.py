@@ -285,7 +285,7 @@ def paragraphs(
             block = []
         if kind == "blank":
             continue
-        broken_off = kind not in ("heading", "box")
+        broken_off = kind != "heading" and (broken_off or kind != "box")
         item = _item(line, language, count) if lists == "sentences" and kind == "list" else ""
         if item:
             prose.append(item)
