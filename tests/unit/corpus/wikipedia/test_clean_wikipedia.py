@@ -107,6 +107,14 @@ def test_clean_wikipedia_drops_are_counted_and_sampled_by_reason(project: Path) 
     ]
 
 
+def test_clean_wikipedia_sentences_of_lists_are_kept_if_the_source_says_so(project: Path) -> None:
+    item = "The wheel is in the river and drives the two heavy stones."
+    out = write_dump(project, dump_of(page(1, f"{PROSE}\n* {item}\n* a wheel")))
+    run(lists="sentences")
+    (document,) = read_documents(out)
+    assert document.text == f"{PROSE}\n{item}"
+
+
 def test_clean_wikipedia_filters_same_drops_for_any_ranges(project: Path, set_range_size) -> None:
     long = " ".join(f"{PROSE} It was {number} miles long to the end, and wide." for number in range(4))
     texts = [f"Page {number}. {long if number % 3 else PROSE}" for number in range(90)]
