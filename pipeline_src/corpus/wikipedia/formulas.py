@@ -17,7 +17,7 @@ MAX_LENGTH = 60  # characters of a formula or code within a sentence
 MAX_SOURCE_LENGTH = 240  # characters of a formula's source
 MAX_DEPTH = 6  # groups within groups
 SYMBOLS = TABLES / "symbols.tsv"  # commands of TeX and their characters; &#124; is |, which would separate arguments
-_SYMBOLS = dict(line.split("\t") for line in SYMBOLS.read_text(encoding="utf-8").splitlines())
+_SYMBOLS = dict(line.split("\t") for line in SYMBOLS.read_text(encoding="utf-8").splitlines()[1:])
 _FONTS = frozenset(
     """mathbf mathrm mathit mathsf mathcal mathscr mathfrak mathbb boldsymbol bold text textrm textit textbf mbox
     operatorname""".split()

@@ -71,3 +71,8 @@ def test_formula_text_any_formula_leaves_no_markup(parts: list[str]) -> None:
 def test_clean_brackets_of_a_formula_are_not_markup() -> None:
     assert clean(r"The mean <math>E[[X]] < \{\{a|b\}\}</math> is not known to all.") != ""
     assert clean(r"The value <math>a<b</math> or <math>b>a</math> is known.") == "The value a < b or b > a is known."
+
+
+def test_formula_text_blanks_of_the_table_of_symbols_are_kept() -> None:
+    assert formula_text(r"a \lt b \quad c") == "a < b c"
+    assert formula_text(r"a\quad b\,c") == "a b c"
