@@ -48,7 +48,7 @@ TRAVELLING = ("params.yaml", *map(str, (VOCABULARY, TOKENS, EXAMPLES, START_MODE
 LIMIT = 64 << 20  # bytes of all that travels, the project's own files too
 # what the stages and benchmarks import and an image with torch, transformers and scikit-learn may lack
 WHEELS = (
-    *("annotated-types", "charset-normalizer", "google-crc32c", "pydantic", "pydantic-core", "ruamel-yaml"),
+    *("annotated-types", "chardet", "google-crc32c", "lxml", "pydantic", "pydantic-core", "ruamel-yaml"),
     *("ruamel-yaml-clib", "sentencex", "typing-extensions", "typing-inspection"),
 )
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 17, 5)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
