@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from pipeline_src.common.yaml_files import parse_yaml
 
 CONTENTS = re.compile(r"(?:table of )?contents\.?|(?:list of )?(?:illustrations|plates|maps)\.?", re.I)
 BACK = 0.85  # fraction of a book after which advertisements are searched
@@ -15,6 +18,7 @@ HEADINGS = {  # of front and back matter -> the reason for which what follows is
         r"|notas? (?:del|do) transcri(?:ptor|tor)\b.{0,60}|note? (?:del|di) trascri(?:ttore|zione)\b.{0,60}",
         re.I,
     ),
+    "imprint": re.compile(r"imprint|colophon|uncopyright|impressum|kolophon|achevé d['’]imprimer|colof[óã]o?n?", re.I),
     "errata": re.compile(  # or a poem, or a chapter
         r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}|au lecteur", re.I
     ),
@@ -52,10 +56,12 @@ _MAKERS = re.compile(
     r"|^\W*errata\b|typographical errors? (?:has|have|was|were)|^\W*(?:end of )?(?:this )?e-?text\b",
     re.M,
 )
-_OF_AN_EDITION = re.compile(
-    r"\b(?:p|pp|pag|page|pages|seite|s|línea|line|l|vers?)\.? ?\d|\bfor\b.{1,40}\bread\b"
-    r"|\b(?:au lieu de|lisez|statt|lies)\b|scan|transcri|orthogra|ortogra|ponctuation|spelling|misprint|typo|fautes"
-    r"|coquilles|druckfehler|printer",
+# What an entry of a list of errata says.
+_CORRECTED = re.compile(
+    r"\b(?:p|pp|pag|page|pages|seite|s|línea|line|l|vers?)\.? ?\d|(?:^|[\d,:;.] )for\b.{1,40}\bread\b|\bdelete\b"
+    r"|\b(?:changed|corrected) (?:to|from)\b|\b(?:au lieu de|lisez|statt|lies|léase|dice|leggi|invece di)\b"
+    r"|\b(?:orthogra|ortogra|transcri|misprint|typograph|druckfehler|coquille)|\bfautes? d['’]impression"
+    r"|\bprinter['’]s? errors?",
     re.I,
 )
 _OF_SPELLING = (
@@ -72,6 +78,7 @@ _TREATED = re.compile(
     re.I,
 )
 _OF_MAKERS = ("gutenberg", "distributed proofread", "transcriber", "errata", "typographical", "etext", "e-text")
+_OF_MAKING: dict[str, list[str]] = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _IMPRINT = re.compile(
     r"(?:printed (?:in|by|at)\b|imprimerie\b|imprimé\b|typographie\b|impr\. |druck (?:von|der)\b|gedruckt (?:bei|in)\b"
     r"|impreso (?:en|por)\b|stampato (?:in|da)\b|tipografia\b|imprenta de\b|riverside press\b|the end\b)"
@@ -122,20 +129,17 @@ def section_of(heading: str, fraction: float) -> str | None:
     return None
 
 
-def belongs(lines: list[str], section: str, *, is_first: bool) -> bool:
-    """Return whether a block after the heading of a section is part of it.
-
-    Args:
-        is_first: whether the block follows the heading itself.
-    """
+def belongs(lines: list[str], section: str) -> bool:
+    """Return whether a block after the heading of a section is part of it."""
     text = " ".join(line.strip() for line in lines)
     if section == "index":
-        numbered = sum(bool(_NUMBERED.search(line)) for line in lines)
-        return 3 * numbered >= len(lines) or len(text) <= 40 or text[-1].isalnum()
+        numbered = [line for line in lines if _NUMBERED.search(line)]
+        return 3 * len(numbered) >= len(lines) or len(text) <= 40 or text[-1].isalnum()
     if section == "advertisement":
-        return len(text) <= MAX_BLURB or bool(_FORMAT.search(text.lower()) or _PRICE.search(text))
-    if section == "errata" and is_first and not _OF_AN_EDITION.search(text):
-        return False
+        is_priced = _FORMAT.search(text.lower()) or _PRICE.search(text)
+        return len(text) <= MAX_BLURB or is_priced is not None
+    if section == "errata":
+        return len(text) <= MAX_BLURB and _CORRECTED.search(text) is not None
     return len(text) <= MAX_LENGTH
 
 
@@ -166,6 +170,8 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
     outside = fraction <= FRONT or fraction >= BACK
     if not outside:
         return None
+    if _is_of_an_ebook(lower):
+        return "its makers' note"
     if len(text) <= MAX_SPELLING_NOTE and any(word in lower for word in _OF_SPELLING) and _TREATED.search(lower):
         return "its makers' note"
     if (len(text) <= MAX_BLURB and _SIZE.search(lower)) or (_FORMAT.search(lower) and _PRICE.search(text)):
@@ -173,6 +179,12 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
     if len(text) <= 120 and (_IMPRINT.match(text.strip()) or (_is_title(text) and _PUBLISHER.search(text))):
         return "imprint"
     return None
+
+
+def _is_of_an_ebook(text: str) -> bool:
+    words = f" {' '.join(text.split())} "
+    counts = {kind: sum(phrase in words for phrase in phrases) for kind, phrases in _OF_MAKING.items()}
+    return counts["edition"] > 0 or (counts["making"] > 0 and counts["making"] + counts["credit"] > 1)
 
 
 def _is_title(text: str) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
+from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.corpus.books.boilerplate import (
     BACK,
     CONTENTS,
@@ -22,6 +26,8 @@ from pipeline_src.corpus.books.boilerplate import (
 from pipeline_src.corpus.sentences import FULL_STOPS, is_small
 from pipeline_src.corpus.words import MAX_SPLIT_CHARACTERS
 
+# A block that markup calls a heading begins with this control character, which no text has.
+HEADING = "\x02"
 _WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
 _WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
 # Matches begin only at the start of a part, of few parts: 100,000 letters are scanned once, not 100,000 times.
@@ -87,18 +93,33 @@ _NUMBER = (
 )
 # of Chinese and Japanese, which need no space where lines are joined
 _UNSPACED = re.compile("[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_WORDS_OF_HEADINGS = parse_yaml(Path(__file__).with_name("headings.yaml").read_text(encoding="utf-8"))
+_CHAPTER, _PART, _ORDINAL = ("|".join(_WORDS_OF_HEADINGS[kind].split()) for kind in ("chapter", "part", "ordinal"))
+# A title behind a stop may be long: "Capítulo XIX. Donde se declara ..."
+_LONG_TITLE = r"\s?[.:—–-].{0,300}"
 _HEADING = re.compile(
-    rf"(?:(?:chapter|book|part|volume|vol\.|section|act|scene|canto|letter|stave) {_NUMBER}\b.{{0,80}}"
+    # "Chapter 3 The Mill", "Part I. The Mill"
+    rf"(?:(?:{_CHAPTER}|{_PART}) (?:{_NUMBER}|{_ORDINAL})\b(?:.{{0,80}}|{_LONG_TITLE})"
+    # "Capítulo primero", "Capítulo primero. Que trata ..."
+    rf"|(?:{_CHAPTER}) \w+(?:{_LONG_TITLE})?"
+    # "Erstes Kapitel", "3. Kapitel. Die Mühle"
+    rf"|(?:{_ORDINAL}|(?:\d+|[IVXLC]+)\.) (?:{_CHAPTER}|{_PART})(?:{_LONG_TITLE}|\.)?"
     rf"|(?:preface|foreword|introduction|prologue|epilogue|conclusion|appendix|footnotes?|the end|finis)\.?"
     rf"|{_NUMBER}[.:]?)",
     re.I | re.S,
 )
 _FRONT_MATTER = re.compile(
     r"copyright|all rights reserved|\bISBN\b|transcriber|^e-?text prepared"
-    r"|^(?:produced|published|printed|illustrated) by|^(?:table of )?contents\b"
+    r"|^(?:produced|published|printed|illustrated|(?:newly )?translated|edited|retold) by|^by the author of"
+    r"|^tra(?:duit|duction|ducido|ducción|duzido|dução|dotto|duzione) (?:de|del|di|do|par|por|da)\b"
+    r"|^(?:übersetzt|herausgegeben|illustriert) von|^(?:table of )?contents\b"
     r"|^list of illustrations|^(?:first )?(?:edition|published)\b|^dedicated to",
     re.I | re.M,
 )
+# Who wrote the book: "By A. Miller." "von Hans und Grete Müller"
+_NAME = r"(?:[^\W\d_a-zà-ÿ][\w'’-]*\.?|de|la|del|della|di|da|dos|von|van|der|den|du|le|of|the|and|et|und|y|e)"
+_BY = "[Bb]y|BY|[Vv]on|[Pp]ar|[Pp]or|[Dd]i|[Dd]e|[Aa]v|[Aa]f|[Dd]oor|[Pp]rzez"
+_AUTHOR = re.compile(rf"(?:{_BY}) {_NAME}(?:,? {_NAME}){{1,8}}\.?")
 _ILLUSTRATION = re.compile(
     r"\[(?:(?i:illustration|footnote|sidenote|transcriber)[^\]]*\]"
     r"|_?(?:Music|Figures?|Fig\.|FIG\.|Plate|PLATE|Map|Frontispiece|Tailpiece)\b[^\[\]\n]{0,300}\]"
@@ -107,6 +128,9 @@ _ILLUSTRATION = re.compile(
 SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹」』" + FULL_STOPS)  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
 _SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
 _PARAGRAPH_END = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
+MAX_AUTHOR = 80
+# A number and the longest title.
+MAX_HEADING = 400
 MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
 _STANZA_NUMBER = re.compile(r"^\s*\d{1,4}\.?\s+(?=\W{0,2}[^\W\d_])")
 _LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
@@ -118,72 +142,126 @@ MAX_WRAPPED_LENGTH = 120  # characters; a longer line was not wrapped
 MIN_WRAPPED_LENGTH = 45  # characters; a line of this length was wrapped
 
 
+class Block(NamedTuple):
+    """Lines that stand together in a book.
+
+    Attributes:
+        position: characters of the book until the block's end.
+        fraction: the same, as a fraction of the book.
+        is_heading: whether markup says that it is a heading.
+    """
+
+    lines: list[str]
+    position: int
+    fraction: float
+    is_heading: bool
+
+
 def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | None = None) -> list[str]:
     """Return the paragraphs of a book, each on one line.
 
     Args:
+        text: a block that begins with ``HEADING`` is a heading.
         headings: for each heading, the number of paragraphs before it is appended.
     """
     text = _without_frame(text, dropped)
     hyphens = HyphenResolver(text)
     capitals = _has_capitals(text)
+    max_front = max(FRONT * len(text), MIN_FRONT_LENGTH)
+    blocks = _without_sections(_split_blocks(text), dropped)
+    labelled = _label_blocks(blocks, hyphens, capitals, max_front, dropped)
     paragraphs: list[str] = []
-    position = 0
-    unfinished = ""  # the last paragraph, if it ends within a sentence because of a stray blank line
-    listing = False  # after the heading of a table of contents
-    section, section_size = None, 0  # of front or back matter, and its characters until here
-    for block in BLANK_LINES.split(without_marks(without_references(_ILLUSTRATION.sub("", text)))):
-        position += len(block)
-        fraction = position / max(1, len(text))
-        block_lines = [line for line in block.split("\n") if line.strip()]
-        verses = _without_numbers(block_lines)
-        for lines in [verses] if _is_verse(verses) else _split_block(block):
-            heading = section_of(lines[0], fraction) if len(lines) == 1 else None
-            max_size = MAX_SECTION if fraction >= BACK else MAX_SECTION_BEFORE
-            if heading:
-                section, section_size = heading, 0
-                dropped[section] += 1
-                continue
-            if section and not (belongs(lines, section, is_first=not section_size) and section_size < max_size):
-                section = None
-            if section and (not _chapter(lines) or (section == "index" and is_letter(lines, fraction))):
-                dropped[section] += 1
-                section_size += sum(map(len, lines)) if section != "index" else 0
-                continue
-            section = None
-            if reason := why_boilerplate(lines, listing=listing, fraction=fraction):
-                dropped[reason] += 1
-                continue
-            paragraph = _join(lines, hyphens)
-            if not paragraph:
-                continue
-            if _is_verse(lines) and position >= MIN_FRONT_LENGTH and not listing and not _is_heading(paragraph):
-                if unfinished:
-                    _keep(unfinished, paragraphs, dropped)
-                paragraphs.append(_join(lines[: _num_verses(lines)], hyphens))
-                unfinished = ""
-                continue
-            continues = is_small(paragraph)
-            if continues and not unfinished and capitals and paragraphs:
-                unfinished = paragraphs.pop()  # “Is it?” / he asked.
-            if unfinished and continues:
+    # The last paragraph, if it ends within a sentence because of a stray blank line.
+    unfinished = ""
+    for label, paragraph in labelled:
+        if label == "prose" and is_small(paragraph):
+            # “Is it?” / he asked.
+            if not unfinished and capitals and paragraphs:
+                unfinished = paragraphs.pop()
+            if unfinished:
                 paragraph = _joined(unfinished, paragraph, hyphens)
-            elif unfinished:
-                _keep(unfinished, paragraphs, dropped)
-            unfinished = ""
-            reason = _why_not_prose(paragraph, in_front=position < max(FRONT * len(text), MIN_FRONT_LENGTH))
-            listing = CONTENTS.fullmatch(paragraph) is not None or (listing and reason is not None)
-            if reason:
-                dropped[reason] += 1
-                if reason == "heading" and headings is not None:
-                    headings.append(len(paragraphs))
-            elif paragraph[-1] in _PARAGRAPH_END:
-                paragraphs.append(paragraph)
-            else:
-                unfinished = paragraph
+        elif unfinished:
+            _keep(unfinished, paragraphs, dropped)
+        unfinished = ""
+        if label == "heading":
+            if headings is not None:
+                headings.append(len(paragraphs))
+        elif label == "verse" or paragraph[-1] in _PARAGRAPH_END:
+            paragraphs.append(paragraph)
+        else:
+            unfinished = paragraph
     if unfinished:
         _keep(unfinished, paragraphs, dropped)
     return paragraphs
+
+
+def _split_blocks(text: str) -> Iterator[Block]:
+    """Split a book at its blank lines, and where a block without blank lines has several paragraphs."""
+    position = 0
+    for block in BLANK_LINES.split(without_marks(without_references(_ILLUSTRATION.sub("", text)))):
+        position += len(block)
+        fraction = position / max(1, len(text))
+        if block.startswith(HEADING):
+            yield Block([block.removeprefix(HEADING)], position, fraction, is_heading=True)
+            continue
+        verses = _without_numbers([line for line in block.split("\n") if line.strip()])
+        for lines in [verses] if _is_verse(verses) else _split_block(block):
+            yield Block(lines, position, fraction, is_heading=False)
+
+
+def _without_sections(blocks: Iterable[Block], dropped: Counter[str]) -> Iterator[Block]:
+    """Drop what stands below a heading of front or back matter, such as an index or a list of errata."""
+    section = None
+    # Characters of the section until here.
+    size = 0
+    for block in blocks:
+        heading = section_of(block.lines[0], block.fraction) if len(block.lines) == 1 else None
+        if heading:
+            section = heading
+            size = 0
+        elif section and not _in_section(block, section, size):
+            section = None
+        if not section:
+            yield block
+            continue
+        dropped[section] += 1
+        if not heading and section != "index":
+            size += sum(map(len, block.lines))
+
+
+def _in_section(block: Block, section: str, size: int) -> bool:
+    max_size = MAX_SECTION if block.fraction >= BACK else MAX_SECTION_BEFORE
+    if size >= max_size or not belongs(block.lines, section):
+        return False
+    is_chapter = block.is_heading or _chapter(block.lines)
+    return not is_chapter or (section == "index" and is_letter(block.lines, block.fraction))
+
+
+def _label_blocks(
+    blocks: Iterable[Block], hyphens: HyphenResolver, capitals: bool, max_front: float, dropped: Counter[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the text of each block and what it is: ``prose``, ``verse`` or ``heading``; drop all others."""
+    # Whether the block follows the heading of a table of contents.
+    listing = False
+    for lines, position, fraction, is_heading in blocks:
+        reason = None if is_heading else why_boilerplate(lines, listing=listing, fraction=fraction)
+        paragraph = "" if reason else _join(lines, hyphens)
+        if reason:
+            dropped[reason] += 1
+        if not paragraph:
+            continue
+        is_heading = is_heading or (_is_heading(paragraph) and not (capitals and is_small(paragraph)))
+        if not is_heading and not listing and position >= MIN_FRONT_LENGTH and _is_verse(lines):
+            yield "verse", _join(lines[: _num_verses(lines)], hyphens)
+            continue
+        label = "heading" if is_heading else "prose"
+        if not is_heading and position < max_front and _is_front_matter(paragraph):
+            label = "front matter"
+        listing = CONTENTS.fullmatch(paragraph) is not None or (listing and label != "prose")
+        if label != "prose":
+            dropped[label] += 1
+        if label != "front matter":
+            yield label, paragraph
 
 
 def _chapter(lines: list[str]) -> bool:
@@ -269,10 +347,16 @@ def _continues(line: str, following: str) -> bool:
     return line[-1] not in _SPEECH_END and len(line) >= MIN_WRAPPED_LENGTH and not _is_heading(line)
 
 
+def _is_front_matter(paragraph: str) -> bool:
+    if _FRONT_MATTER.search(paragraph):
+        return True
+    return len(paragraph) <= MAX_AUTHOR and _AUTHOR.fullmatch(paragraph) is not None
+
+
 def _is_heading(text: str) -> bool:
     # ʼ and ʻ are letters of no case: КАМʼЯНЕЦЬ
     is_in_capitals = not any(letter.isalpha() and not letter.isupper() and letter not in "ʼʻ" for letter in text)
-    return is_in_capitals or _HEADING.fullmatch(text) is not None
+    return is_in_capitals or (len(text) <= MAX_HEADING and _HEADING.fullmatch(text) is not None)
 
 
 def one_line(text: str) -> str:
@@ -302,11 +386,3 @@ def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:
     if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():
         return (text if hyphens.belongs(text, line) else text[:-1]) + line
     return f"{text}{line}" if _UNSPACED.match(text, len(text) - 1) and _UNSPACED.match(line) else f"{text} {line}"
-
-
-def _why_not_prose(paragraph: str, in_front: bool) -> str | None:
-    if _is_heading(paragraph):
-        return "heading"
-    if in_front and _FRONT_MATTER.search(paragraph):
-        return "front matter"
-    return None

@@ -165,6 +165,12 @@ MATTER |= {
     "Carters, the families of, in the valley and beyond it, see Roads",
     "publisher": "LONDON\nR. MILLER & SONS\n1899",
     "place and year": "Leeds: The Mill House, 1871.",
+    "imprint": "IMPRINT\n\nMade in a mill by hand, and given to all.\n\nThere is more to be had at home.",
+    "colophon": "Colophon\n\nThe Mill was painted by nobody.\n\nIts letters are those of a friend.",
+    "ebook": "This ebook is the work of many hands, and of the mill.",
+    "library": "We thank the Library of Leeds for the scans of its book.",
+    "volunteers": "Volunteers found and transcribed the text, which is in the public domain.",
+    "French volunteers": "Merci aux bénévoles qui ont numérisé ce livre.",
     "advertisement without price": "The Mill. A Tale. With many maps. 12mo. By the same hand.",
 }
 
@@ -179,11 +185,88 @@ def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: boo
     assert set(dropped) <= {"its makers' note", "errata", "index", "imprint", "advertisement", "heading"}
 
 
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "The volunteers marched past the mill, and we thank them all for it.",
+        "He kept his notebook in the public library, where nobody read it.",
+        "This edition of the newspaper was sold out before noon.",
+    ],
+)
+def test_plain_paragraphs_story_with_one_word_of_an_edition_is_kept(paragraph: str) -> None:
+    assert plain_paragraphs("\n\n".join([paragraph, *BODY, paragraph]), Counter()) == [paragraph, *BODY, paragraph]
+
+
 @pytest.mark.parametrize("heading", ["AU LECTEUR", "ERRATA", "CORRECTIONS"])
 @pytest.mark.parametrize("start", [0, 60, 118])
 def test_plain_paragraphs_chapter_headed_as_errata_is_kept(heading: str, start: int) -> None:
     text = "\n\n".join([*BODY[:start], heading, *BODY[start:]])
     assert plain_paragraphs(text, Counter()) == BODY
+
+
+def test_plain_paragraphs_errata_end_where_a_story_begins() -> None:
+    """A chapter of a short book may have that name, and words that errata have too."""
+    errata = ["ERRATA", "Page 12: for dogs read days.", "Page 40, line 3: delete the comma."]
+    story = ["The scandal was known for a while to those who read the paper.", "On page 12 of it stood his name." * 10]
+    assert plain_paragraphs("\n\n".join([*BODY[:9], *errata, *story, *BODY[9:]]), Counter()) == [
+        *BODY[:9],
+        *story,
+        *BODY[9:],
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "By A. Miller.",
+        "by Anna Miller and J. von Berg",
+        "Von Hans und Grete Müller.",
+        "Par Jean du Moulin.",
+        "Translated by A. Miller.",
+        "Traducido por Ana Molino.",
+        "By the author of “The Mill.”",
+    ],
+)
+def test_plain_paragraphs_author_is_dropped_only_in_front(line: str) -> None:
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join(["THE MILL", line, *BODY]), dropped) == BODY
+    assert dropped == {"heading": 1, "front matter": 1}
+    assert plain_paragraphs("\n\n".join([*BODY, line, *BODY]), Counter())[120:-120] in ([line], [])
+    assert plain_paragraphs("\n\n".join(["By the river stood a mill.", "By Jove.", *BODY]), Counter())[2:] == BODY
+
+
+LONG_TITLE = (
+    "Donde se cuenta la aventura del molino, con otras cosas dignas de saberse y de contarse, " * 2 + "y su fin"
+)
+HEADINGS = [
+    *(f"Capítulo XIX. {LONG_TITLE}.", "Capítulo primero. Que trata del molino.", f"Capítulo XX.—{LONG_TITLE}"),
+    "CHAPTER IV.\nIn which a mill is seen for the first time,\nand what befell those who lived by it.",
+    *("Chapitre premier", "Chapitre II. – Où l’on voit le moulin.", "Erstes Kapitel.", "3. Kapitel. Die Mühle."),
+    *("Zweiter Theil.", "Hoofdstuk drie.", "Rozdział II.", "Глава первая.", "Часть вторая.", "Második fejezet."),
+    *("Birinci bölüm.", "Kapitola IV. O mlýně.", "Livro segundo.", "Capitolo XII. Il mulino."),
+]
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_plain_paragraphs_chapter_in_any_language_is_a_heading(heading: str) -> None:
+    headings: list[int] = []
+    text = "\n\n".join([*BODY[:60], heading, *BODY[60:]])
+    assert plain_paragraphs(text, Counter(), headings) == BODY
+    assert headings == [60]
+
+
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "The book. He read it by the mill.",
+        "Part of it was lost. Nobody cared.",
+        "Letters: he had none.",
+        "First letters. He wrote none.",
+        "I. Miller saw it.",
+    ],
+)
+def test_plain_paragraphs_sentence_with_the_word_of_a_part_is_kept(paragraph: str) -> None:
+    assert plain_paragraphs("\n\n".join([*BODY, paragraph, *BODY]), Counter()) == [*BODY, paragraph, *BODY]
 
 
 def test_plain_paragraphs_letter_of_index_does_not_end_it() -> None:
