@@ -97,7 +97,8 @@ class FilesParams(SourceParams):
     Attributes:
         sentences_per_document: lines per document, if a file has a sentence per line and no documents (BookCorpus).
         encoding: Python's name of the text files' encoding, such as ``cp1252``; null detects it.
-        undecodable: for a file that is no text, or of unknown encoding: ``drop`` counts and logs it, ``error`` stops.
+        undecodable: for a file that is no text, a damaged EPUB or of unknown encoding: ``drop`` counts and logs it,
+            ``error`` stops.
         text_column: name of the text's column in JSONL and Parquet.
         near_duplicates: a text whose 5-word shingles have at least this Jaccard similarity with those of an earlier
             text of the source is dropped as a copy; null drops only exact copies.

@@ -23,10 +23,11 @@ from pipeline_src.common.parallel import map_in_order
 from pipeline_src.common.paths import clean_text, raw_files
 from pipeline_src.common.progress import log, track
 from pipeline_src.config.data import BooksParams, FilesParams
-from pipeline_src.corpus.books.encodings import check_encoding, decode
+from pipeline_src.corpus.books.encodings import check_encoding
+from pipeline_src.corpus.books.html import html_text, is_html
 from pipeline_src.corpus.books.markdown import markdown_paragraphs
-from pipeline_src.corpus.books.plain_text import one_line, plain_paragraphs
-from pipeline_src.corpus.books.readers import RawDocument, count_unknown, find_books, read_books, suffix_of
+from pipeline_src.corpus.books.plain_text import HEADING, one_line, plain_paragraphs
+from pipeline_src.corpus.books.readers import RawDocument, count_unknown, find_books, read_books, read_text, suffix_of
 from pipeline_src.corpus.documents import (
     ENGLISH,
     Document,
@@ -187,20 +188,22 @@ def _spool(cleaned: Iterable[Cleaned], file: IO[bytes]) -> Iterator[Shingles]:
 def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
     """Clean one document; an undecodable file is dropped or an error, as ``params.undecodable`` says."""
     blocks: Counter[str] = Counter()
-    source, encoding = raw.text, None
-    if source is None:
-        try:
-            source, encoding = decode(raw.path.read_bytes(), raw.path, params.encoding)
-        except PipelineError as error:
-            if params.undecodable == "error":
-                raise
-            log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
-            return Cleaned(Document(raw.id, raw.title, ""), blocks, reason="undecodable", value=error.what)
-    source = without_controls(source)
-    text, headings = _prose(source, raw, params, language, blocks)
+    encoding = None
+    try:
+        if raw.text is None:
+            source, encoding = read_text(raw.path, params.encoding, blocks)
+        else:
+            has_markup = _is_book(raw, params) and is_html(raw.text)
+            source = html_text(raw.text, raw.id, blocks) if has_markup else raw.text
+    except PipelineError as error:
+        if params.undecodable == "error":
+            raise
+        log.warning("%s: dropped: %s (%s)", raw.path, error.what, error.where)
+        return Cleaned(Document(raw.id, raw.title, ""), blocks, reason="undecodable", value=error.what)
+    text, headings = _prose(without_controls(source), raw, params, language, blocks)
     book = Document(raw.id, raw.title, text)
     words = digest(text)
-    start = Document(raw.id, raw.title, (text if words else source)[:MAX_CHARACTERS])
+    start = Document(raw.id, raw.title, (text if words else source.replace(HEADING, ""))[:MAX_CHARACTERS])
     cleaned = partial(Cleaned, start, blocks, encoding)
     if not words:
         return cleaned(reason="empty")
@@ -214,12 +217,17 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
     return cleaned(documents, refusals, words, shingles)
 
 
+def _is_book(raw: RawDocument, params: FilesParams) -> bool:
+    # A list of sentences has neither paragraphs nor headings.
+    return isinstance(params, BooksParams) and not raw.num_sentences
+
+
 def _prose(
     source: str, raw: RawDocument, params: FilesParams, language: str, blocks: Counter[str]
 ) -> tuple[str, list[int] | None]:
     """Return paragraphs, one a line, and the number of them before each heading of a book; None for other text."""
-    if raw.num_sentences or not isinstance(params, BooksParams):
-        lines = filter(None, map(one_line, source.split("\n")))
+    if not _is_book(raw, params):
+        lines = filter(None, map(one_line, source.replace(HEADING, "").split("\n")))
         parts = [part for line in lines for part in split_paragraph(line, language)]
         return "\n".join(parts), None
     headings: list[int] = []

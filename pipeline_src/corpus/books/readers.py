@@ -23,10 +23,13 @@ from pipeline_src.corpus.books.encodings import (
     BLOCK_SIZE,
     BYTE_ORDER_MARKS,
     check_encoding,
+    decode,
     decode_blocks,
     find_encoding,
     name_of,
 )
+from pipeline_src.corpus.books.epub import read_epub
+from pipeline_src.corpus.books.html import html_text, is_html
 from pipeline_src.corpus.books.plain_text import BLANK_LINES, SENTENCE_END
 from pipeline_src.corpus.sentences import split_sentences
 
@@ -150,7 +153,8 @@ ROW_READERS: dict[str, Callable[[Path, str], Iterator[tuple[str, dict[str, Any]]
 }
 
 
-SUFFIXES = (".txt", ".md", *ROW_READERS)
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+SUFFIXES = (".txt", ".md", ".epub", *HTML_SUFFIXES, *ROW_READERS)
 
 
 def is_sentence_list(text: str) -> bool:
@@ -225,15 +229,34 @@ def _read_first_text(path: Path, params: FilesParams) -> None:
 
 
 def _read_start(path: Path, params: FilesParams) -> str:
-    with open(path, "rb") as file:
-        head = file.read(BLOCK_SIZE)
     try:
+        if suffix_of(path) not in (".txt", ".md"):
+            text, _ = read_text(path, params.encoding, Counter())
+            return text
+        with open(path, "rb") as file:
+            head = file.read(BLOCK_SIZE)
         encoding = find_encoding(head, path, params.encoding, complete=len(head) < BLOCK_SIZE)
         return next(decode_blocks(path, encoding, params.encoding))
     except PipelineError as error:
         if params.undecodable == "error":
             raise
         raise _LeftOut(error.what, error.value, where=error.where, hint=error.hint) from None
+
+
+def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[str, str]:
+    """Return the text of a file that is one book, and its encoding.
+
+    Args:
+        declared: the source's ``encoding``; None to detect it.
+        dropped: what markup says is no prose is counted here.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".epub":
+        return read_epub(path, dropped)
+    text, encoding = decode(path.read_bytes(), path, declared)
+    if suffix in HTML_SUFFIXES or (suffix == ".txt" and is_html(text)):
+        text = html_text(text, path, dropped)
+    return text, encoding
 
 
 def find_books(folder: Path) -> list[Path]:
@@ -301,7 +324,8 @@ def read_books(
             lines = _lines(decode_blocks(path, name, encoding))
             yield from _parts(source, path, lines, sentences_per_document, separated)
             encodings[name_of(name)] += 1
-        elif path.stat().st_size > MAX_BOOK_BYTES:
+        # Much of an EPUB may be pictures; its reader limits the text.
+        elif path.stat().st_size > MAX_BOOK_BYTES and suffix_of(path) != ".epub":
             raise PipelineError(
                 "too large for one text", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
                 hint="cut it into one file a text, or into one sentence a line",

@@ -28,15 +28,9 @@ TURKISH = "Köy nehrin kıyısındadır; eski değirmen hâlâ ayaktadır. İlk 
 LITHUANIAN = (
     "Senasis malūnas tebestovi iki šiol; gyventojai augina kviečius, o jaunimas išsikėlė į miestą, kuriame yra ežerų. "
 )
-FRENCH_HEART = (
-    "Le cœur de sa sœur battait ; l'œuvre était là, près du nœud, où l'œil la cherchait sans parler. "
-)
-GERMAN_QUOTED = (
-    "„Kommst du heim?“ fragte er. „Ja“, sagte sie. „Schön“, rief er – ‚und früher‘, dachte Bärbel. "
-)
-PORTUGUESE = (
-    "A mãe não sabia que os irmãos já tinham saído à procura do moinho; às vezes é assim, disse o avô. "
-)
+FRENCH_HEART = "Le cœur de sa sœur battait ; l'œuvre était là, près du nœud, où l'œil la cherchait sans parler. "
+GERMAN_QUOTED = "„Kommst du heim?“ fragte er. „Ja“, sagte sie. „Schön“, rief er – ‚und früher‘, dachte Bärbel. "
+PORTUGUESE = "A mãe não sabia que os irmãos já tinham saído à procura do moinho; às vezes é assim, disse o avô. "
 ESTONIAN = "Vana veski seisab jõe ääres; külas kõneldakse, et šokolaad ja žanr on võõrsõnad, mida õpetaja tõlgib. "
 GREEK = "Ο παλιός μύλος στέκεται στην όχθη του ποταμού. Άλλοι έφυγαν για την πόλη, και Άγγελος ήταν το όνομά του. "
 FAROESE = (

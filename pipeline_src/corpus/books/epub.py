@@ -1,0 +1,158 @@
+"""Read a book in EPUB as plain text: the pages of its spine in order, without front and back matter.
+
+``META-INF/container.xml`` names the package document, which lists the files (its manifest), the reading order (its
+spine) and, as a guide or as landmarks of the navigation page, which of them are cover, contents, notes and the like
+(https://www.w3.org/TR/epub-33/). Nothing is written to disk, no entity is resolved, and no address is opened.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from lxml import etree
+
+from pipeline_src.common.errors import PipelineError
+from pipeline_src.common.names import checked_path, shown_text
+from pipeline_src.corpus.books.encodings import decode
+from pipeline_src.corpus.books.html import html_text, reasons
+
+CONTAINER = "META-INF/container.xml"
+ENCRYPTION = "META-INF/encryption.xml"
+# Fonts encrypted so may stay so: their key is in the book, and its text is not concerned.
+FONT_OBFUSCATION = frozenset({"http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"})
+# The text of the longest novels has a tenth of it.
+MAX_BYTES = 64 << 20
+# Text in HTML packs to a third or a tenth.
+MAX_RATIO = 200
+FREE_BYTES = 1 << 20
+EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
+NOT_TEXT = ("image/", "audio/", "video/", "font/")
+HINT = "fetch it again, or take it away"
+
+
+def read_epub(path: Path, dropped: Counter[str], max_bytes: int = MAX_BYTES) -> tuple[str, str]:
+    """Return the text of a book, in which a heading's block begins with ``HEADING``, and its encoding."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(_Archive(archive, path, max_bytes), path, dropped)
+    except PipelineError:
+        raise
+    # The standard library raises a dozen kinds for damaged archives.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise PipelineError(
+            "a damaged EPUB", path, where=shown_text(error) or type(error).__name__, hint=HINT
+        ) from None
+
+
+class _Archive:
+    """The files in a zip archive, of bounded size in all."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: Path, max_bytes: int) -> None:
+        self._archive = archive
+        self._path = path
+        self._bytes_left = max_bytes
+        self.names = frozenset(archive.namelist())
+        for name in archive.namelist():
+            checked_path(name.removesuffix("/").replace("\\", "/../"), where=path, hint="take this EPUB away")
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes."""
+        if name not in self.names:
+            raise PipelineError("a file is missing in an EPUB", shown_text(name), where=self._path, hint=HINT)
+        info = self._archive.getinfo(name)
+        if info.flag_bits & 1:
+            raise _encrypted(self._path, "a password")
+        self._bytes_left -= info.file_size
+        if self._bytes_left < 0 or info.file_size > MAX_RATIO * info.compress_size + FREE_BYTES:
+            raise PipelineError(
+                "an EPUB unpacks to too much",
+                shown_text(name),
+                where=f"{self._path}: {info.compress_size:,} bytes that unpack to {info.file_size:,}",
+                hint=f"at most {MAX_BYTES:,} bytes of text are read: take it away, or cut the book into several",
+            )
+        return self._archive.read(name)
+
+    def xml(self, name: str) -> etree._Element:
+        """Return the root of an XML file; its entities stay unresolved."""
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
+        root = etree.fromstring(self.read(name), parser)
+        if root is None:
+            raise PipelineError("no XML in an EPUB", shown_text(name), where=self._path, hint=HINT)
+        return root
+
+
+def _read(archive: _Archive, path: Path, dropped: Counter[str]) -> tuple[str, str]:
+    if ENCRYPTION in archive.names:
+        for method in archive.xml(ENCRYPTION).iterfind(".//{*}EncryptionMethod"):
+            algorithm = method.get("Algorithm")
+            if algorithm not in FONT_OBFUSCATION:
+                raise _encrypted(path, algorithm)
+    root_file = archive.xml(CONTAINER).find(".//{*}rootfile")
+    if root_file is None:
+        raise PipelineError("an EPUB names no package document", path, where=CONTAINER, hint=HINT)
+    texts = []
+    encoding = "utf-8"
+    for name, matter in _pages(archive, root_file.get("full-path", ""), path):
+        if "" in matter:
+            dropped[matter[""]] += 1
+            continue
+        page, encoding = decode(archive.read(name), path / name, None)
+        texts.append(html_text(page, path / name, dropped, matter))
+    return "\n\n".join(texts), encoding
+
+
+def _pages(archive: _Archive, package_name: str, path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each page of the spine in order: its file, and what of it is front or back matter, by id."""
+    package = archive.xml(package_name)
+    items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
+    spine = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref") if item.get("linear") != "no"]
+    if not spine:
+        raise PipelineError("an EPUB without a spine", path, where=package_name, hint=HINT)
+    matter = _named_matter(archive, package, package_name)
+    # A page that is listed twice is read once.
+    for item_id in dict.fromkeys(spine):
+        if item_id not in items:
+            raise PipelineError("a page of the spine is not in the manifest", item_id, where=path, hint=HINT)
+        item = items[item_id]
+        if not item.get("media-type", "").startswith(NOT_TEXT):
+            name, _ = _target(package_name, item.get("href", ""))
+            yield name, matter[name]
+
+
+def _named_matter(archive: _Archive, package: etree._Element, package_name: str) -> dict[str, dict[str, str]]:
+    """Return file -> id -> reason to drop that element, or with the id '' all of the file, by guide and landmarks."""
+    references = []
+    for reference in package.iterfind("{*}guide/{*}reference"):
+        references.append((package_name, reference.get("href", ""), reference.get("type", "")))
+    for item in package.iterfind("{*}manifest/{*}item"):
+        if "nav" in item.get("properties", "").split():
+            page, _ = _target(package_name, item.get("href", ""))
+            for link in archive.xml(page).iterfind(".//{*}nav//{*}a"):
+                references.append((page, link.get("href", ""), link.get(EPUB_TYPE, "")))
+    matter: dict[str, dict[str, str]] = defaultdict(dict)
+    for page, address, types in references:
+        name, fragment = _target(page, address)
+        for kind in types.split():
+            if kind in reasons("types"):
+                matter[name][fragment] = reasons("types")[kind]
+    return matter
+
+
+def _target(base: str, address: str) -> tuple[str, str]:
+    """Return (file in the archive, id in it) of an address in the file ``base``."""
+    name, _, fragment = address.partition("#")
+    folder = posixpath.dirname(base)
+    return posixpath.normpath(posixpath.join(folder, unquote(name))), unquote(fragment)
+
+
+def _encrypted(path: Path, method: object) -> PipelineError:
+    return PipelineError(
+        "an encrypted EPUB", path, where=method, hint="take it away, or bring a copy that is not locked"
+    )
