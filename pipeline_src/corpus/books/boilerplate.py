@@ -134,12 +134,14 @@ def belongs(lines: list[str], section: str) -> bool:
     text = " ".join(line.strip() for line in lines)
     if section == "index":
         numbered = [line for line in lines if _NUMBERED.search(line)]
-        return 3 * len(numbered) >= len(lines) or len(text) <= 40 or text[-1].isalnum()
+        is_entry = 3 * len(numbered) >= len(lines)
+        return is_entry or len(text) <= 40 or text[-1].isalnum()
     if section == "advertisement":
-        is_priced = _FORMAT.search(text.lower()) or _PRICE.search(text)
-        return len(text) <= MAX_BLURB or is_priced is not None
+        is_offer = _FORMAT.search(text.lower()) or _PRICE.search(text)
+        return is_offer is not None or len(text) <= MAX_BLURB
     if section == "errata":
-        return len(text) <= MAX_BLURB and _CORRECTED.search(text) is not None
+        is_correction = _CORRECTED.search(text) is not None
+        return is_correction and len(text) <= MAX_BLURB
     return len(text) <= MAX_LENGTH
 
 

@@ -194,7 +194,7 @@ def clean_document(raw: RawDocument, params: FilesParams, language: str = "") ->
             source, encoding = read_text(raw.path, params.encoding, blocks)
         else:
             has_markup = _is_book(raw, params) and is_html(raw.text)
-            source = html_text(raw.text, raw.id, blocks) if has_markup else raw.text
+            source = html_text(raw.text, raw.id, blocks, {}) if has_markup else raw.text
     except PipelineError as error:
         if params.undecodable == "error":
             raise

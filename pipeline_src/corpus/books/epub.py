@@ -19,7 +19,7 @@ from lxml import etree
 from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.names import checked_path, shown_text
 from pipeline_src.corpus.books.encodings import decode
-from pipeline_src.corpus.books.html import html_text, reasons
+from pipeline_src.corpus.books.html import TYPES, html_text
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
@@ -32,7 +32,7 @@ MAX_RATIO = 200
 FREE_BYTES = 1 << 20
 EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
 NOT_TEXT = ("image/", "audio/", "video/", "font/")
-HINT = "fetch it again, or take it away"
+HINT = "bring another copy or another format of the book, or take it away"
 
 
 def read_epub(path: Path, dropped: Counter[str], max_bytes: int = MAX_BYTES) -> tuple[str, str]:
@@ -58,24 +58,21 @@ class _Archive:
         self._archive = archive
         self._path = path
         self._bytes_left = max_bytes
-        self.names = frozenset(archive.namelist())
-        for name in archive.namelist():
-            checked_path(name.removesuffix("/").replace("\\", "/../"), where=path, hint="take this EPUB away")
+        self.names = archive.namelist()
+        for name in self.names:
+            checked_path(name.removesuffix("/").replace("\\", "/../"), where=path, hint=HINT)
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes."""
         if name not in self.names:
-            raise PipelineError("a file is missing in an EPUB", shown_text(name), where=self._path, hint=HINT)
+            raise self.error("a file is missing in an EPUB", name)
         info = self._archive.getinfo(name)
         if info.flag_bits & 1:
-            raise _encrypted(self._path, "a password")
+            raise self.error("an encrypted EPUB", "a password")
         self._bytes_left -= info.file_size
         if self._bytes_left < 0 or info.file_size > MAX_RATIO * info.compress_size + FREE_BYTES:
-            raise PipelineError(
-                "an EPUB unpacks to too much",
-                shown_text(name),
-                where=f"{self._path}: {info.compress_size:,} bytes that unpack to {info.file_size:,}",
-                hint=f"at most {MAX_BYTES:,} bytes of text are read: take it away, or cut the book into several",
+            raise self.error(
+                "an EPUB unpacks to too much", f"{name}, {info.compress_size:,} to {info.file_size:,} bytes"
             )
         return self._archive.read(name)
 
@@ -84,22 +81,25 @@ class _Archive:
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
         root = etree.fromstring(self.read(name), parser)
         if root is None:
-            raise PipelineError("no XML in an EPUB", shown_text(name), where=self._path, hint=HINT)
+            raise self.error("no XML in an EPUB", name)
         return root
+
+    def error(self, what: str, value: object) -> PipelineError:
+        """Return the error to raise for this archive."""
+        return PipelineError(what, shown_text(value), where=self._path, hint=HINT)
 
 
 def _read(archive: _Archive, path: Path, dropped: Counter[str]) -> tuple[str, str]:
-    if ENCRYPTION in archive.names:
-        for method in archive.xml(ENCRYPTION).iterfind(".//{*}EncryptionMethod"):
-            algorithm = method.get("Algorithm")
-            if algorithm not in FONT_OBFUSCATION:
-                raise _encrypted(path, algorithm)
+    methods = archive.xml(ENCRYPTION).iterfind(".//{*}EncryptionMethod") if ENCRYPTION in archive.names else ()
+    for method in methods:
+        if method.get("Algorithm") not in FONT_OBFUSCATION:
+            raise archive.error("an encrypted EPUB", method.get("Algorithm"))
     root_file = archive.xml(CONTAINER).find(".//{*}rootfile")
     if root_file is None:
-        raise PipelineError("an EPUB names no package document", path, where=CONTAINER, hint=HINT)
+        raise archive.error("an EPUB names no package document", CONTAINER)
     texts = []
     encoding = "utf-8"
-    for name, matter in _pages(archive, root_file.get("full-path", ""), path):
+    for name, matter in _pages(archive, root_file.get("full-path", "")):
         if "" in matter:
             dropped[matter[""]] += 1
             continue
@@ -108,18 +108,18 @@ def _read(archive: _Archive, path: Path, dropped: Counter[str]) -> tuple[str, st
     return "\n\n".join(texts), encoding
 
 
-def _pages(archive: _Archive, package_name: str, path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _pages(archive: _Archive, package_name: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each page of the spine in order: its file, and what of it is front or back matter, by id."""
     package = archive.xml(package_name)
     items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
     spine = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref") if item.get("linear") != "no"]
     if not spine:
-        raise PipelineError("an EPUB without a spine", path, where=package_name, hint=HINT)
+        raise archive.error("an EPUB without a spine", package_name)
     matter = _named_matter(archive, package, package_name)
     # A page that is listed twice is read once.
     for item_id in dict.fromkeys(spine):
         if item_id not in items:
-            raise PipelineError("a page of the spine is not in the manifest", item_id, where=path, hint=HINT)
+            raise archive.error("a page of the spine is not in the manifest", item_id)
         item = items[item_id]
         if not item.get("media-type", "").startswith(NOT_TEXT):
             name, _ = _target(package_name, item.get("href", ""))
@@ -128,31 +128,24 @@ def _pages(archive: _Archive, package_name: str, path: Path) -> Iterator[tuple[s
 
 def _named_matter(archive: _Archive, package: etree._Element, package_name: str) -> dict[str, dict[str, str]]:
     """Return file -> id -> reason to drop that element, or with the id '' all of the file, by guide and landmarks."""
-    references = []
+    matter: dict[str, dict[str, str]] = defaultdict(dict)
     for reference in package.iterfind("{*}guide/{*}reference"):
-        references.append((package_name, reference.get("href", ""), reference.get("type", "")))
-    for item in package.iterfind("{*}manifest/{*}item"):
-        if "nav" in item.get("properties", "").split():
+        _add_matter(matter, package_name, reference, reference.get("type", ""))
+    for item in package.iterfind("{*}manifest/{*}item[@properties]"):
+        if "nav" in item.get("properties").split():
             page, _ = _target(package_name, item.get("href", ""))
             for link in archive.xml(page).iterfind(".//{*}nav//{*}a"):
-                references.append((page, link.get("href", ""), link.get(EPUB_TYPE, "")))
-    matter: dict[str, dict[str, str]] = defaultdict(dict)
-    for page, address, types in references:
-        name, fragment = _target(page, address)
-        for kind in types.split():
-            if kind in reasons("types"):
-                matter[name][fragment] = reasons("types")[kind]
+                _add_matter(matter, page, link, link.get(EPUB_TYPE, ""))
     return matter
+
+
+def _add_matter(matter: dict[str, dict[str, str]], page: str, link: etree._Element, types: str) -> None:
+    name, fragment = _target(page, link.get("href", ""))
+    for reason in filter(None, map(TYPES.get, types.split())):
+        matter[name][fragment] = reason
 
 
 def _target(base: str, address: str) -> tuple[str, str]:
     """Return (file in the archive, id in it) of an address in the file ``base``."""
-    name, _, fragment = address.partition("#")
-    folder = posixpath.dirname(base)
-    return posixpath.normpath(posixpath.join(folder, unquote(name))), unquote(fragment)
-
-
-def _encrypted(path: Path, method: object) -> PipelineError:
-    return PipelineError(
-        "an encrypted EPUB", path, where=method, hint="take it away, or bring a copy that is not locked"
-    )
+    name, _, fragment = unquote(address).partition("#")
+    return posixpath.normpath(posixpath.join(posixpath.dirname(base), name)), fragment

@@ -11,9 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from lxml import etree
 
@@ -21,8 +19,15 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.yaml_files import parse_yaml
 from pipeline_src.corpus.books.plain_text import HEADING
 
-TABLE = Path(__file__).with_suffix(".yaml")
-NO_MATTER: Mapping[str, str] = MappingProxyType({})
+TABLE = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+# Value of epub:type, or of role behind "doc-" -> reason to drop the element.
+TYPES: dict[str, str] = {name: reason for reason, names in TABLE["types"].items() for name in names.split()}
+_TAGS = {name: reason for reason, names in TABLE["tags"].items() for name in names.split()}
+_CLASSES = {name: reason for reason, names in TABLE["classes"].items() for name in names.split()}
+_BLOCKS = TABLE["blocks"].split()
+_HEADINGS = TABLE["headings"].split()
+_HEADING_TYPES = frozenset(TABLE["heading_types"].split())
+_LINES = frozenset(TABLE["lines"].split())
 HEAD_CHARACTERS = 20_000
 MIN_TAGS = 5
 # Prose has none of these tags; a page has one for each paragraph.
@@ -37,22 +42,11 @@ _NOTE_MARK = re.compile(
 )
 # What a superscript number is an exponent of: "x", "km", "10"
 _BASE = re.compile(r"(?:\d|\b[^\W\d_]{1,2})\Z")
+_LETTER = re.compile(r"[^\W\d_]")
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _HIDDEN = re.compile(r"\b(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.I)
 # Soft hyphens, joiners, and the hair spaces that some editions put between marks: they change no word.
 _INVISIBLE = dict.fromkeys(map(ord, "\xad\u200a\u200b\u2060\ufeff" + HEADING))
-
-
-@cache
-def reasons(kind: str) -> dict[str, str]:
-    """Return name -> reason for what is dropped by its ``tags``, ``types`` or ``classes``."""
-    table = parse_yaml(TABLE.read_text(encoding="utf-8"))
-    return {name: reason for reason, names in table[kind].items() for name in names.split()}
-
-
-@cache
-def _names(kind: str) -> frozenset[str]:
-    return frozenset(parse_yaml(TABLE.read_text(encoding="utf-8"))[kind].split())
 
 
 def is_html(text: str) -> bool:
@@ -65,7 +59,7 @@ def is_html(text: str) -> bool:
     return len(_PARAGRAPH_TAG.findall(start)) >= max(MIN_TAGS, len(start) / MAX_CHARACTERS_PER_TAG)
 
 
-def html_text(page: str, where: object, dropped: Counter[str], matter: Mapping[str, str] = NO_MATTER) -> str:
+def html_text(page: str, where: object, dropped: Counter[str], matter: Mapping[str, str]) -> str:
     """Return the prose of a page as plain text, in which a heading's block begins with ``HEADING``.
 
     Args:
@@ -76,10 +70,10 @@ def html_text(page: str, where: object, dropped: Counter[str], matter: Mapping[s
     root = _ROOT.search(page)
     parser = etree.HTMLParser(encoding="utf-8", no_network=True, huge_tree=True, remove_comments=True, remove_pis=True)
     tree = etree.HTML((page[root.start() :] if root else page).encode(), parser)
-    fatal = parser.error_log.filter_from_fatals()
-    if fatal:
-        hint = "save it in another format, or take it away"
-        raise PipelineError("HTML that cannot be read", fatal[0].message, where=where, hint=hint)
+    for error in parser.error_log.filter_from_fatals():
+        raise PipelineError(
+            "HTML that cannot be read", error.message, where=where, hint="take it away, or save it anew"
+        )
     writer = _Writer(dropped, matter)
     if tree is not None:
         writer.write(tree)
@@ -113,7 +107,7 @@ class _Writer:
             self._start(element, is_dropped=reason is not None)
 
     def _start(self, element: etree._Element, is_dropped: bool) -> None:
-        if element.tag in _names("blocks"):
+        if element.tag in _BLOCKS:
             self._break(element)
         if is_dropped:
             return
@@ -133,14 +127,14 @@ class _Writer:
         if not is_dropped:
             self._headings -= _is_heading(element)
             self._preformatted -= element.tag == "pre"
-        if element.tag in _names("blocks"):
+        if element.tag in _BLOCKS:
             self._break(element)
         self._write_text(element.tail)
 
     def _break(self, element: etree._Element) -> None:
         if self._headings:
             self.pieces.append(" ")
-        elif not _names("lines").isdisjoint(element.get("class", "").split()):
+        elif not _LINES.isdisjoint(element.get("class", "").split()):
             # A line of verse.
             self.pieces.append("" if self.pieces[-1].endswith("\n") else "\n")
         else:
@@ -158,11 +152,11 @@ class _Writer:
     def _why_dropped(self, element: etree._Element) -> str | None:
         """Return the reason to drop an element with all that it holds, or None."""
         tag = element.tag
-        if tag in reasons("tags"):
-            return reasons("tags")[tag]
+        if tag in _TAGS:
+            return _TAGS[tag]
         if _is_hidden(element):
             return "hidden"
-        if tag in _names("headings"):
+        if tag in _HEADINGS:
             return None
         if tag in ("a", "sup") and self._is_note_mark(element):
             return "footnote"
@@ -172,9 +166,8 @@ class _Writer:
             return self._matter[element.get("id")]
         types = f"{element.get('epub:type', '')} {element.get('role', '').removeprefix('doc-')}"
         classes = f"{element.get('class', '')} {element.get('id', '')}"
-        by_type = [reasons("types").get(name) for name in types.split()]
-        by_class = [reasons("classes").get(name) for name in classes.lower().split()]
-        return next(filter(None, by_type + by_class), None)
+        reasons = [*map(TYPES.get, types.split()), *map(_CLASSES.get, classes.lower().split())]
+        return next(filter(None, reasons), None)
 
     def _is_note_mark(self, element: etree._Element) -> bool:
         text = ""
@@ -190,9 +183,9 @@ class _Writer:
 
 
 def _is_heading(element: etree._Element) -> bool:
-    if element.tag in _names("headings"):
+    if element.tag in _HEADINGS:
         return True
-    return element.tag in ("p", "div") and not _names("heading_types").isdisjoint(element.get("epub:type", "").split())
+    return element.tag in ("p", "div") and not _HEADING_TYPES.isdisjoint(element.get("epub:type", "").split())
 
 
 def _is_hidden(element: etree._Element) -> bool:
@@ -204,9 +197,10 @@ def _is_hidden(element: etree._Element) -> bool:
 def _has_only_links(element: etree._Element) -> bool:
     """Return whether a block has no words but links within the book, as an entry of a table of contents has."""
     between = element.text or ""
+    links = 0
     for child in element:
-        if child.tag not in ("a", "br"):
+        if child.tag not in ("a", "br") or "://" in child.get("href", ""):
             return False
+        links += "href" in child.attrib
         between += child.tail or ""
-    links = [child.get("href", "") for child in element.iterchildren("a")]
-    return any(links) and not any("://" in link for link in links) and not any(map(str.isalpha, between))
+    return links > 0 and not _LETTER.search(between)

@@ -135,6 +135,7 @@ MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
 _STANZA_NUMBER = re.compile(r"^\s*\d{1,4}\.?\s+(?=\W{0,2}[^\W\d_])")
 _LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
 MAX_VERSE_LENGTH = 65  # characters; no line of verse is longer
+_VERSE_END = tuple(",;:.!?—-")
 MIN_VERSE_WORDS = 4  # of a line without a mark
 SAMPLE_LENGTH = 20_000  # characters that decide whether sentences begin with capitals
 MAX_JOINED = 10_000  # characters of a paragraph to which a line is appended
@@ -271,11 +272,16 @@ def _chapter(lines: list[str]) -> bool:
 def _is_verse(lines: list[str]) -> bool:
     """Return whether lines end where verses do: all are short, begin with a capital, and some end in a mark."""
     texts = [line.strip().lstrip("_\"'“‘„‚«»‹›([") for line in lines]
-    if len(lines) < 2 or max(map(len, texts)) > MAX_VERSE_LENGTH or not all(text[:1].isupper() for text in texts):
+    if len(lines) < 2 or max(map(len, texts)) > MAX_VERSE_LENGTH:
         return False
-    if len(lines) == 2 and lines[0].rstrip()[-1] in SENTENCE_END:  # or two paragraphs, or two headings
-        return lines[1].rstrip()[-1] in ",;:—-" or _is_unmarked_verse(texts[1])
-    marked = sum(line.rstrip("_ \"'”’“‘»«›‹)")[-1:] in tuple(",;:.!?—-") for line in lines)
+    if not all(text[:1].isupper() for text in texts):
+        return False
+    # Two lines may be two paragraphs, or two headings.
+    if len(lines) == 2 and lines[0].rstrip()[-1] in SENTENCE_END:
+        return texts[1][-1] in ",;:—-" or _is_unmarked_verse(texts[1])
+    marked = 0
+    for text in texts:
+        marked += text.rstrip("_ \"'”’“‘»«›‹)").endswith(_VERSE_END)
     return 3 * marked >= len(lines) or all(map(_is_unmarked_verse, texts))
 
 
@@ -326,18 +332,22 @@ def _without_frame(text: str, dropped: Counter[str]) -> str:
 def _split_block(block: str) -> list[list[str]]:
     """Split a block without blank lines into paragraphs: one, unless lines are long or first lines are indented."""
     lines = [line for line in block.split("\n") if line.strip()]
-    num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)  # wrapped lines rarely end like sentences
-    unwrapped = max(map(len, lines), default=0) > MAX_WRAPPED_LENGTH and 2 * num_ended >= len(lines)
-    indented = [line[0] in " \t" for line in lines]
-    if not unwrapped and not 0 < sum(indented) <= len(lines) / 2:
-        return [lines] if lines else []
-    paragraphs: list[list[str]] = []
-    previous = ""
-    for line, is_indented in zip(lines, indented, strict=True):
-        if not paragraphs or ((unwrapped or is_indented) and not _continues(previous, line.strip())):
-            paragraphs.append([])
-        paragraphs[-1].append(line)
-        previous = line.strip()
+    if not lines:
+        return []
+    # Wrapped lines rarely end like sentences.
+    ended = [line for line in lines if line.rstrip()[-1] in SENTENCE_END]
+    unwrapped = max(map(len, lines)) > MAX_WRAPPED_LENGTH and 2 * len(ended) >= len(lines)
+    indented = [line for line in lines if line[0] in " \t"]
+    if not unwrapped and not 0 < 2 * len(indented) <= len(lines):
+        return [lines]
+    paragraphs = [lines[:1]]
+    for line in lines[1:]:
+        previous = paragraphs[-1][-1].strip()
+        may_begin = unwrapped or line[0] in " \t"
+        if may_begin and not _continues(previous, line.strip()):
+            paragraphs.append([line])
+        else:
+            paragraphs[-1].append(line)
     return paragraphs
 
 

@@ -255,7 +255,7 @@ def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[
         return read_epub(path, dropped)
     text, encoding = decode(path.read_bytes(), path, declared)
     if suffix in HTML_SUFFIXES or (suffix == ".txt" and is_html(text)):
-        text = html_text(text, path, dropped)
+        text = html_text(text, path, dropped, {})
     return text, encoding
 
 

@@ -20,7 +20,7 @@ SENTENCE = "The old man sat by the river, and nobody spoke to him all day."
 
 def lines(page: str, dropped: Counter[str] | None = None) -> list[str]:
     """Return the lines of a page's text that are not blank."""
-    text = html_text(page, "page.html", Counter() if dropped is None else dropped)
+    text = html_text(page, "page.html", Counter() if dropped is None else dropped, {})
     return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
 
 
@@ -75,7 +75,7 @@ def test_html_text_blocks_lines_and_characters(markup: str, text: list[str]) -> 
 )
 def test_html_text_what_is_no_prose_is_dropped_and_counted(markup: str, reason: str) -> None:
     dropped: Counter[str] = Counter()
-    text = html_text(f"<p>The mill{markup} stood.</p>", "page.html", dropped)
+    text = html_text(f"<p>The mill{markup} stood.</p>", "page.html", dropped, {})
     assert " ".join(text.split()) in ("The mill stood.", "The mill stood .")
     assert dropped[reason] >= 1
 
@@ -99,7 +99,7 @@ def test_html_text_entities_of_a_document_type_are_not_resolved() -> None:
 def test_html_text_too_deep_page_is_rejected(tag: str) -> None:
     assert lines(f"<{tag}>" * 500 + "One.") == ["One."]
     with pytest.raises(PipelineError, match="HTML that cannot be read"):
-        html_text(f"<{tag}>" * 20_000, "page.html", Counter())
+        html_text(f"<{tag}>" * 20_000, "page.html", Counter(), {})
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_html_text_takes_linear_time(piece: str) -> None:
     def read(count: int) -> None:
         is_html(piece * count)
         with suppress(PipelineError):
-            html_text(piece * count, "page.html", Counter())
+            html_text(piece * count, "page.html", Counter(), {})
 
     assert_linear(read, 1_500, 1_500 * TIMES)
 
@@ -118,7 +118,7 @@ def test_html_text_takes_linear_time(piece: str) -> None:
 @given(st.text())
 def test_html_text_any_input_is_text(page: str) -> None:
     page = page.encode("utf-8", "replace").decode()
-    assert "\0" not in html_text(page, "page.html", Counter()).replace(page, "")
+    assert "\0" not in html_text(page, "page.html", Counter(), {}).replace(page, "")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,8 @@ def test_is_html_pages_and_parts_of_pages(text: str, expected: bool) -> None:
 def test_plain_paragraphs_of_a_page_are_its_paragraphs() -> None:
     paragraphs = [f"This is paragraph {number} & it is long enough <to> be one." for number in range(60)]
     headings: list[int] = []
-    text = html_text(html_page([("The Mill", paragraphs[:30]), ("Is It He?", paragraphs[30:])]), "page.html", Counter())
+    text = html_text(
+        html_page([("The Mill", paragraphs[:30]), ("Is It He?", paragraphs[30:])]), "page.html", Counter(), {}
+    )
     assert plain_paragraphs(text, Counter(), headings) == paragraphs
     assert headings == [0, 30]
