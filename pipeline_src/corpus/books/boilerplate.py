@@ -134,8 +134,9 @@ def belongs(lines: list[str], section: str) -> bool:
     text = " ".join(line.strip() for line in lines)
     if section == "index":
         numbered = [line for line in lines if _NUMBERED.search(line)]
-        is_entry = 3 * len(numbered) >= len(lines)
-        return is_entry or len(text) <= 40 or text[-1].isalnum()
+        if 3 * len(numbered) >= len(lines):
+            return True
+        return len(text) <= 40 or text[-1].isalnum()
     if section == "advertisement":
         is_offer = _FORMAT.search(text.lower()) or _PRICE.search(text)
         return is_offer is not None or len(text) <= MAX_BLURB

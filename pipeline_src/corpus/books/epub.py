@@ -131,11 +131,11 @@ def _named_matter(archive: _Archive, package: etree._Element, package_name: str)
     matter: dict[str, dict[str, str]] = defaultdict(dict)
     for reference in package.iterfind("{*}guide/{*}reference"):
         _add_matter(matter, package_name, reference, reference.get("type", ""))
-    for item in package.iterfind("{*}manifest/{*}item[@properties]"):
-        if "nav" in item.get("properties").split():
-            page, _ = _target(package_name, item.get("href", ""))
-            for link in archive.xml(page).iterfind(".//{*}nav//{*}a"):
-                _add_matter(matter, page, link, link.get(EPUB_TYPE, ""))
+    # The navigation page of EPUB 3
+    for address in package.xpath("//*[contains(concat(' ', @properties, ' '), ' nav ')]/@href"):
+        page, _ = _target(package_name, address)
+        for link in archive.xml(page).iterfind(".//{*}nav//{*}a"):
+            _add_matter(matter, page, link, link.get(EPUB_TYPE, ""))
     return matter
 
 

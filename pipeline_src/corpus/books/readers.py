@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -223,24 +223,19 @@ def _read_first_text(path: Path, params: FilesParams) -> None:
     first = next(documents, None)
     text = "" if first is None else first.text
     if text is None:
-        text = _read_start(path, params)
+        text = _read_book(path, params)
     if not text.strip():
         raise _LeftOut("no text in a file", path, hint="fill it, or take it away")
 
 
-def _read_start(path: Path, params: FilesParams) -> str:
+def _read_book(path: Path, params: FilesParams) -> str:
     try:
-        if suffix_of(path) not in (".txt", ".md"):
-            text, _ = read_text(path, params.encoding, Counter())
-            return text
-        with open(path, "rb") as file:
-            head = file.read(BLOCK_SIZE)
-        encoding = find_encoding(head, path, params.encoding, complete=len(head) < BLOCK_SIZE)
-        return next(decode_blocks(path, encoding, params.encoding))
+        text, _ = read_text(path, params.encoding, Counter())
     except PipelineError as error:
         if params.undecodable == "error":
             raise
         raise _LeftOut(error.what, error.value, where=error.where, hint=error.hint) from None
+    return text
 
 
 def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[str, str]:
@@ -362,20 +357,20 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
 def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
     """Yield a document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
     rows = read_rows(path, suffix_of(path), text_column)
-    start: deque[TextRow] = deque()
+    start: list[TextRow] = []
     for row in islice(rows, 2 * MIN_LIST_LINES + 1):
         start.append(row)
         if "\n" in row.text or len(row.text) > MAX_SENTENCE_LENGTH:
             break
-    is_list = is_sentence_list("\n".join(row.text for row in start))
-    all_rows = chain((start.popleft() for _ in range(len(start))), rows)  # frees each row after reading it
-    if is_list:
+    all_rows = chain(start, rows)
+    if is_sentence_list("\n".join(row.text for row in start)):
         lines = (row.text.replace("\n", " ") for row in all_rows)
         yield from _parts(source, path, lines, sentences_per_document)
         return
     for row in all_rows:
-        name = f"{stem_of(path)}-{row.id or f'{row.number:06d}'}"
-        yield RawDocument(f"{source}:{name}", row.title or f"{_title(path)}, row {row.number + 1}", path, row.text)
+        name = f"{source}:{stem_of(path)}-{row.id or f'{row.number:06d}'}"
+        title = row.title or f"{_title(path)}, row {row.number + 1}"
+        yield RawDocument(name, title, path, row.text)
 
 
 def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:

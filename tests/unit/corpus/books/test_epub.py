@@ -46,7 +46,7 @@ def test_read_epub_guide_and_landmarks_name_front_and_back_matter(tmp_path: Path
         files[f"OEBPS/text/{name}.xhtml"] = f"{HEAD}<body><p>Xmatter stands here.</p></body></html>"
     files["OEBPS/text/chapter-3.xhtml"] += '<div id="a b">Xmatter stands here.</div>'
     guide = '<guide><reference type="title-page" href="text/titlepage.xhtml"/></guide></package>'
-    nav = '<item properties="nav" id="nav2" href="text/nav.xhtml" media-type="application/xhtml+xml"/></manifest>'
+    nav = '<item properties="scripted nav" id="nav2" href="text/nav.xhtml"/></manifest>'
     files[PACKAGE] = files[PACKAGE].replace("</package>", guide).replace("</manifest>", nav)
     links = {"backmatter colophon": "colophon.xhtml", "index": "chapter-3.xhtml#a%20b", "bodymatter": "chapter-1.xhtml"}
     marked = "".join(f'<a epub:type="{kind}" href="{address}">x</a>' for kind, address in links.items())
