@@ -7,6 +7,7 @@ spine) and, as a guide or as landmarks of the navigation page, which of them are
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import zipfile
 from collections import Counter, defaultdict
@@ -44,7 +45,7 @@ def read_epub(path: Path, dropped: Counter[str], max_bytes: int = MAX_BYTES) -> 
         raise
     # The standard library raises a dozen kinds for damaged archives.
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise PipelineError(
             "a damaged EPUB", path, where=shown_text(error) or type(error).__name__, hint=HINT
@@ -58,7 +59,7 @@ class _Archive:
         self._archive = archive
         self._path = path
         self._bytes_left = max_bytes
-        self.names = archive.namelist()
+        self.names = frozenset(archive.namelist())
         for name in self.names:
             checked_path(name.removesuffix("/").replace("\\", "/../"), where=path, hint=HINT)
 

@@ -138,7 +138,7 @@ def test_read_epub_entities_are_not_resolved(tmp_path: Path) -> None:
     assert "Xsecret" not in text
 
 
-@pytest.mark.parametrize("damage", ["cut", "no zip", "wrong checksum", "password", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "no zip", "wrong checksum", "wrong offset", "password", "empty"])
 def test_read_epub_damaged_archive_is_rejected(tmp_path: Path, damage: str) -> None:
     path = write_zip(tmp_path / "book.epub", epub_files(CHAPTERS))
     data = bytearray(path.read_bytes())
@@ -148,6 +148,9 @@ def test_read_epub_damaged_archive_is_rejected(tmp_path: Path, damage: str) -> N
         data = bytearray(b"<html>")
     elif damage == "empty":
         data = bytearray()
+    elif damage == "wrong offset":
+        # The last member begins far before the file does.
+        data[-8] ^= 0xFF
     elif damage == "wrong checksum":
         with zipfile.ZipFile(path) as archive:
             offset = archive.getinfo("OEBPS/text/chapter-2.xhtml").header_offset
