@@ -33,23 +33,19 @@ CANDIDATES = (
     *("cp1251", "koi8-r", "koi8-u", "iso8859-5", "cp866", "mac-cyrillic", "cp1255", "iso8859-8", "cp862", "cp1256"),
     *("cp932", "euc_jis_2004", "gb18030", "big5hkscs", "cp949"),
 )
-# Of chardet's confidence, 0 to 1: another language is further from the best, a tie is nearer.
+# Of chardet's confidence, 0 to 1: a few letters have less; another language is further from the best, a tie is nearer.
+MIN_CONFIDENCE = 0.02
 LANGUAGE_LEAD = 0.05
 TIE = 0.0005
 # Fraction of the non-ASCII characters that may be implausible where they stand.
 MAX_MISREAD = 0.02
 SAMPLE_BYTES = 100_000
-# A text with more non-ASCII bytes than half of its ASCII letters is of another script, and needs this many of them.
-MAX_FOREIGN = 0.5
-MIN_FOREIGN = 100
 # Python's codecs that are no text encodings
 NON_TEXT_CODECS = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "mbcs", "oem"}
 # Where Project Gutenberg's header, or the head of a page of HTML, names the encoding.
 HEADER_BYTES = 5_000
 BLOCK_SIZE = 1 << 20
 
-_ASCII_LETTER = re.compile(rb"[A-Za-z]")
-_FOREIGN = re.compile(rb"[\x80-\xff]")
 _NAMED = re.compile(
     rb"(?:^Character set encoding:[ \t]*|<meta\b[^<>]{0,200}\bcharset\s*=\s*[\"']?\s*"
     rb"|<\?xml\b[^<>]{0,80}\bencoding\s*=\s*[\"'])([\w.-]{1,40})",
@@ -183,11 +179,16 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
             hint=f"fetch it again, or drop wrong bytes: `iconv -c -f UTF-8 -t UTF-8 {path.name} > new{path.suffix}`",
         )
     readings = _readings(data)
-    named = _named_encoding(data)
-    if named and (named not in CANDIDATES or named in [reading.encoding for reading in readings]):
-        return named
     plausible = [reading for reading in readings if reading.misread <= MAX_MISREAD]
-    if plausible and not _is_tie(plausible) and _is_enough(data):
+    min_confidence = max((reading.confidence for reading in readings), default=0.0) - LANGUAGE_LEAD
+    likely = [reading for reading in plausible if reading.confidence >= min_confidence]
+    named = _named_encoding(data)
+    if named and (named not in CANDIDATES or named in [reading.encoding for reading in likely or plausible]):
+        return named
+    if likely and not _is_tie(likely):
+        return likely[0].encoding
+    # Where marks outnumber letters, as in "„Ja“, sagte er.", no language is likely. There one text alone may fit.
+    if not likely and len({reading.text for reading in plausible}) == 1:
         return plausible[0].encoding
     raise PipelineError(
         "the encoding of a file cannot be detected",
@@ -198,7 +199,7 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
 
 
 def _readings(data: bytes) -> list[Reading]:
-    """Return the text in each encoding of its most likely language, that with the fewest misread characters first."""
+    """Return the text in each encoding that it may have, that with the fewest misread characters first."""
     sample = b"\n".join(line for line in data.split(b"\n") if not line.isascii())[:SAMPLE_BYTES]
     guesses = detect_all(
         sample,
@@ -210,7 +211,7 @@ def _readings(data: bytes) -> list[Reading]:
     readings = []
     for guess in guesses:
         encoding = guess["encoding"]
-        if encoding in CANDIDATES and guess["confidence"] >= guesses[0]["confidence"] - LANGUAGE_LEAD:
+        if encoding in CANDIDATES and guess["confidence"] >= MIN_CONFIDENCE:
             text = sample.decode(encoding, "replace")
             readings.append(Reading(encoding, guess["confidence"], text, fraction_misread(text)))
     return sorted(readings, key=lambda reading: (reading.misread, CANDIDATES.index(reading.encoding)))
@@ -220,16 +221,10 @@ def _is_tie(readings: list[Reading]) -> bool:
     """Return whether another text fits as well as the first."""
     first = readings[0]
     for reading in readings:
-        near = reading.confidence > first.confidence - TIE
-        if reading.text != first.text and near and reading.misread == first.misread:
+        is_near = reading.confidence > first.confidence - TIE
+        if is_near and reading.misread == first.misread and reading.text != first.text:
             return True
     return False
-
-
-def _is_enough(data: bytes) -> bool:
-    """Return whether a text is long enough to tell one script from another, or in Latin letters."""
-    num_foreign = len(_FOREIGN.findall(data))
-    return num_foreign >= MIN_FOREIGN or num_foreign <= MAX_FOREIGN * len(_ASCII_LETTER.findall(data))
 
 
 def _named_encoding(data: bytes) -> str | None:
