@@ -135,7 +135,8 @@ def _named_matter(archive: _Archive, package: etree._Element, package_name: str)
     # The navigation page of EPUB 3
     for address in package.xpath("//*[contains(concat(' ', @properties, ' '), ' nav ')]/@href"):
         page, _ = _target(package_name, address)
-        for link in archive.xml(page).iterfind(".//{*}nav//{*}a"):
+        links = archive.xml(page).iterfind(".//{*}nav//{*}a")
+        for link in links:
             _add_matter(matter, page, link, link.get(EPUB_TYPE, ""))
     return matter
 

@@ -368,7 +368,8 @@ def _rows(source: str, path: Path, text_column: str, sentences_per_document: int
         yield from _parts(source, path, lines, sentences_per_document)
         return
     for row in all_rows:
-        name = f"{source}:{stem_of(path)}-{row.id or f'{row.number:06d}'}"
+        row_id = row.id or f"{row.number:06d}"
+        name = f"{source}:{stem_of(path)}-{row_id}"
         title = row.title or f"{_title(path)}, row {row.number + 1}"
         yield RawDocument(name, title, path, row.text)
 
