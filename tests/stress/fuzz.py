@@ -52,6 +52,7 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, sa
 from pipeline_src.tools.fill_mask import fill_mask, reading_masks
 from pipeline_src.tools.inspect import open_masked_lm
 from tests.replies import reply, replying
+from tests.unit.corpus.books.published import epub_files, html_page, write_zip
 
 HOSTILE = [
     *("", " ", "..", "../x", "/etc/x", "a/b", "-rf", "$(touch x)", "a; touch x", "\0", "\ud800", "ü", "\x1b[31m", "²"),
@@ -179,7 +180,7 @@ def _squad(draw: Draw, folder: Path) -> None:
 
 
 def _books(draw: Draw, folder: Path) -> None:
-    suffix = draw.choice([".txt", ".md", *(name for name in ROW_READERS if name != ".parquet")])
+    suffix = draw.choice([".txt", ".md", ".html", ".epub", *(name for name in ROW_READERS if name != ".parquet")])
     text = " ".join(draw.choices(WORDS, k=draw.choice([5, 200])))
     data = text.encode(draw.choice(["utf-8", "cp1252", "mac-roman", "utf-16", "cp437"]), "replace")
     if suffix in ROW_READERS:
@@ -187,6 +188,10 @@ def _books(draw: Draw, folder: Path) -> None:
         data = "\n".join(map(json.dumps, rows)).encode()
     if suffix.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
+    if suffix == ".html":
+        data = html_page([("t", [text])]).encode()
+    if suffix == ".epub":
+        data = write_zip(folder / ".book", epub_files([("t", [text])])).read_bytes()
     (folder / f"book{suffix}").write_bytes(damaged(draw, data))
     params = BooksParams(entry="x", encoding=draw.choice([None, None, None, "cp1252", "utf-16", "idna"]))
     check_encoding(params.encoding)

@@ -146,11 +146,13 @@ def find_encoding(data: bytes, path: Path, declared: str | None, complete: bool 
         data: the file, or its start unless ``complete``.
         declared: the source's ``encoding``; None to detect it.
     """
+    marked = [encoding for mark, encoding in BYTE_ORDER_MARKS if data.startswith(mark)]
+    if declared and name_of(declared) in ("utf-16", "utf-32") and not marked:
+        return f"{name_of(declared)}-le"
     if declared:
         return "utf-8-sig" if name_of(declared) == "utf-8" else declared
-    for mark, encoding in BYTE_ORDER_MARKS:
-        if data.startswith(mark):
-            return encoding
+    if marked:
+        return marked[0]
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, final=complete)
     except UnicodeDecodeError as error:

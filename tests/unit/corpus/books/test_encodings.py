@@ -106,6 +106,14 @@ def test_decode_byte_order_mark_is_used_and_removed(mark: str, encoding: str) ->
     assert decode(codecs.BOM_UTF16_BE + GERMAN.encode("utf-16-be"), BOOK, None) == (GERMAN, "utf-16")
 
 
+@pytest.mark.parametrize(
+    ("declared", "written"), [("utf-16", "utf-16-le"), ("UTF16", "utf-16-le"), ("utf-32", "utf-32-le")]
+)
+def test_decode_declared_encoding_without_byte_order_mark_is_little_endian(declared: str, written: str) -> None:
+    assert decode(GERMAN.encode(written), BOOK, declared)[0] == GERMAN
+    assert decode(GERMAN.encode(declared), BOOK, declared)[0] == GERMAN
+
+
 def test_decode_line_ends_become_newlines() -> None:
     assert decode(b"a\r\nb\rc\n", BOOK, None) == ("a\nb\nc\n", "utf-8")
 
