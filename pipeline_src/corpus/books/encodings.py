@@ -189,8 +189,9 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
         return named
     if likely and not _is_tie(likely):
         return likely[0].encoding
-    # Where marks outnumber letters, as in "„Ja“, sagte er.", no language is likely. There one text alone may fit.
-    if not likely and len({reading.text for reading in plausible}) == 1:
+    # Where marks outnumber letters, as in "„Ja“, sagte er.", no language is likely: the most frequent encoding, alone.
+    texts = {reading.text for reading in plausible}
+    if not likely and len(texts) == 1 and plausible[0].encoding == CANDIDATES[0]:
         return plausible[0].encoding
     raise PipelineError(
         "the encoding of a file cannot be detected",

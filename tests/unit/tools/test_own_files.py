@@ -70,7 +70,7 @@ WRONG_TEXTS: list[tuple[str, bytes, dict[str, Any], str, str]] = [
     ("a.txt", PDF, {}, WARNING, "a file is binary: data/own/text/a.txt (byte 9 is NUL)"),
     ("a.md", PDF, {"undecodable": "error"}, PROBLEM, "a file is binary"),
     ("a.txt", GREEK, {}, WARNING, "a file is binary"),
-    ("a.txt", bytes(range(128, 256)), {"undecodable": "error"}, PROBLEM, "encoding of a file cannot be told"),
+    ("a.txt", bytes(range(128, 256)), {"undecodable": "error"}, PROBLEM, "encoding of a file cannot be detected"),
     ("a.txt", b"A m\xf6ll.", {"encoding": "utf-8"}, WARNING, "a file is not utf-8: data/own/text/a.txt (byte 3 (0xf6)"),
     ("a.txt", b"A mill.", {"encoding": "utf-99"}, PROBLEM, "no such encoding: utf-99"),
     ("a.jsonl", b'{"content": "A mill."}\n', {}, PROBLEM, "no such column: text (data/own/text/a.jsonl:1, which has"),
