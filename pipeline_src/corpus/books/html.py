@@ -1,6 +1,6 @@
 """Read a book in HTML as plain text: a blank line after each block, and a mark before each heading.
 
-    <h2>The Mill</h2><p>It stood<a href="#n1">[1]</a> there.</p>  ->  "\\x02The Mill\\n\\nIt stood there."
+    <h2>The Mill</h2><p>It stood<a href="#n1">[1]</a> there.</p>  ->  "\\ufdd0The Mill\\n\\nIt stood there."
 
 What a page adds to its prose is dropped and counted: tables, illustrations, notes, contents, and front and back matter
 that says so by its element, ``epub:type``, role, class or id. ``html.yaml`` lists them.

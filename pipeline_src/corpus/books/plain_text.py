@@ -26,8 +26,8 @@ from pipeline_src.corpus.books.boilerplate import (
 from pipeline_src.corpus.sentences import FULL_STOPS, is_small
 from pipeline_src.corpus.words import MAX_SPLIT_CHARACTERS
 
-# A block that markup calls a heading begins with this control character, which no text has.
-HEADING = "\x02"
+# A block that markup calls a heading begins with this code point, which is no character of any text.
+HEADING = "\ufdd0"
 _WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)*"
 _WORDS = re.compile(rf"{_WORD}(?:-{_WORD})*")
 # Matches begin only at the start of a part, of few parts: 100,000 letters are scanned once, not 100,000 times.

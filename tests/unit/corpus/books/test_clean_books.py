@@ -17,6 +17,7 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.common.paths import clean_text
 from pipeline_src.config.data import BooksParams, TextParams
 from pipeline_src.corpus.books import clean_books as stage
+from pipeline_src.corpus.books.plain_text import HEADING
 from pipeline_src.corpus.books.readers import is_sentence_list, read_rows
 from pipeline_src.corpus.documents import read_documents, read_manifest
 from pipeline_src.corpus.dropped import read_dropped
@@ -219,7 +220,7 @@ def test_clean_books_book_as_published_is_its_paragraphs(books: Path, name: str,
     elif name != "a.jsonl":
         # Headings are text too.
         assert set(PARAGRAPHS) < set(lines)
-        assert "\x02" not in document.text
+        assert HEADING not in document.text
 
 
 @pytest.mark.parametrize("content", [b"PK", b"PK\3\4" + b"\0" * 99, b""], ids=["cut", "no archive", "empty"])
