@@ -31,9 +31,11 @@ def load_segmenter(name: str) -> Segmenter:
     distributions = distributions_of(module_name)
     if not distributions:
         raise PipelineError(
-            "a segmenter is a function of an installed package", name, where=WHERE,
+            "a segmenter is a function of an installed package",
+            name,
+            where=WHERE,
             hint=f"pip install {module_name.partition('.')[0]}, or name another, such as jieba:lcut",
-        )  # fmt: skip
+        )
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (Exception, SystemExit) as error:
@@ -43,9 +45,11 @@ def load_segmenter(name: str) -> Segmenter:
     origin = getattr(function, "__module__", None) or ""
     if isinstance(function, type) or not callable(function) or not distributions & distributions_of(origin):
         raise PipelineError(
-            "a segmenter is a function that its own package defines", name, where=WHERE,
+            "a segmenter is a function that its own package defines",
+            name,
+            where=WHERE,
             hint=f"this one is {shown(function)}; name a function of {', '.join(sorted(distributions))} itself",
-        )  # fmt: skip
+        )
     # jieba logs its loading time in each process
     logging.getLogger(module_name).setLevel(logging.WARNING)
     try:
@@ -70,16 +74,20 @@ def _words(text: str, segment: Segmenter) -> list[str]:
     result = segment(text)
     if not isinstance(result, list) or not all(isinstance(word, str) for word in result):
         raise PipelineError(
-            "a segmenter must return a list of words", shown(result), where=WHERE,
+            "a segmenter must return a list of words",
+            shown(result),
+            where=WHERE,
             hint="take a function that returns a list of str, such as jieba:lcut where jieba:cut returns a generator",
-        )  # fmt: skip
+        )
     # some segmenters leave spaces out, others return them as words
     words = ["".join(word.split()) for word in result]
     if "".join(words) != "".join(text.split()):
         raise PipelineError(
-            "the segmenter changes the text", f"{shown(text)} to {shown(' '.join(words))}", where=WHERE,
+            "the segmenter changes the text",
+            f"{shown(text)} to {shown(' '.join(words))}",
+            where=WHERE,
             hint="take one whose words, end to end, are the text",
-        )  # fmt: skip
+        )
     return words
 
 

@@ -82,9 +82,14 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
     with atomic_directory(TOKENS) as folder, Workers(beam_args, folder) as workers:
         encode = partial(
-            encode_slice, vocabulary=workers.send(VOCABULARY), sha256=hash_file(VOCABULARY / "tokenizer.json"),
-            seed=seed, validation=corpus.validation, runs=runs, segmented=bool(used),
-        )  # fmt: skip
+            encode_slice,
+            vocabulary=workers.send(VOCABULARY),
+            sha256=hash_file(VOCABULARY / "tokenizer.json"),
+            seed=seed,
+            validation=corpus.validation,
+            runs=runs,
+            segmented=bool(used),
+        )
         work = [
             (replace(part, path=workers.send(part.path)), languages[source], segmenters[source])
             for source, of_source in slices.items()
@@ -123,9 +128,11 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
         empty += [f"of {source} for validation" for source, count in few.items() if not count]
         if empty:
             raise PipelineError(
-                f"no document {empty[0]}", f"corpus.validation = {corpus.validation:g}", where=TEXT,
+                f"no document {empty[0]}",
+                f"corpus.validation = {corpus.validation:g}",
+                where=TEXT,
                 hint="give more text, or another corpus.validation or seed",
-            )  # fmt: skip
+            )
         manifest = {
             "splits": splits,
             "marks": {"single": templates.single.size, "pair": templates.pair.size},  # special tokens in an example
@@ -148,8 +155,10 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     for source, count in few.items():
         log.warning(
             "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
-            "corpus.validation", source, count,
-        )  # fmt: skip
+            "corpus.validation",
+            source,
+            count,
+        )
 
 
 def _map_slices(

@@ -616,9 +616,11 @@ def check_architecture(config: BertConfig, expected: str, folder: Path, key: str
     architecture = architecture_name(config.names.model_type)
     if architecture != expected:
         raise PipelineError(
-            "the encoder is of another architecture than the study's", f"{architecture}, not {expected}",
-            where=folder, hint=f"set model.architecture to {architecture}, or {key} to another folder",
-        )  # fmt: skip
+            "the encoder is of another architecture than the study's",
+            f"{architecture}, not {expected}",
+            where=folder,
+            hint=f"set model.architecture to {architecture}, or {key} to another folder",
+        )
 
 
 def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:

@@ -46,9 +46,11 @@ def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
     decoder, embedding = tensors.pop(decoder_name, None), tensors.get(embedding_name)
     if decoder is not None and embedding is not None and not torch.equal(decoder, embedding):
         raise PipelineError(
-            "the decoder is not the embedding matrix", decoder_name, where=folder,
+            "the decoder is not the embedding matrix",
+            decoder_name,
+            where=folder,
             hint="give a model with tied embeddings; BERT's decoder is its embedding matrix (google-research/bert)",
-        )  # fmt: skip
+        )
     return tensors
 
 
@@ -73,9 +75,11 @@ def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: objec
             return tensor
         has = f"numbers of type {str(tensor.dtype).removeprefix('torch.')}"
     raise PipelineError(
-        "weights do not fit the config", f"{name}: {has}, {tuple(shape)} expected", where=where,
+        "weights do not fit the config",
+        f"{name}: {has}, {tuple(shape)} expected",
+        where=where,
         hint="use the config.json that was saved with them, and a model that has this part",
-    )  # fmt: skip
+    )
 
 
 def check_finite(name: str, tensor: Tensor, where: object) -> None:
@@ -98,9 +102,11 @@ def _read_files(folder: Path) -> dict[str, Tensor]:
         if index.exists():
             return _read([folder / shard for shard in _shards(index)], read)
     raise PipelineError(
-        "no weights to read", " or ".join(FORMATS), where=folder,
+        "no weights to read",
+        " or ".join(FORMATS),
+        where=folder,
         hint="run the stage that makes it again, or `dvc pull` it; a checkpoint of TensorFlow: see the tool `import`",
-    )  # fmt: skip
+    )
 
 
 def _shards(index: Path) -> list[str]:
@@ -120,9 +126,11 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
             tensors.update(read(path))
         except (SafetensorError, OSError, RuntimeError, TypeError) as error:
             raise PipelineError(
-                "no weights to read", str(error).partition("\n")[0], where=path,
+                "no weights to read",
+                str(error).partition("\n")[0],
+                where=path,
                 hint="run the stage that makes it again, or `dvc pull` or fetch it again",
-            ) from None  # fmt: skip
+            ) from None
     return tensors
 
 

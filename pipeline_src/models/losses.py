@@ -181,9 +181,15 @@ class _Distilled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inner: Tensor, weight: Tensor, bias: Tensor, teacher_inner: Tensor, teacher_weight: Tensor,
-        teacher_bias: Tensor, temperature: float,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any,
+        inner: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        teacher_inner: Tensor,
+        teacher_weight: Tensor,
+        teacher_bias: Tensor,
+        temperature: float,
+    ) -> Tensor:
         loss = inner.new_zeros((), dtype=torch.float32)
         grad_inner, grad_weight, grad_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
         slices, dtype = chunks(len(inner), len(weight)), matmul_dtype(weight)

@@ -79,12 +79,20 @@ def pretrained_card(
     """
     how = "a pretrained model trained further on" if continued else "trained from scratch on"
     return _card(
-        config, huggingface_class, "", ("pretraining",), sources or (), training, figures,
+        config,
+        huggingface_class,
+        "",
+        ("pretraining",),
+        sources or (),
+        training,
+        figures,
         about=f"with {parameters:,} parameters, {how} {learns}",
         mix=[f"{as_text(name)} {100 * share:.1f} %" for name, share in (mix or {}).items()],
-        cost=[(name, f"{value:,}" if isinstance(value, int) and value < 10**12 else f"{value:.4g}")
-              for name, value in cost.items()],
-    )  # fmt: skip
+        cost=[
+            (name, f"{value:,}" if isinstance(value, int) and value < 10**12 else f"{value:.4g}")
+            for name, value in cost.items()
+        ],
+    )
 
 
 def finetuned_card(
@@ -109,10 +117,18 @@ def finetuned_card(
     for eval_set, file, metric, value in scores:
         figures.setdefault(f"{eval_set}, {file}", {})[metric] = value
     return _card(
-        config, huggingface_class, f", fine-tuned on {task}", ("fine-tuned",),
-        [source] if source else (), hyperparameters, figures, scores, task=task, head=head,
+        config,
+        huggingface_class,
+        f", fine-tuned on {task}",
+        ("fine-tuned",),
+        [source] if source else (),
+        hyperparameters,
+        figures,
+        scores,
+        task=task,
+        head=head,
         about=f"with the output layer of one task, {task}, both trained on its training set",
-    )  # fmt: skip
+    )
 
 
 def imported_card(config: BertConfig, parameters: int, huggingface_class: str) -> str:

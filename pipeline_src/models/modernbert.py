@@ -112,7 +112,7 @@ MODERNBERT = StateDictAdapter(
         layer_norm_eps="norm_eps",
         hidden_dropout_prob="mlp_dropout",
         attention_probs_dropout_prob="attention_dropout",
-    ),  # fmt: skip
+    ),
     absent={"max_position_embeddings": 8192, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     written={"bos_token_id": None, "eos_token_id": None, "cls_token_id": None, "sep_token_id": None},
     fixed={

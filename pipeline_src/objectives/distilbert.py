@@ -60,21 +60,26 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         for name in COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ():
             if getattr(config, name) != getattr(self.config, name):
                 raise PipelineError(
-                    "a teacher of another shape", f"{name} {getattr(config, name)}, not {getattr(self.config, name)}",
+                    "a teacher of another shape",
+                    f"{name} {getattr(config, name)}, not {getattr(self.config, name)}",
                     where="pretrain.teacher",
                     hint="make the block model as the teacher is, or set objectives.distilbert.init to random"
                     + (" and cosine to 0" if name == "hidden_size" else ""),
-                )  # fmt: skip
+                )
         if copies and encoder_names(self.model) - encoder_names(self.teacher):
             raise PipelineError(
-                "a teacher whose layers are of other parts", config.names.title, where="pretrain.teacher",
+                "a teacher whose layers are of other parts",
+                config.names.title,
+                where="pretrain.teacher",
                 hint=f"give one of {self.config.names.title}, or set objectives.distilbert.init to random",
-            )  # fmt: skip
+            )
         if copies and self.config.num_hidden_layers > config.num_hidden_layers:
             raise PipelineError(
-                "a student of more layers than its teacher", self.config.num_hidden_layers,
-                where="model.num_hidden_layers", hint=f"set it to at most {config.num_hidden_layers}",
-            )  # fmt: skip
+                "a student of more layers than its teacher",
+                self.config.num_hidden_layers,
+                where="model.num_hidden_layers",
+                hint=f"set it to at most {config.num_hidden_layers}",
+            )
 
     def init_weights(self, generator: torch.Generator) -> None:
         """Initialise all weights; with ``init: teacher``, then overwrite those that the teacher has too."""
@@ -169,11 +174,12 @@ def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
     surplus = len(source) - len(target)
     if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(
-            "a teacher of another shape", f"{name} {tuple(source.shape)}, not {tuple(target.shape)}",
+            "a teacher of another shape",
+            f"{name} {tuple(source.shape)}, not {tuple(target.shape)}",
             where="pretrain.teacher",
             hint="make the block model as the teacher is (model.embedding_size too), or set "
             "objectives.distilbert.init to random",
-        )  # fmt: skip
+        )
     first = surplus // 2 if name.endswith("rel_embeddings.weight") else 0
     return source[first : first + len(target)]
 

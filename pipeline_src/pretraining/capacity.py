@@ -119,10 +119,11 @@ class Capacity:
         exceeded = [f"{count} {name}, not {limit}" for name, (count, limit) in limits.items() if count > limit]
         if exceeded:
             raise PipelineError(
-                "a microbatch exceeds its fixed capacity", "; ".join(exceeded),
+                "a microbatch exceeds its fixed capacity",
+                "; ".join(exceeded),
                 where=f"examples {', '.join(map(str, batch.examples[:5]))} ...",
                 hint="make the capacity from the parameters that the examples were built with",
-            )  # fmt: skip
+            )
 
 
 def _even_ends(items: int, parts: int) -> Tensor:

@@ -119,9 +119,11 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
     vocabulary = read_vocabulary(source) if foreign is None else sorted(foreign.get_vocab())
     if len(vocabulary) > config.vocab_size:
         raise PipelineError(
-            "the vocabulary has more entries than the model", f"{len(vocabulary)} > {config.vocab_size}", where=source,
+            "the vocabulary has more entries than the model",
+            f"{len(vocabulary)} > {config.vocab_size}",
+            where=source,
             hint="put the vocab.txt there that the model was trained with",
-        )  # fmt: skip
+        )
     huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
     save_tensors(output, tensors, config, huggingface_class)
     if foreign is None:
@@ -195,21 +197,26 @@ def find_case(folder: Path, vocabulary: list[str]) -> bool:
     lowercase = config.get("do_lower_case")
     if lowercase is not None and not isinstance(lowercase, bool):
         raise PipelineError(
-            "neither true nor false", f"do_lower_case: {shown(lowercase)}", where=path,
+            "neither true nor false",
+            f"do_lower_case: {shown(lowercase)}",
+            where=path,
             hint="fix it there, or fetch the model again",
-        )  # fmt: skip
+        )
     if lowercase is None:
         words = (entry for entry in vocabulary if not (entry.startswith("[") and entry.endswith("]")))
         lowercase = all(word == word.lower() for word in words)
         log.warning(
             "%s does not say whether text is lower-cased; by its vocabulary it is %s (--cased, --uncased)",
-            folder, "uncased" if lowercase else "cased",
-        )  # fmt: skip
+            folder,
+            "uncased" if lowercase else "cased",
+        )
     supported = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
     for key, allowed in supported.items():
         if config.get(key) not in allowed:
             raise PipelineError(
-                "the tokenizer splits text in another way", f"{key}: {json.dumps(config[key])}", where=path,
+                "the tokenizer splits text in another way",
+                f"{key}: {json.dumps(config[key])}",
+                where=path,
                 hint="give a model whose tokenizer is that of google-research/bert",
-            )  # fmt: skip
+            )
     return bool(lowercase)

@@ -172,9 +172,11 @@ def make_phase_trainer(
     start, first, last = step_range or StepRange(phase.start, phase.first, phase.last)
     if phase.pretrain.train_batch_size < distributed.world_size:
         raise PipelineError(
-            "more processes than sequences in a batch", f"{distributed.world_size} processes",
-            where="pretrain.train_batch_size", hint=f"start at most {phase.pretrain.train_batch_size} processes",
-        )  # fmt: skip
+            "more processes than sequences in a batch",
+            f"{distributed.world_size} processes",
+            where="pretrain.train_batch_size",
+            hint=f"start at most {phase.pretrain.train_batch_size} processes",
+        )
     objective = build_objective(phase, tokenizer, pairs, distributed.device)
     is_resumed = checkpointer is not None and checkpointer.find()
     if not is_resumed:
@@ -194,19 +196,27 @@ def make_phase_trainer(
             processes=distributed.world_size,
         )
     trainer = make_trainer(
-        objective, phase.optimizer, distributed, name=f"pretraining, {phase.name}", first=first, last=last,
-        seed=phase.key("dropout"), requests=checkpointer.requests if checkpointer else None,
+        objective,
+        phase.optimizer,
+        distributed,
+        name=f"pretraining, {phase.name}",
+        first=first,
+        last=last,
+        seed=phase.key("dropout"),
+        requests=checkpointer.requests if checkpointer else None,
         compute_tracker=compute_tracker,
-    )  # fmt: skip
+    )
     if checkpointer is not None and is_resumed:
         checkpointer.restore(trainer)
     elif start is not None:
         steps = load_state(start / TRAINING_STATE, objective.checkpoint_parameters(), trainer.optimizer)
         if steps != first:
             raise PipelineError(
-                "the phase before took another number of steps", f"{steps}, not {first}",
-                where=start, hint="run its stage again",
-            )  # fmt: skip
+                "the phase before took another number of steps",
+                f"{steps}, not {first}",
+                where=start,
+                hint="run its stage again",
+            )
     return trainer
 
 
@@ -296,9 +306,11 @@ def phase_capacity(
         reason = "a CUDA device"
     if setting is True and reason:
         raise PipelineError(
-            "microbatches cannot have a fixed capacity here", f"needs {reason}",
-            where="machine.yaml, pretrain.fixed_capacity", hint="set fixed_capacity: auto",
-        )  # fmt: skip
+            "microbatches cannot have a fixed capacity here",
+            f"needs {reason}",
+            where="machine.yaml, pretrain.fixed_capacity",
+            hint="set fixed_capacity: auto",
+        )
     # other back ends compute on padded [sequences, length] rectangles, which filler sequences would double
     is_unpadded = attention == "flash_varlen" and not architecture_spec(phase.model.architecture).pads_sequences
     if reason or (setting == "auto" and not is_unpadded):

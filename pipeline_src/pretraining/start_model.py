@@ -36,9 +36,14 @@ def import_start_model(
     config = imported.config
     check_fits_study(config, model, examples, pretrain.init_from)
     log.info(
-        "%s: %d layers, %d wide, %d entries (%s); %s", pretrain.init_from, config.num_hidden_layers,
-        config.hidden_size, imported.entries, imported.tokenizer, ", ".join(["encoder", *imported.parts]),
-    )  # fmt: skip
+        "%s: %d layers, %d wide, %d entries (%s); %s",
+        pretrain.init_from,
+        config.num_hidden_layers,
+        config.hidden_size,
+        imported.entries,
+        imported.tokenizer,
+        ", ".join(["encoder", *imported.parts]),
+    )
     if missing := [part for part in PARTS if part not in imported.parts]:
         log.info("not in it, so pretraining starts it from random weights: %s", ", ".join(missing))
     return imported.parts
@@ -53,6 +58,8 @@ def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesP
         raise PipelineError("a start model that reads from left to right", "is_decoder", where=where, hint=hint)
     if limit < length:
         raise PipelineError(
-            "the start model takes shorter sequences", f"{limit} tokens, not {length}", where=where,
+            "the start model takes shorter sequences",
+            f"{limit} tokens, not {length}",
+            where=where,
             hint=f"set all of examples.max_seq_length to at most {limit}",
-        )  # fmt: skip
+        )

@@ -174,8 +174,9 @@ class MLflow:
         self._mlflow = mlflow
         runs = mlflow.search_runs(
             experiment_names=[os.environ["MLFLOW_EXPERIMENT_NAME"]],
-            filter_string=f"run_name = '{run.name}'", output_format="list",
-        )  # fmt: skip
+            filter_string=f"run_name = '{run.name}'",
+            output_format="list",
+        )
         if runs:
             mlflow.start_run(run_id=runs[0].info.run_id)
         else:

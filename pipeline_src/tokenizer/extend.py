@@ -31,10 +31,11 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
     """
     if kind_of(tokenizer) is not wordpiece.KIND:
         raise PipelineError(
-            "only a WordPiece vocabulary can be extended", type(tokenizer.model).__name__,
+            "only a WordPiece vocabulary can be extended",
+            type(tokenizer.model).__name__,
             where="vocabulary.num_added_tokens",
             hint="set it to 0: byte-level and unigram vocabularies spell any word",
-        )  # fmt: skip
+        )
     entries = sorted(ids := tokenizer.get_vocab(), key=ids.__getitem__)
     new = list(islice(Merger(spell_in(tokenizer, words)).learn(MIN_COUNT), number))
     new_ids = [index for index, entry in enumerate(entries) if UNUSED.fullmatch(entry)]

@@ -68,9 +68,11 @@ def read_sentencepiece(path: Path) -> SentencepieceModel:
         raise PipelineError("not a model of sentencepiece", error, where=path, hint="fetch it again") from None
     if models not in ([], [UNIGRAM]):
         raise PipelineError(
-            "a model of sentencepiece that is not unigram", path.name, where=path.parent,
+            "a model of sentencepiece that is not unigram",
+            path.name,
+            where=path.parent,
             hint="give a folder with a complete tokenizer.json",
-        )  # fmt: skip
+        )
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
     added = [
         AddedToken(piece, normalized=False, special=kind == CONTROL)

@@ -27,9 +27,11 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
     name = type(tokenizer.model).__name__
     if name not in KINDS:
         raise PipelineError(
-            "a kind of vocabulary that is not supported", name, where="tokenizer.json",
+            "a kind of vocabulary that is not supported",
+            name,
+            where="tokenizer.json",
             hint=f"use a tokenizer whose model is one of {', '.join(KINDS)}",
-        )  # fmt: skip
+        )
     return next(
         (kind for kind in KINDS[name] if None not in map(tokenizer.token_to_id, (kind.pad, kind.unk, kind.mask))),
         KINDS[name][0],
@@ -82,5 +84,6 @@ def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, where: object) -> No
         raise PipelineError(
             "the tokenizer has more entries than the model",
             f"{shown(entry)} has id {largest:,}, of {vocab_size:,} ids",
-            where=where, hint="use the tokenizer that was saved with it",
-        )  # fmt: skip
+            where=where,
+            hint="use the tokenizer that was saved with it",
+        )

@@ -109,9 +109,11 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
         token_type_ids[run] = type_id
     if not all(special_ids):
         raise PipelineError(
-            "the tokenizer adds no special tokens around a text", f"{encoding.tokens} of {texts} texts",
-            where="post_processor in tokenizer.json", hint=HINT,
-        )  # fmt: skip
+            "the tokenizer adds no special tokens around a text",
+            f"{encoding.tokens} of {texts} texts",
+            where="post_processor in tokenizer.json",
+            hint=HINT,
+        )
     return Template(tuple(map(tuple, special_ids)), tuple(token_type_ids))
 
 

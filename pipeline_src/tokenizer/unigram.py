@@ -102,18 +102,25 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             hard_vocab_limit=False,
             character_coverage=COVERAGE,
             normalization_rule_name="identity",  # `tokenizers` has normalised the words
-            pad_id=0, pad_piece=PAD, unk_id=1, unk_piece=UNK, bos_id=-1, eos_id=-1,
+            pad_id=0,
+            pad_piece=PAD,
+            unk_id=1,
+            unk_piece=UNK,
+            bos_id=-1,
+            eos_id=-1,
             control_symbols=[CLS, SEP, MASK],
             required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),  # to spell these
             num_threads=THREADS,
             max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer lines would be skipped
             minloglevel=2,
-        )  # fmt: skip
+        )
     except RuntimeError as error:
         if "smaller than required_chars" not in str(error):
             raise
         raise PipelineError(
-            "the vocabulary is too small", str(error).partition("required_chars. ")[2].partition(".")[0],
-            where="params.yaml, block vocabulary", hint="set vocab_size to more than there are characters in the text",
-        ) from None  # fmt: skip
+            "the vocabulary is too small",
+            str(error).partition("required_chars. ")[2].partition(".")[0],
+            where="params.yaml, block vocabulary",
+            hint="set vocab_size to more than there are characters in the text",
+        ) from None
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())

@@ -81,9 +81,11 @@ def check_settings() -> None:
         reason = error.strerror
     if reason:
         raise PipelineError(
-            "checkpoints cannot be written", ROOT, where=reason,
+            "checkpoints cannot be written",
+            ROOT,
+            where=reason,
             hint=f"name a folder that you may write in ${FOLDER}, or unset it",
-        )  # fmt: skip
+        )
 
 
 def minutes() -> float:
@@ -343,9 +345,11 @@ class Checkpointer(Callback):
             self._check(self._path(step))
         except CorruptCheckpointError as error:
             raise PipelineError(
-                "the best checkpoint cannot be read", error, where=self._path(step),
+                "the best checkpoint cannot be read",
+                error,
+                where=self._path(step),
                 hint=f"delete {self.folder}, and start again: this training is repeated",
-            ) from None  # fmt: skip
+            ) from None
         with safe_open(self._path(step) / TENSORS, "pt") as stored, torch.no_grad():
             for name, parameter in objective.checkpoint_parameters().items():
                 parameter.copy_(stored.get_tensor(f"{WEIGHT}.{name}"))
@@ -381,10 +385,12 @@ class Checkpointer(Callback):
             if value != values[0]:
                 names = [f"process {number} step {values[number][1]:,} of {values[number][0]}" for number in (0, rank)]
                 raise PipelineError(
-                    "the processes see different checkpoints", ", ".join(names), where=self.phase,
+                    "the processes see different checkpoints",
+                    ", ".join(names),
+                    where=self.phase,
                     hint="keep checkpoints on a disk that all machines share (PIPELINE_CHECKPOINTS), and start all "
                     "processes in the same checkout",
-                )  # fmt: skip
+                )
 
     def kept_model(self, step: int) -> Path:
         """Return the folder that keeps the model of a step in ``keep_checkpoint_steps`` until the end of the phase."""
@@ -405,9 +411,11 @@ class Checkpointer(Callback):
             raise CorruptCheckpointError(f"it is of step {content['state']['step']:,}, by what it says of itself")
         if content["identity"] != self.identity:
             raise PipelineError(
-                "a checkpoint of other parameters", difference(content["identity"], self.identity), where=path,
+                "a checkpoint of other parameters",
+                difference(content["identity"], self.identity),
+                where=path,
                 hint=f"delete {path}, or set the parameters as they were",
-            )  # fmt: skip
+            )
         return content
 
     def _other_trainings(self) -> Iterator[str]:

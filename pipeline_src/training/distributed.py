@@ -145,10 +145,11 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
         roll_call = dist.new_group(backend="gloo", timeout=OTHERS_TIMEOUT)
     except RuntimeError as error:
         raise PipelineError(
-            "the processes that train together cannot connect", str(error).splitlines()[0],
+            "the processes that train together cannot connect",
+            str(error).splitlines()[0],
             where=f"process {rank} on {os.uname().nodename}",
             hint="set GLOO_SOCKET_IFNAME to the network interface on the route to MASTER_ADDR (docs/your-cluster.md)",
-        ) from error  # fmt: skip
+        ) from error
     distributed = Distributed(rank, world_size, device, products, slow_group)
     try:
         _check_devices(distributed)
@@ -165,11 +166,12 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         raise PipelineError(
-            "processes that train together have ended or hang", _lost(str(error), roll_call),
+            "processes that train together have ended or hang",
+            _lost(str(error), roll_call),
             where=f"noticed by process {rank} of {world_size} on {os.uname().nodename}",
             hint="see the logs of the others (logs/pretrain/*.process-*.log), of the launcher and of their machines, "
             "then run the same command again: it goes on from the last checkpoint",
-        ) from error  # fmt: skip
+        ) from error
     else:
         _leave()
 
@@ -196,7 +198,7 @@ def _shared_store(rank: int, world_size: int) -> dist.Store:
             where=f"process {rank} on {os.uname().nodename}: {str(error).splitlines()[0].partition('. ')[0]}",
             hint="MASTER_ADDR is an address of the first machine that the others reach, MASTER_PORT a port that is "
             "free there; see the logs of the others, in case one did not start",
-        ) from error  # fmt: skip
+        ) from error
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # torchrun's own store outlives a restart, and keeps addresses of processes that have ended: each restart gets a
         # prefix. On several machines, which count restarts differently, workflow/torchrun.py makes new stores.
@@ -228,9 +230,11 @@ def _check_devices(distributed: Distributed) -> None:
     for rank, value in enumerate(devices):
         if value in devices[:rank]:
             raise PipelineError(
-                "more processes than GPUs", f"processes {devices.index(value)} and {rank} have the same",
-                where=value[0], hint="start one process a GPU",
-            )  # fmt: skip
+                "more processes than GPUs",
+                f"processes {devices.index(value)} and {rank} have the same",
+                where=value[0],
+                hint="start one process a GPU",
+            )
 
 
 def _claim_gpu(gpus: int) -> int:
@@ -273,15 +277,18 @@ def choose_precision(
         raise PipelineError("Apple's GPU trains in float32 here", setting, where="training", hint=hint)
     if old:
         raise PipelineError(
-            "this GPU has no bfloat16", torch.cuda.get_device_name(device), where="training",
+            "this GPU has no bfloat16",
+            torch.cuda.get_device_name(device),
+            where="training",
             hint="set precision: float32 (or auto) in machine.yaml; or take a GPU of the Ampere generation or later "
             "(A100, A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
-        )  # fmt: skip
+        )
     if device.type == "cpu" and (times := slowdown(torch.bfloat16)) >= 2:
         log.warning(
             "this CPU has no bfloat16 instructions: a matmul takes %.0f times as long as in float32; "
-            "set precision: float32 (or auto)", times,
-        )  # fmt: skip
+            "set precision: float32 (or auto)",
+            times,
+        )
     return torch.bfloat16
 
 

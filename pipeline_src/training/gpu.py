@@ -46,9 +46,11 @@ def choose_compile(setting: Switch, flops_left: float, peak: float) -> bool:
     if setting != "auto":
         if setting and not has_compiler:
             raise PipelineError(
-                "torch.compile needs a C compiler", "none here", where="machine.yaml, compile",
+                "torch.compile needs a C compiler",
+                "none here",
+                where="machine.yaml, compile",
                 hint="install gcc or clang, name one in $CC, or set compile: auto",
-            )  # fmt: skip
+            )
         return setting
     seconds = flops_left / (MAX_UTILISATION * peak)
     if seconds < COMPILE_BREAK_EVEN_SECONDS:
@@ -82,9 +84,11 @@ def choose_capture(
         reason = "activation_checkpointing: false"
     if setting is True and reason:
         raise PipelineError(
-            "steps cannot be captured in a CUDA graph here", f"needs {reason}", where="machine.yaml, pretrain.capture",
+            "steps cannot be captured in a CUDA graph here",
+            f"needs {reason}",
+            where="machine.yaml, pretrain.capture",
             hint="set capture: auto",
-        )  # fmt: skip
+        )
     if setting != "auto":
         return bool(setting)
     return not reason and flops_per_step / (MAX_UTILISATION * peak) < LAUNCH_SECONDS
@@ -108,10 +112,12 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
                 graph.capture_end()
             except RuntimeError:
                 raise PipelineError(
-                    "a training step cannot be captured in a CUDA graph", _first_line(error), where="training",
+                    "a training step cannot be captured in a CUDA graph",
+                    _first_line(error),
+                    where="training",
                     hint="set pretrain.capture: false in machine.yaml and run the same command again; the last "
                     "checkpoint is from before",
-                ) from error  # fmt: skip
+                ) from error
             raise
         graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)

@@ -43,24 +43,32 @@ def load_teacher(
     known = {BERT.model_type, student.names.model_type}
     if config.names.model_type not in known:
         raise PipelineError(
-            "a teacher of another architecture", config.names.model_type, where=folder,
+            "a teacher of another architecture",
+            config.names.model_type,
+            where=folder,
             hint=f"give one of {' or '.join(sorted(known))}: the stage depends on no other one's code",
-        )  # fmt: skip
+        )
     if config.is_decoder:
         raise PipelineError(
-            "a teacher that reads from left to right", folder, where=key,
+            "a teacher that reads from left to right",
+            folder,
+            where=key,
             hint="teach with a model that was pretrained on masked words",
-        )  # fmt: skip
+        )
     if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
         raise PipelineError(
-            "a teacher of another vocabulary", folder, where=key,
+            "a teacher of another vocabulary",
+            folder,
+            where=key,
             hint="teach with a model that was pretrained on this study's vocabulary, or take its vocabulary",
-        )  # fmt: skip
+        )
     if config.longest_input < student.longest_input:
         raise PipelineError(
-            "the teacher takes shorter sequences", f"{config.longest_input} tokens", where=folder,
+            "the teacher takes shorter sequences",
+            f"{config.longest_input} tokens",
+            where=folder,
             hint=f"set model.max_position_embeddings to at most {config.longest_input}, or take another teacher",
-        )  # fmt: skip
+        )
     model = make(config)
     load_weights(model, folder)
     return model.to(device).eval().requires_grad_(False)

@@ -232,11 +232,12 @@ class Trainer(Generic[B]):
                 except torch.OutOfMemoryError as error:
                     tokens = max(microbatch.workload.tokens for microbatch in batch)
                     raise PipelineError(
-                        "the GPU's memory does not hold a microbatch", f"{tokens:,} tokens",
+                        "the GPU's memory does not hold a microbatch",
+                        f"{tokens:,} tokens",
                         where=str(error).splitlines()[0],
                         hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not "
                         "enough, set activation_checkpointing: true. Training goes on from its last checkpoint",
-                    ) from None  # fmt: skip
+                    ) from None
                 self.progress.advance()
                 due = [callback for callback in self.callbacks if callback.due(self.state.step)]
                 if due:
@@ -328,10 +329,11 @@ class Trainer(Generic[B]):
                 numbers = np.concatenate(examples)
                 more = " ..." * (len(numbers) > NUM_NAMED)
                 raise PipelineError(
-                    "the loss or its gradient is NaN or infinite", f"step {step + 1}",
+                    "the loss or its gradient is NaN or infinite",
+                    f"step {step + 1}",
                     where=f"{self.name}, examples {', '.join(map(str, numbers[:NUM_NAMED]))}{more}",
                     hint="lower the learning rate or lengthen the warm-up; the last checkpoint is from before",
-                )  # fmt: skip
+                )
         self._unchecked.clear()
 
 
@@ -397,8 +399,14 @@ def make_trainer(
 ) -> Trainer[B]:
     """Return a trainer with the optimizer and schedule of ``config``; ``options`` are ``Trainer``'s other arguments."""
     optimizer = make_optimizer(
-        objective, config.learning_rate, config.weight_decay, config.optimizer, config.betas, config.epsilon,
-        config.muon_learning_rate, config.muon_weight_decay,
-    )  # fmt: skip
+        objective,
+        config.learning_rate,
+        config.weight_decay,
+        config.optimizer,
+        config.betas,
+        config.epsilon,
+        config.muon_learning_rate,
+        config.muon_weight_decay,
+    )
     schedule = linear_schedule(config.learning_rate, config.warmup_steps, config.total_steps, config.decay_steps)
     return Trainer(objective, optimizer, schedule, distributed, max_grad_norm=config.max_grad_norm, **options)
