@@ -30,30 +30,36 @@ from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.shares import sample_sources, select_examples, shares_are_set, source_shares
 from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index, write_sample_index
 
-TOKENS_PER_BLOCK = 1 << 24  # in the documents that are processed together; some hundred MB of memory
+# Tokens in the documents that are processed together: some hundred MB of memory.
+TOKENS_PER_BLOCK = 1 << 24
 
 
 def run(*, seed: int, examples: ExamplesParams) -> None:
     """Read ``data/tokens``, write ``data/examples/<phase>``."""
-    counted = {"parts": {"train": {str: {"documents": int, "tokens": int}}}} if shares_are_set(examples) else {}
-    tokens = read_json(TOKENS / "manifest.json", {"marks": {"single": int, "pair": int}, **counted})
-    sources = tokens["parts"]["train"] if counted else {}
+    with_shares = shares_are_set(examples)
+    shape: dict[str, Any] = {"marks": {"single": int, "pair": int}}
+    if with_shares:
+        shape["parts"] = {"train": {str: {"documents": int, "tokens": int}}}
+    tokens = read_json(TOKENS / "manifest.json", shape)
+    sources = tokens["parts"]["train"] if with_shares else {}
     for source in sources:
         checked_path(source, TOKENS / "manifest.json")
     shares = source_shares(examples, {source: counts["tokens"] for source, counts in sources.items()})
+    documents = {source: counts["documents"] for source, counts in sources.items()}
     num_special = tokens["marks"]["single" if examples.pair_objective == "none" else "pair"]
+
     manifest: dict[str, Any] = {"pairs": examples.pair_objective}
     with atomic_directory(EXAMPLES) as folder, TemporaryDirectory(dir=folder, prefix=".") as scratch:
         for phase, length in examples.max_seq_length.model_dump().items():
             (folder / phase).mkdir()
-            manifest[phase] = about = {"length": length, "sha256": {}}
+            about: dict[str, Any] = {"length": length, "sha256": {}}
+            manifest[phase] = about
             rules = PairRules(
                 length, examples.short_seq_prob, examples.random_next_prob, examples.pair_objective, num_special
             )
             for split in SPLITS:
                 store = TokenStore(TOKENS, split)
                 if split == "train" and shares:
-                    documents = {source: counts["documents"] for source, counts in sources.items()}
                     sample = partial(_sample_source, _by_source(store, documents), seed, phase, rules)
                     mixed = sample_sources(shares, examples.dupe_factor, sample, Path(scratch))
                     about["sources"] = {source: asdict(counts) for source, counts in mixed.items()}
@@ -61,12 +67,15 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
                         log.info("%s, %s: %s", phase, source, counts)
                     blocks = select_examples(mixed, seed, phase_key(phase), Path(scratch))
                 else:
-                    keys = pass_keys(seed, phase, examples.dupe_factor if split == "train" else 1)
-                    blocks = draw_samples(store, keys, rules, phase)
-                path, share = folder / phase / f"{split}.npy", examples.full_length_share.get(phase)
+                    passes = examples.dupe_factor if split == "train" else 1
+                    blocks = draw_samples(store, pass_keys(seed, phase, passes), rules, phase)
+                path = folder / phase / f"{split}.npy"
                 about[split], about["sha256"][split] = write_sample_index(path, blocks)
-                if split == "train" and share:
-                    index = with_full_length(read_sample_index(path), share, rules, derive_seed(seed, "full", phase))
+
+                full_share = examples.full_length_share.get(phase)
+                if split == "train" and full_share:
+                    key = derive_seed(seed, "full", phase)
+                    index = with_full_length(read_sample_index(path), full_share, rules, key)
                     about[split], about["sha256"][split] = write_sample_index(path, iter([index]))
                 if not about[split]:
                     raise PipelineError("no sentence pairs", f"{phase}, {split}", where=TOKENS, hint="give more text")
@@ -81,14 +90,19 @@ def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
 
 def with_full_length(index: np.ndarray, share: float, rules: PairRules, key: int) -> np.ndarray:
     """Return the examples in ``index`` without some shorter ones, so that at least ``share`` have the full length."""
-    is_full = index["a_length"].astype(np.int64) + index["b_length"] == rules.max_text_length
-    full, short = np.flatnonzero(is_full), np.flatnonzero(~is_full)
-    count = min(len(short), math.floor(len(full) * (1 - share) / share))
+    lengths = index["a_length"].astype(np.int64) + index["b_length"]
+    is_full = lengths == rules.max_text_length
+    full = np.flatnonzero(is_full)
     if not len(full):
         hint = "lower the length, or give longer documents"
-        raise PipelineError("no document fills the length", rules.length, where="examples.full_length_share", hint=hint)
-    selected = short[permuted(key, np.arange(count), len(short))] if count else short[:0]
-    return index[np.sort(np.concatenate([full, selected]))]
+        where = "examples.full_length_share"
+        raise PipelineError("no document fills the length", rules.length, where=where, hint=hint)
+    short = np.flatnonzero(~is_full)
+    # With a share of 0.8, 100 full examples allow 25 shorter ones.
+    count = min(len(short), math.floor(len(full) * (1 - share) / share))
+    if count:
+        short = short[permuted(key, np.arange(count), len(short))]
+    return index[np.sort(np.concatenate([full, short[:count]]))]
 
 
 def _by_source(store: TokenStore, documents: Mapping[str, int]) -> dict[str, TokenStore]:
@@ -109,11 +123,15 @@ def draw_samples(
 
     ``streams``: a key per pass. Random numbers are keyed by (pass, document, example), so workers do not change them.
     """
-    starts = store.sentences[store.documents]  # first token of each document, then the end of the last document
-    edges = np.unique(np.searchsorted(starts, [*range(starts[0], starts[-1], TOKENS_PER_BLOCK), starts[-1]])).tolist()
-    blocks = list(zip(edges, edges[1:], strict=False))
+    # A block begins with the first document that starts at or after a multiple of TOKENS_PER_BLOCK. A document longer
+    # than that spans several multiples; np.unique drops the empty blocks.
+    starts = store.sentences[store.documents]
+    multiples = range(starts[0], starts[-1], TOKENS_PER_BLOCK)
+    edges = np.unique(np.searchsorted(starts, [*multiples, starts[-1]])).tolist()
+    blocks = list(pairwise(edges))
     if len(blocks) == 1:
-        workers = 1  # starting processes would take longer than the work
+        # Starting processes would take longer than the work.
+        workers = 1
     sample = partial(_sample_block, store, rules, streams)
     with Progress(f"pairing sentences, {label}", len(store), "document") as progress:
         for (first, stop), examples in zip(blocks, map_in_order(sample, blocks, workers), strict=True):

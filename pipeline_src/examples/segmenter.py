@@ -50,7 +50,7 @@ def load_segmenter(name: str) -> Segmenter:
             where=WHERE,
             hint=f"this one is {shown(function)}; name a function of {', '.join(sorted(distributions))} itself",
         )
-    # jieba logs its loading time in each process
+    # jieba logs its loading time in each process.
     logging.getLogger(module_name).setLevel(logging.WARNING)
     try:
         _words(TEST_TEXT, function)
@@ -79,7 +79,7 @@ def _words(text: str, segment: Segmenter) -> list[str]:
             where=WHERE,
             hint="take a function that returns a list of str, such as jieba:lcut where jieba:cut returns a generator",
         )
-    # some segmenters leave spaces out, others return them as words
+    # Some segmenters leave spaces out, others return them as words.
     words = ["".join(word.split()) for word in result]
     if "".join(words) != "".join(text.split()):
         raise PipelineError(
@@ -99,10 +99,12 @@ def continues_word(text: str, segment: Segmenter, ends: Sequence[int]) -> np.nda
     Args:
         ends: for each token, the index of the character after its last, ascending.
     """
-    words = _words(text, segment)
     is_space = np.asarray([char.isspace() for char in text], np.int64)
     last = np.asarray(ends, np.int64) - 1
-    # number of the letter with which a token ends; a space belongs to the next word
+    # The number of the letter with which a token ends, counted from 1; a space belongs to the letter after it. In
+    # "ab c", the letters are a = 1, b = 2, c = 3, and the space counts as 3.
     letter = np.cumsum(1 - is_space)[last] + is_space[last]
-    word = np.searchsorted(np.cumsum([len(word) for word in words]), letter)
+    # The words "ab" and "c" end with letters 2 and 3, so letters 1 and 2 are in word 0, and letter 3 in word 1.
+    word_ends = np.cumsum([len(word) for word in _words(text, segment)])
+    word = np.searchsorted(word_ends, letter)
     return np.diff(word, prepend=-1) == 0

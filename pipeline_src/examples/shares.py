@@ -21,7 +21,8 @@ from pipeline_src.common.paths import TOKENS
 from pipeline_src.config.data import ExamplesParams
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, read_sample_index, write_sample_index
 
-MAX_REPEATS = 100  # how many times as often as without shares a source may be read
+# How many times as often as without shares a source may be read.
+MAX_REPEATS = 100
 
 Sample = Callable[[str, int], Iterator[np.ndarray]]
 
@@ -45,7 +46,10 @@ class Mixed:
     left_out: int
 
     def __str__(self) -> str:
-        change = "repeated" if self.passes > self.passes_alone else "thinned" if self.left_out else "complete"
+        if self.passes > self.passes_alone:
+            change = "repeated"
+        else:
+            change = "thinned" if self.left_out else "complete"
         return (
             f"{self.share:.1%} of all, {self.examples:,} examples of {self.passes} passes instead of "
             f"{self.passes_alone}: {change}, {self.left_out:,} left out"
@@ -68,7 +72,8 @@ def source_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[s
     for source, size in sizes.items():
         if size and not tokens[source]:
             raise _too_little(source, 0, 1, "some")
-    return {source: size / sum(sizes.values()) for source, size in sizes.items()}
+    total = sum(sizes.values())
+    return {source: size / total for source, size in sizes.items()}
 
 
 def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample, scratch: Path) -> dict[str, Mixed]:
@@ -78,16 +83,21 @@ def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample
         sample: function of a source and a number of passes that yields the examples, in blocks.
         scratch: folder for the sampled examples of each source, from which ``select_examples`` selects.
     """
-    alone = {source: sum(map(len, sample(source, dupe_factor))) for source in shares}
+    # How many examples each source gives without shares.
+    alone = {}
+    for source in shares:
+        alone[source] = sum(len(block) for block in sample(source, dupe_factor))
     mixed = {}
     for source, examples in _whole_numbers(shares, sum(alone.values())).items():
         if examples > MAX_REPEATS * alone[source]:
             raise _too_little(source, alone[source], dupe_factor, f"{examples:,}")
         passes = math.ceil(examples * dupe_factor / alone[source]) if examples else 0
         sampled = 0
-        while sampled < examples:  # passes differ in their number of examples
+        # Passes differ in their number of examples, so the estimate may be a pass short.
+        while sampled < examples:
             sampled, _ = write_sample_index(scratch / f"{source}.npy", sample(source, passes))
-            passes += sampled < examples
+            if sampled < examples:
+                passes += 1
         mixed[source] = Mixed(round(shares[source], 6), examples, passes, dupe_factor, sampled - examples)
     return mixed
 
@@ -101,7 +111,9 @@ def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: 
         stream = derive_seed(seed, "share", phase, source)
         for start in range(0, len(examples), EXAMPLES_PER_BLOCK):
             positions = np.arange(start, min(start + EXAMPLES_PER_BLOCK, len(examples)))
-            yield examples[positions[permuted(stream, positions, len(examples)) < counts.examples]]
+            # The examples that a random permutation puts first.
+            selected = permuted(stream, positions, len(examples)) < counts.examples
+            yield examples[positions[selected]]
 
 
 def _whole_numbers(shares: Mapping[str, float], total: int) -> dict[str, int]:

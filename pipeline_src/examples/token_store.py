@@ -22,12 +22,15 @@ from pipeline_src.common.files import hash_file, read_json
 from pipeline_src.common.names import shown
 
 SPLITS = ("train", "validation")
-SPLIT_SHAPE = {"documents": int, "sentences": int, "tokens": int, "id_type": str}  # a split's entry in the manifest
-IDS_PER_BLOCK = 1 << 24  # that are checked at once
+# Schema of a split's entry in the manifest.
+SPLIT_SHAPE = {"documents": int, "sentences": int, "tokens": int, "id_type": str}
+# So many ids, and so many examples, are checked at once.
+IDS_PER_BLOCK = 1 << 24
+EXAMPLES_PER_BLOCK = 1 << 20
 HINT = "run the stage `tokenize` again"
 SAMPLE_INDEX = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("is_random", "u1")])
-EXAMPLES_PER_BLOCK = 1 << 20  # that are checked at once
-OFFSETS = np.dtype("<i8")  # type of the entries of .sentences and .documents
+# Type of the entries of .sentences and .documents.
+OFFSETS = np.dtype("<i8")
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
@@ -84,9 +87,12 @@ class TokenWriter:
             self._write("continues", continues)
         self._write("sentences", self.counts["tokens"] + np.cumsum(sentences) - sentences)
         self._write("documents", self.counts["sentences"] + np.cumsum(documents) - documents)
-        single = int(np.count_nonzero(documents == 1))  # their sentence is always paired with random text
         self.counts.update(
-            documents=len(documents), single_sentence_documents=single, sentences=len(sentences), tokens=len(ids)
+            documents=len(documents),
+            # The sentence of such a document is always paired with random text.
+            single_sentence_documents=int(np.count_nonzero(documents == 1)),
+            sentences=len(sentences),
+            tokens=len(ids),
         )
 
     def _write(self, kind: str, values: np.ndarray) -> None:
@@ -98,9 +104,12 @@ class TokenWriter:
         self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
             file.close()
-        segmented = {"segmented": True} if "continues" in self._types else {}
-        sha256 = hash_file(self._files["ids"].name)
-        return {**self.counts, "id_type": self._types["ids"].name, "sha256": sha256, **segmented}
+        about: dict[str, Any] = dict(self.counts)
+        about["id_type"] = self._types["ids"].name
+        about["sha256"] = hash_file(self._files["ids"].name)
+        if "continues" in self._types:
+            about["segmented"] = True
+        return about
 
 
 class TokenStore:
@@ -114,23 +123,28 @@ class TokenStore:
     """
 
     def __init__(self, folder: str | Path, split: str, checked: bool = False) -> None:
-        self.folder = folder = Path(folder)
-        self._split, self._range = split, slice(None)
-        about = read_json(folder / "manifest.json", {"splits": {split: SPLIT_SHAPE}})["splits"][split]
-        if about["id_type"] not in (id_type(1).name, id_type(1 << 17).name):
-            raise PipelineError("not a type of ids", shown(about["id_type"]), where=folder, hint=HINT)
-        ids, sentences, documents, continues = (
-            folder / f"{split}.{kind}" for kind in ("ids", "sentences", "documents", "continues")
-        )
-        self.ids = _map(ids, about["tokens"], np.dtype(about["id_type"]).newbyteorder("<"))
-        self.sentences = _map(sentences, about["sentences"] + 1, OFFSETS)
-        self.documents = _map(documents, about["documents"] + 1, OFFSETS)
-        self.continues = _map(continues, about["tokens"], np.dtype(bool)) if about.get("segmented") else None
+        self.folder = Path(folder)
+        self._split = split
+        self._range = slice(None)
+        shape = {"splits": {split: SPLIT_SHAPE}}
+        about = read_json(self.folder / "manifest.json", shape)["splits"][split]
+        if about["id_type"] not in ("uint16", "uint32"):
+            raise PipelineError("not a type of ids", shown(about["id_type"]), where=self.folder, hint=HINT)
+        path = self.folder / split
+        ids_type = np.dtype(about["id_type"]).newbyteorder("<")
+        self.ids = _map(path.with_suffix(".ids"), about["tokens"], ids_type)
+        self.sentences = _map(path.with_suffix(".sentences"), about["sentences"] + 1, OFFSETS)
+        self.documents = _map(path.with_suffix(".documents"), about["documents"] + 1, OFFSETS)
+        self.continues = None
+        # The ids of a text without spaces do not tell where words begin, so the tokenizer stored it.
+        if about.get("segmented"):
+            self.continues = _map(path.with_suffix(".continues"), about["tokens"], np.dtype(bool))
         if not checked:
-            _check_offsets(self.sentences, about["tokens"], sentences)
-            _check_offsets(self.documents, about["sentences"], documents)
+            _check_offsets(self.sentences, about["tokens"], path.with_suffix(".sentences"))
+            _check_offsets(self.documents, about["sentences"], path.with_suffix(".documents"))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # another process maps the files itself
+    # Another process maps the files itself.
+    def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.folder, self._split, self._range)
 
     def of_documents(self, first: int, stop: int) -> TokenStore:
@@ -160,15 +174,22 @@ def _reopen(folder: Path, split: str, documents: slice) -> TokenStore:
 
 def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
     """Check that ids are below ``vocab_size``, unless that is None; errors name ``where``."""
-    if vocab_size is not None and (largest := int(ids.max(initial=0))) >= vocab_size:
+    if vocab_size is None:
+        return
+    largest = int(ids.max(initial=0))
+    if largest >= vocab_size:
         raise PipelineError(
             "an id that the vocabulary does not have", f"{largest:,} of {vocab_size:,}", where=where, hint=HINT
         )
 
 
 def _check_offsets(offsets: np.ndarray, end: int, path: Path) -> None:
-    blocks = (offsets[start : start + IDS_PER_BLOCK + 1] for start in range(0, len(offsets), IDS_PER_BLOCK))
-    if not (offsets[0] == 0 and offsets[-1] == end and all(bool((np.diff(block) > 0).all()) for block in blocks)):
+    rises = bool(offsets[0] == 0 and offsets[-1] == end)
+    for start in range(0, len(offsets), IDS_PER_BLOCK):
+        # One more offset, so that it is compared with the last of this block.
+        block = offsets[start : start + IDS_PER_BLOCK + 1]
+        rises = rises and bool((np.diff(block) > 0).all())
+    if not rises:
         wrong = f"offsets that do not rise from 0 to {end:,}"
         raise PipelineError("token shard is damaged", wrong, where=path, hint=HINT)
 
@@ -178,8 +199,10 @@ def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
     if not path.exists() or path.stat().st_size != size:
         actual = path.stat().st_size if path.exists() else "no file"
         raise PipelineError("token shard is damaged", f"{actual} where {size} bytes belong", where=path, hint=HINT)
-    # as a plain array: np.memmap makes every slice ten times slower
-    return np.asarray(np.memmap(path, dtype, "r")) if length else np.empty(0, dtype)
+    if not length:
+        return np.empty(0, dtype)
+    # As a plain array: np.memmap makes every slice ten times slower.
+    return np.asarray(np.memmap(path, dtype, "r"))
 
 
 def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
@@ -214,14 +237,16 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
 
 def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
     """Write all blocks of examples to one .npy file; return the number of examples and their sha256."""
-    count, digest = 0, hashlib.sha256()
+    count = 0
+    digest = hashlib.sha256()
     with open(path, "wb") as file:
         _write_header(file, count)
         for examples in blocks:
             file.write(examples.tobytes())
             digest.update(examples.tobytes())
             count += len(examples)
-        file.seek(0)  # the header has space for any count
+        # The header has space for any count.
+        file.seek(0)
         _write_header(file, count)
     return count, digest.hexdigest()
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,9 +52,35 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 OTHER_COPY = "copy_of_another_source"
 NEAR_COPY = "near_duplicate"
 SHARED = "text_of_an_evaluation_set"
+# Characters of an evaluation text that are shown next to a document that shares a part of it.
+PASSAGE_LENGTH = 500
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-PASSAGE_LENGTH = 500  # characters of an evaluation text, shown next to a document that shares a part of it
+
+
+class Source(NamedTuple):
+    """A source of the corpus: its name, its slices in order, its language, and its segmenter if it has one."""
+
+    name: str
+    slices: list[ShardSlice]
+    language: str
+    segmenter: str | None
+
+
+class EncodedSlice(NamedTuple):
+    """A slice of a source after encoding.
+
+    Attributes:
+        documents: the documents of each split.
+        digests: for each split, a digest of every document's tokens, uint64 [documents].
+        dropped: number of dropped documents by reason.
+        records: a few of the dropped documents.
+    """
+
+    documents: dict[str, EncodedDocuments]
+    digests: dict[str, np.ndarray]
+    dropped: Counter[str]
+    records: list[Record]
 
 
 def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> None:
@@ -63,24 +89,32 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     Args:
         beam_args: see ``common.beam.Workers``.
     """
-    tokenizer = load_tokenizer(VOCABULARY)  # so that errors are raised before any process starts
+    # Step 1: read all inputs, so that errors are raised before any process starts.
+    tokenizer = load_tokenizer(VOCABULARY)
+    vocab_size = tokenizer.get_vocab_size()
     templates = read_templates(tokenizer)
     folders = corpus_folders(TEXT, corpus.sources)
-    slices = {source: slice_shards(text) for source, text in folders.items()}
-    languages = {source: language_of(text) for source, text in folders.items()}
-    segmenters = {source: corpus.source(source).segmenter for source in folders}
-    used = sorted({name for name in segmenters.values() if name})
-    for name in used:
-        load_segmenter(name)  # so that errors are raised before any process starts
-    parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
-    dropped: Counter[str] = Counter()
-    sample = DroppedSample()
+    sources = [
+        Source(name, slice_shards(text), language_of(text), corpus.source(name).segmenter)
+        for name, text in folders.items()
+    ]
+    segmenters = sorted({source.segmenter for source in sources if source.segmenter})
+    for name in segmenters:
+        load_segmenter(name)
     evaluation = list(read_texts(EVALUATION_TEXTS)) if corpus.decontaminate == "remove" else []
     if corpus.decontaminate == "remove" and not evaluation:
         log.warning("corpus.decontaminate: remove has nothing to remove: no task of the study is fetched")
     encoder = Encoder(tokenizer)
     runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
+
     with atomic_directory(TOKENS) as folder, Workers(beam_args, folder) as workers:
+        # Step 2: find near-copies in the corpus as a whole.
+        slices = [part for source in sources for part in source.slices]
+        sent = [replace(part, path=workers.send(part.path)) for part in slices]
+        shingles = _map_slices("looking for near-copies", workers, shingle_slice, sent, sent)
+        near_copies = _NearCopies(slices, shingles, corpus.near_duplicates, folder)
+
+        # Step 3: encode all slices, and write them source by source.
         encode = partial(
             encode_slice,
             vocabulary=workers.send(VOCABULARY),
@@ -88,44 +122,23 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
             seed=seed,
             validation=corpus.validation,
             runs=runs,
-            segmented=bool(used),
+            segmented=bool(segmenters),
         )
-        work = [
-            (replace(part, path=workers.send(part.path)), languages[source], segmenters[source])
-            for source, of_source in slices.items()
-            for part in of_source
-        ]
-        sent = [part for part, _, _ in work]
-        shingles = _map_slices("looking for near-copies", workers, shingle_slice, sent, sent)
-        near_copies = _NearCopies(list(chain.from_iterable(slices.values())), shingles, corpus.near_duplicates, folder)
-        items = ((*item, near_copies.in_slice(index)) for index, item in enumerate(work))
+        source_of = [source for source in sources for _ in source.slices]
+        items = (
+            (sent[index], source.language, source.segmenter, near_copies.in_slice(index))
+            for index, source in enumerate(source_of)
+        )
         encoded = _map_slices("encoding", workers, encode, items, sent)
-        writers = {split: TokenWriter(folder, split, tokenizer.get_vocab_size(), bool(used)) for split in SPLITS}
-        earlier = np.empty(0, np.uint64)  # digests of the documents of earlier sources
-        for source, of_source in slices.items():
-            before = {split: Counter(writer.counts) for split, writer in writers.items()}
-            seen = [earlier]
-            for documents, digests, lost, examples in islice(encoded, len(of_source)):
-                for split, encoded_documents in documents.items():
-                    new = ~np.isin(digests[split], earlier)
-                    writers[split].add(*(encoded_documents if new.all() else encoded_documents.pick(new)))
-                    dropped.update({OTHER_COPY: int(len(new) - new.sum())} if not new.all() else {})
-                seen += digests.values()
-                dropped.update(lost)
-                for example in examples:
-                    if example["reason"] == SHARED:
-                        task, passage = evaluation[example["value"]]
-                        example["value"] = f"{task}: {passage[:PASSAGE_LENGTH]}"
-                sample.merge(examples)
-            earlier = np.unique(np.concatenate(seen))
-            for split, writer in writers.items():
-                counts = Counter(writer.counts)
-                counts.subtract(before[split])
-                parts[split][source] = counts
-        splits = {split: writer.close() for split, writer in writers.items()}
-        few = few_validation_documents(parts)
+        output = _Splits(folder, vocab_size, segmented=bool(segmenters))
+        for source in sources:
+            output.add_source(source.name, islice(encoded, len(source.slices)))
+
+        # Step 4: reject a split or source without documents, and write the manifest and the dropped documents.
+        splits = {split: writer.close() for split, writer in output.writers.items()}
+        few = few_validation_documents(output.parts)
         empty = [f"in split {split!r}" for split, about in splits.items() if not about["documents"]]
-        empty += [f"of {source} for validation" for source, count in few.items() if not count]
+        empty += [f"of {name} for validation" for name, count in few.items() if not count]
         if empty:
             raise PipelineError(
                 f"no document {empty[0]}",
@@ -135,30 +148,74 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
             )
         manifest = {
             "splits": splits,
-            "marks": {"single": templates.single.size, "pair": templates.pair.size},  # special tokens in an example
-            "parts": parts,
-            "dropped": dict(sorted(dropped.items())),
+            # Numbers of special tokens in an example.
+            "marks": {"single": templates.single.size, "pair": templates.pair.size},
+            "parts": output.parts,
+            "dropped": dict(sorted(output.dropped.items())),
             "sources": _origins(folders.values()),
-            **({"segmenters": [*map(segmenter_version, used)]} if used else {}),
         }
+        if segmenters:
+            manifest["segmenters"] = [segmenter_version(name) for name in segmenters]
         write_json(folder / "manifest.json", manifest)
-        for record in sample.records():
+        for record in output.sample.records():
             if record["reason"] == NEAR_COPY:
                 record["value"] = near_copies.document(record["value"]).id
-        sample.write(folder)
+            elif record["reason"] == SHARED:
+                task, passage = evaluation[record["value"]]
+                record["value"] = f"{task}: {passage[:PASSAGE_LENGTH]}"
+        output.sample.write(folder)
+
     for split, about in splits.items():
         log.info("%s: %d documents, %d tokens", split, about["documents"], about["tokens"])
-    if dropped[OTHER_COPY]:
-        log.warning("%d documents are copies of documents of another source, and left out", dropped[OTHER_COPY])
-    if dropped[NEAR_COPY]:
-        log.info("%d documents are near-copies of earlier documents, and left out", dropped[NEAR_COPY])
-    for source, count in few.items():
+    other_copies = output.dropped[OTHER_COPY]
+    if other_copies:
+        log.warning("%d documents are copies of documents of another source, and left out", other_copies)
+    if output.dropped[NEAR_COPY]:
+        log.info("%d documents are near-copies of earlier documents, and left out", output.dropped[NEAR_COPY])
+    for name, count in few.items():
         log.warning(
             "%s: only %d documents for validation, so that figures on them say little; give more text, or a larger "
             "corpus.validation",
-            source,
+            name,
             count,
         )
+
+
+class _Splits:
+    """The token files of all splits, written source by source, without copies of an earlier source's documents.
+
+    Attributes:
+        parts: split -> source -> counts.
+        dropped: number of dropped documents by reason.
+        sample: a few dropped documents.
+    """
+
+    def __init__(self, folder: Path, vocab_size: int, segmented: bool) -> None:
+        self.writers = {split: TokenWriter(folder, split, vocab_size, segmented) for split in SPLITS}
+        self.parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
+        self.dropped: Counter[str] = Counter()
+        self.sample = DroppedSample()
+        # Sorted digests of the documents of earlier sources.
+        self._earlier = np.empty(0, np.uint64)
+
+    def add_source(self, source: str, slices: Iterable[EncodedSlice]) -> None:
+        before = {split: Counter(writer.counts) for split, writer in self.writers.items()}
+        digests = [self._earlier]
+        for encoded in slices:
+            for split, documents in encoded.documents.items():
+                is_copy = np.isin(encoded.digests[split], self._earlier)
+                if is_copy.any():
+                    documents = documents.pick(~is_copy)
+                    self.dropped[OTHER_COPY] += int(is_copy.sum())
+                self.writers[split].add(*documents)
+            digests += encoded.digests.values()
+            self.dropped.update(encoded.dropped)
+            self.sample.merge(encoded.records)
+        self._earlier = np.unique(np.concatenate(digests))
+        for split, writer in self.writers.items():
+            counts = Counter(writer.counts)
+            counts.subtract(before[split])
+            self.parts[split][source] = counts
 
 
 def _map_slices(
@@ -172,11 +229,15 @@ def _map_slices(
 
 
 class _NearCopies:
+    """The near-copies in a corpus; its documents are numbered from the first slice to the last."""
+
     def __init__(
         self, slices: list[ShardSlice], shingles: Iterable[Shingles], threshold: float | None, folder: Path
     ) -> None:
         self._slices = slices
-        self._starts = [0]  # number of documents before each slice
+        # Number of documents before each slice.
+        self._starts = [0]
+        # For each document, the number of the document that it copies, or -1; empty if near-copies are kept.
         self._copy_of = np.empty(0, np.int64)
         if threshold is not None:
             self._copy_of = find_copies(self._counted(shingles), threshold, folder)
@@ -195,13 +256,17 @@ class _NearCopies:
 
     def document(self, number: int) -> Document:
         index = bisect_right(self._starts, number) - 1
-        return next(islice(read_slice(self._slices[index]), number - self._starts[index], None))
+        documents = read_slice(self._slices[index])
+        return next(islice(documents, number - self._starts[index], None))
 
 
 def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
     """Return the distinct origins of the text, which the model card names."""
-    named = {origin["name"]: origin for folder in folders for origin in read_manifest(folder).get("sources", [])}
-    return list(named.values())
+    by_name = {}
+    for folder in folders:
+        for origin in read_manifest(folder).get("sources", []):
+            by_name[origin["name"]] = origin
+    return list(by_name.values())
 
 
 def encode_slice(
@@ -212,8 +277,8 @@ def encode_slice(
     validation: float,
     runs: EvaluationRuns,
     segmented: bool,
-) -> tuple[dict[str, EncodedDocuments], dict[str, np.ndarray], Counter[str], list[Record]]:
-    """Encode a slice: return documents and digests of their tokens by split, drops by reason, a few dropped documents.
+) -> EncodedSlice:
+    """Encode the documents of a slice.
 
     Args:
         slice_of_source: the slice, its source's language and ``segmenter``, and its near-copies, which are dropped.
@@ -226,46 +291,66 @@ def encode_slice(
     sample = DroppedSample()
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
+
+    def drop(reason: str, document: Document, value: object = None) -> None:
+        dropped[reason] += 1
+        sample.add(reason, document, value)
+
     for position, document in enumerate(read_slice(part)):
         if position in near_copies:
-            dropped[NEAR_COPY] += 1
-            sample.add(NEAR_COPY, document, near_copies[position])
+            drop(NEAR_COPY, document, near_copies[position])
+            continue
+        sentences = []
+        encoded = []
+        for line in document.text.split("\n"):
+            for sentence in split_sentences(line, language):
+                ids = encoder.encode_bytes(sentence)
+                if ids:
+                    sentences.append(sentence)
+                    encoded.append(ids)
+        if not encoded:
+            drop("document_without_tokens", document)
             continue
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
-        sentences = chain.from_iterable(split_sentences(line, language) for line in document.text.split("\n"))
-        pairs = [(sentence, ids) for sentence in sentences if (ids := encoder.encode_bytes(sentence))]
-        encoded = [ids for _, ids in pairs]
-        shared = None
         if split == "train" and len(runs.hashes):
-            shared = runs.shared_text(words, np.frombuffer(b"".join(encoded), encoder.id_type))
-        if encoded and shared is None:
-            collected[split].add(encoded)
-            if segment is not None:
-                ends = [(text, encoder.token_ends(text)) for text, _ in pairs]
-                collected[split].continues += [continues_word(text, segment, positions) for text, positions in ends]
-            continue
-        reason = SHARED if encoded else "document_without_tokens"
-        dropped[reason] += 1
-        sample.add(reason, document, shared)
-    splits = {split: documents.encoded() for split, documents in collected.items()}
+            text_index = runs.shared_text(words, np.frombuffer(b"".join(encoded), encoder.id_type))
+            if text_index is not None:
+                drop(SHARED, document, text_index)
+                continue
+        collected[split].add(encoded)
+        if segment is not None:
+            for sentence in sentences:
+                ends = encoder.token_ends(sentence)
+                collected[split].continues.append(continues_word(sentence, segment, ends))
+
+    documents = {split: collector.encoded() for split, collector in collected.items()}
     if segmented and segment is None:
-        splits = {split: part._replace(continues=words.continues[part.ids]) for split, part in splits.items()}
-    return splits, {split: documents.digests() for split, documents in collected.items()}, dropped, sample.records()
+        # A source without a segmenter has spaces between words, so the subwords themselves tell.
+        for split, encoded_documents in documents.items():
+            continues = words.continues[encoded_documents.ids]
+            documents[split] = encoded_documents._replace(continues=continues)
+    digests = {split: collector.digests() for split, collector in collected.items()}
+    return EncodedSlice(documents, digests, dropped, sample.records())
 
 
-@lru_cache(maxsize=1)  # one encoder per process, whose cache of chunks is kept from slice to slice
-def _encoder(vocabulary: Location, sha256: str) -> tuple[Encoder, Words]:  # the hash is part of the key
+# One encoder per process, whose cache of chunks is kept from slice to slice. The hash is a part of the cache's key.
+@lru_cache(maxsize=1)
+def _encoder(vocabulary: Location, sha256: str) -> tuple[Encoder, Words]:
     with input_folder(vocabulary) as folder:
         tokenizer = load_tokenizer(folder)
     return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
 
 
 class _Collector:
+    """The documents of one split in a slice: ids by document, tokens by sentence, sentences by document."""
+
     def __init__(self, id_type: np.dtype[Any]) -> None:
         self._id_type = id_type
         self._ids: list[bytes] = []
-        self._sentences, self._documents = array("q"), array("q")
-        self.continues: list[np.ndarray] = []  # for each sentence, if the source has a segmenter
+        self._sentences = array("q")
+        self._documents = array("q")
+        # One array a sentence, if the source has a segmenter.
+        self.continues: list[np.ndarray] = []
 
     def add(self, sentences: list[bytes]) -> None:
         self._ids.append(b"".join(sentences))
