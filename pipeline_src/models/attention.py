@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple
 
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from pipeline_src.common.errors import PipelineError
 
-# on these devices, batches without padding get a mask too: without one, torch.compile would make a second graph
+# On these devices, batches without padding get a mask too: without one, torch.compile would make a second graph.
 ALWAYS_MASKED = {"cuda"}
-RATE_STEPS = 1 << 16  # dropout rates are rounded to a multiple of 1 / RATE_STEPS: 0.1 to 0.100006
+# Dropout rates are rounded to a multiple of 1 / RATE_STEPS: 0.1 to 0.100006.
+RATE_STEPS = 1 << 16
 
 
 class Dropout(nn.Module):
@@ -40,11 +41,15 @@ def apply_dropout(inner: Tensor, rate: float) -> Tensor:
         return inner
     if inner.device.type != "cpu":
         return F.dropout(inner, rate)
+    # A 64-bit word is four numbers of 16 bits, uniform from -RATE_STEPS / 2. The lowest `dropped` of their RATE_STEPS
+    # values zero an element.
     dropped = round(rate * RATE_STEPS)
-    words = torch.randint(-(1 << 63), (1 << 63) - 1, (math.ceil(inner.numel() / 4),))
-    numbers = words.view(torch.int16)[: inner.numel()].view(inner.shape)  # uniform from -RATE_STEPS / 2
+    count = math.ceil(inner.numel() / 4)
+    words = torch.randint(-(1 << 63), (1 << 63) - 1, (count,))
+    numbers = words.view(torch.int16)[: inner.numel()].view(inner.shape)
     scale = torch.empty_like(inner, memory_format=torch.contiguous_format, requires_grad=False)
-    torch.ge(numbers, dropped - RATE_STEPS // 2, out=scale).mul_(RATE_STEPS / (RATE_STEPS - dropped))
+    torch.ge(numbers, dropped - RATE_STEPS // 2, out=scale)
+    scale.mul_(RATE_STEPS / (RATE_STEPS - dropped))
     return inner * scale
 
 
@@ -92,8 +97,9 @@ class PackedBatch:
         """
         groups: list[tuple[int, int, int]] = []
         for num_queries, length in zip(queries.lengths, self.lengths, strict=True):
-            count, *before = groups[-1] if groups else (0, 0, 0)
-            if [num_queries, length] == before and (count + 1) * num_queries * length <= max_pairs:
+            count, *sizes = groups[-1] if groups else (0,)
+            pairs = (count + 1) * num_queries * length
+            if sizes == [num_queries, length] and pairs <= max_pairs:
                 groups[-1] = (count + 1, num_queries, length)
             else:
                 groups.append((1, num_queries, length))
@@ -110,17 +116,25 @@ class PackedBatch:
 
         With ``max_seqlen`` given, nothing here synchronises with a GPU.
         """
+        device = cu_seqlens.device
         lengths = cu_seqlens.diff()
         sequences = len(lengths)
-        max_seqlen = int(lengths.max()) if max_seqlen is None else max_seqlen
-        sequence = torch.repeat_interleave(
-            torch.arange(sequences, device=cu_seqlens.device), lengths, output_size=tokens
-        )  # a known output_size avoids a synchronisation
-        position = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens.index_select(0, sequence)
-        full = tokens == sequences * max_seqlen and cu_seqlens.device.type not in ALWAYS_MASKED
-        keep = None if full else torch.arange(max_seqlen, device=cu_seqlens.device) < lengths[:, None]
+        if max_seqlen is None:
+            max_seqlen = int(lengths.max())
+        # The sequence of each token. A known output_size avoids a synchronisation.
+        sequence = torch.repeat_interleave(torch.arange(sequences, device=device), lengths, output_size=tokens)
+        position = torch.arange(tokens, device=device) - cu_seqlens.index_select(0, sequence)
+        keep = None
+        if tokens != sequences * max_seqlen or device.type in ALWAYS_MASKED:
+            keep = torch.arange(max_seqlen, device=device) < lengths[:, None]
         return cls(
-            cu_seqlens, cu_seqlens.int(), position, sequence * max_seqlen + position, keep, sequences, max_seqlen
+            cu_seqlens=cu_seqlens,
+            cu_seqlens_32=cu_seqlens.int(),
+            position=position,
+            padded=sequence * max_seqlen + position,
+            keep=keep,
+            sequences=sequences,
+            max_seqlen=max_seqlen,
         )
 
     def pad(self, flat: Tensor, fill: float = 0.0) -> Tensor:
@@ -189,13 +203,18 @@ class AttentionInputs:
     window: Window | None = None
 
 
-BackEnd = Callable[[AttentionInputs], Tensor]  # returns [R, heads, head size]
+# It returns [R, heads, head size].
+BackEnd = Callable[[AttentionInputs], Tensor]
 
 WHERE = "machine.yaml, attention"
-AMPERE = (8, 0)  # lowest compute capability with the flash kernel and bfloat16
-MAX_GROUP_PROBS = 1 << 19  # attention probabilities of a group in `grouped`: 2 MB
-BANDS = 4  # sequences longer than this many window reaches are computed in bands
-MIN_GROUP_PROBS = 6000  # average per group below which call overhead dominates and `padded` is faster
+# Lowest compute capability with the flash kernel and bfloat16.
+AMPERE = (8, 0)
+# Attention probabilities of a group in `grouped`: 2 MB.
+MAX_GROUP_PROBS = 1 << 19
+# With fewer in a group, on average, call overhead dominates and `padded` is faster.
+MIN_GROUP_PROBS = 6000
+# Sequences longer than this many window reaches are computed in bands.
+BANDS = 4
 
 
 def attention(
@@ -233,16 +252,21 @@ def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
     Returns:
         [B, heads, L, L]; undefined at padding.
     """
-    query, key = (layout.pad(flat).transpose(1, 2) for flat in (query, key))
-    return query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
+    padded_query = layout.pad(query).transpose(1, 2)
+    padded_key = layout.pad(key).transpose(1, 2)
+    return padded_query @ padded_key.transpose(2, 3) / query.shape[-1] ** 0.5
 
 
 def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False, reach: int | None = None) -> Tensor:
     """Return the softmax [B, heads, L, L] of logits over the visible tokens: ``reach`` on each side, or all if None."""
     positions = torch.arange(layout.max_seqlen, device=logits.device)
     distance = positions[:, None] - positions
-    visible = torch.ones_like(distance, dtype=torch.bool) if reach is None else distance.abs() <= reach
-    visible = (visible & (distance >= 0) if causal else visible)[None]
+    visible = torch.ones_like(distance, dtype=torch.bool)
+    if reach is not None:
+        visible &= distance.abs() <= reach
+    if causal:
+        visible &= distance >= 0
+    visible = visible[None]
     if layout.keep is not None:
         visible = visible & layout.keep[:, None, :]
     return logits.masked_fill(~visible[:, None], -torch.inf).softmax(-1)
@@ -285,31 +309,34 @@ def can_flash(device: torch.device, head_size: int) -> bool:
 
 def padded(inputs: AttentionInputs) -> Tensor:
     """Compute attention in padded [B, heads, L, head size] tensors, on any device."""
-    layout, queries, window = inputs.layout, inputs.queries, inputs.window
-    # padding is at the end, so a causal mask already hides it
-    mask = None if layout.keep is None or inputs.causal else layout.keep[:, None, None, :]
+    layout = inputs.layout
+    queries = inputs.queries
+    window = inputs.window
+    # Padding is at the end, so a causal mask already hides it.
+    mask = None
+    if layout.keep is not None and not inputs.causal:
+        mask = layout.keep[:, None, None, :]
     if window is not None and layout.max_seqlen > window.reach + 1:
         near = _near(queries.pad(window.positions), layout.max_seqlen, window.reach)[:, None]
         mask = near if mask is None else near & mask
     query = queries.pad(inputs.query).transpose(1, 2)
-    key, value = (layout.pad(flat).transpose(1, 2) for flat in (inputs.key, inputs.value))
+    key = layout.pad(inputs.key).transpose(1, 2)
+    value = layout.pad(inputs.value).transpose(1, 2)
     context = F.scaled_dot_product_attention(query, key, value, mask, inputs.dropout, is_causal=inputs.causal)
     return queries.unpad(context.transpose(1, 2))
 
 
 def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make an attention function run in float32, even under CPU autocast, and return the dtype of ``inputs.query``."""
+    """Decorator: compute attention in float32 even under CPU autocast, and cast the result to the query's dtype."""
     # oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per
     # step, and compiling the kernels takes longer than running them.
 
     @wraps(compute)
     def run(inputs: Any, *more: Any) -> Tensor:
-        parts = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
-        wide = {
-            name: part.to(torch.promote_types(part.dtype, torch.float32))
-            for name, part in parts.items()
-            if isinstance(part, Tensor) and part.is_floating_point()
-        }
+        wide = {}
+        for name, part in vars(inputs).items():
+            if isinstance(part, Tensor) and part.is_floating_point():
+                wide[name] = part.to(torch.promote_types(part.dtype, torch.float32))
         with torch.autocast("cpu", enabled=False):
             return compute(replace(inputs, **wide), *more).to(inputs.query.dtype)
 
@@ -322,38 +349,59 @@ def grouped(inputs: AttentionInputs) -> Tensor:
 
     Falls back to ``padded`` if the groups are so small that call overhead dominates.
     """
-    layout, queries, window, dropout = inputs.layout, inputs.queries, inputs.window, inputs.dropout
+    layout = inputs.layout
+    window = inputs.window
     _, heads, size = inputs.query.shape
-    groups = layout.groups(queries, MAX_GROUP_PROBS // heads)
+    groups = layout.groups(inputs.queries, MAX_GROUP_PROBS // heads)
     num_probs = heads * sum(count * num_queries * length for count, num_queries, length in groups)
     if num_probs < MIN_GROUP_PROBS * len(groups):
         return padded(inputs)
-    query_counts, token_counts = ([group[0] * group[part] for group in groups] for part in (1, 2))
-    split = (inputs.query.split(query_counts), inputs.key.split(token_counts), inputs.value.split(token_counts))
-    positions = None if window is None or queries is layout else window.positions.split(query_counts)
+
+    query_counts = [count * num_queries for count, num_queries, _ in groups]
+    token_counts = [count * length for count, _, length in groups]
+    queries = inputs.query.split(query_counts)
+    keys = inputs.key.split(token_counts)
+    values = inputs.value.split(token_counts)
+    positions = None
+    if window is not None and inputs.queries is not layout:
+        positions = window.positions.split(query_counts)
     contexts = []
-    for number, ((count, num_queries, length), *flat) in enumerate(zip(groups, *split, strict=True)):
-        q, k, v = (part.view(count, -1, heads, size).transpose(1, 2) for part in flat)
+    for number, (count, num_queries, length) in enumerate(groups):
+        q = queries[number].view(count, -1, heads, size).transpose(1, 2)
+        k = keys[number].view(count, -1, heads, size).transpose(1, 2)
+        v = values[number].view(count, -1, heads, size).transpose(1, 2)
         mask = None
+        is_banded = False
+        # In a shorter sequence, every token sees every other.
         if window is not None and length > window.reach + 1:
             if positions is not None:
                 mask = _near(positions[number].view(count, num_queries), length, window.reach)[:, None]
-            elif length > BANDS * window.reach and not dropout:
-                contexts.append(_banded(q, k, v, window.reach).transpose(1, 2).reshape(-1, heads, size))
-                continue
+            elif length > BANDS * window.reach and not inputs.dropout:
+                is_banded = True
             else:
                 mask = _band(length, window.reach)
-        if dropout:  # torch's function is slower: more passes over the probabilities, and its own dropout
-            logits = (q * size**-0.5) @ k.transpose(2, 3)
-            if inputs.causal:
-                logits = logits + torch.full((length, length), -torch.inf, device=logits.device).triu(1)
-            if mask is not None:
-                logits = logits.masked_fill(~mask, -torch.inf)
-            context = apply_dropout(logits.softmax(-1), dropout) @ v
+        if window is not None and is_banded:
+            context = _banded(q, k, v, window.reach)
+        elif inputs.dropout:
+            context = _attend_with_dropout(q, k, v, mask, inputs.causal, inputs.dropout)
         else:
             context = F.scaled_dot_product_attention(q, k, v, mask, is_causal=inputs.causal)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
+
+
+def _attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, rate: float) -> Tensor:
+    """Compute attention, [B, heads, L, size]."""
+    # torch's own function is slower: it passes over the probabilities more often, and has another dropout.
+    length, size = k.shape[2:]
+    logits = (q * size**-0.5) @ k.transpose(2, 3)
+    if causal:
+        after_query = torch.full((length, length), -torch.inf, device=logits.device).triu(1)
+        logits = logits + after_query
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -torch.inf)
+    probs = apply_dropout(logits.softmax(-1), rate)
+    return probs @ v
 
 
 def _near(positions: Tensor, length: int, reach: int) -> Tensor:
@@ -367,13 +415,17 @@ def _band(length: int, reach: int) -> Tensor:
 
 def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
     """Compute local attention [B, heads, L, size] in bands of queries, which skips most masked pairs."""
-    length, contexts = query.shape[2], []
+    length = query.shape[2]
+    contexts = []
     for start in range(0, length, 2 * reach):
-        end, first = min(length, start + 2 * reach), max(0, start - reach)
-        visible = slice(first, min(length, end + reach))
-        mask = _band(length, reach)[start:end, visible]
-        context = F.scaled_dot_product_attention(query[:, :, start:end], key[:, :, visible], value[:, :, visible], mask)
-        contexts.append(context)
+        # With a reach of 64, queries 128 .. 255 see keys 64 .. 319 at most.
+        band = slice(start, min(length, start + 2 * reach))
+        visible = slice(max(0, start - reach), min(length, band.stop + reach))
+        mask = _band(length, reach)[band, visible]
+        queries = query[:, :, band]
+        keys = key[:, :, visible]
+        values = value[:, :, visible]
+        contexts.append(F.scaled_dot_product_attention(queries, keys, values, mask))
     return torch.cat(contexts, 2)
 
 
@@ -383,8 +435,12 @@ def flash(inputs: AttentionInputs) -> Tensor:
     The kernel takes half precision, so float32 inputs are converted to bfloat16. The operator is called directly:
     ``varlen_attn`` has no dropout, and nested tensors take four times the host time and break ``torch.compile``.
     """
-    query, layout, queries, window = inputs.query, inputs.layout, inputs.queries, inputs.window
-    if window is not None and queries is not layout:  # the kernel assumes that queries are a sequence's last tokens
+    query = inputs.query
+    layout = inputs.layout
+    queries = inputs.queries
+    window = inputs.window
+    # The kernel assumes that queries are a sequence's last tokens.
+    if window is not None and queries is not layout:
         return padded(inputs)
     reach = {} if window is None else {"window_size_left": window.reach, "window_size_right": window.reach}
     half = query.dtype if query.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
@@ -405,4 +461,5 @@ def flash(inputs: AttentionInputs) -> Tensor:
 
 
 BACK_ENDS: dict[str, BackEnd] = {"padded": padded, "length_grouped": grouped, "flash_varlen": flash}
-RUNS_ON = {"length_grouped": "cpu", "flash_varlen": "cuda"}  # `padded` runs on any device
+# `padded` runs on any device.
+RUNS_ON = {"length_grouped": "cpu", "flash_varlen": "cuda"}

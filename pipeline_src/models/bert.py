@@ -47,15 +47,22 @@ class LayerNorm(nn.LayerNorm):
     """
 
     def forward(self, inner: Tensor) -> Tensor:
-        normed, kind = super().forward(inner), inner.device.type
-        return normed.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else normed
+        normed = super().forward(inner)
+        device = inner.device.type
+        return normed.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else normed
 
 
-NEIGHBOR_STRENGTH = 0.7  # initial weights of neighbor heads; BERT-Tiny learns equally well with 0.5 to 1
-SINUSOID_AMPLITUDE, SINUSOID_BASE = 0.1, 100.0  # tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017
-INITIAL_STD = 0.02  # truncated normal (google-research/bert, `initializer_range`)
-LAYER_NORM_EPS = 1e-12  # google-research/bert
-NOT_SAVED = ("attention", "activation_checkpointing", "position_init")  # fields of a run, not of the model
+# Initial weights of neighbor heads; BERT-Tiny learns equally well with 0.5 to 1.
+NEIGHBOR_STRENGTH = 0.7
+# Tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017.
+SINUSOID_AMPLITUDE = 0.1
+SINUSOID_BASE = 100.0
+# Of a truncated normal distribution (google-research/bert, `initializer_range`).
+INITIAL_STD = 0.02
+# As in google-research/bert.
+LAYER_NORM_EPS = 1e-12
+# Fields of a run, not of the model.
+NOT_SAVED = ("attention", "activation_checkpointing", "position_init")
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,8 @@ class Embeddings(nn.Module):
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.layer_norm_bias)
         self.dropout = Dropout(config.hidden_dropout_prob)
-        self.adds_positions, self.first_position = config.adds_positions, config.first_position
+        self.adds_positions = config.adds_positions
+        self.first_position = config.first_position
         self.token_types = config.type_vocab_size
         self.position_init = config.position_init if config.has_position_embeddings else "random"
 
@@ -231,7 +239,7 @@ class Embeddings(nn.Module):
             first = self.first_position
             total = total + self.position_embeddings(layout.position + first if first else layout.position)
         if self.token_types:
-            # a single row is added to every token: transformers' tokenizers give such models no other type
+            # A single row is added to every token: transformers' tokenizers give such models no other type.
             token_types = self.token_type_embeddings
             total = total + (token_types.weight if self.token_types == 1 else token_types(token_type_ids))
         return self.dropout(self.LayerNorm(total))
@@ -247,26 +255,33 @@ class SelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
-        self.dropout, self.causal, self.back_end = config.attention_dropout, config.is_decoder, config.attention
+        self.dropout = config.attention_dropout
+        self.causal = config.is_decoder
+        self.back_end = config.attention
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         """[T, H] -> [T, H], or [R, H] for the query rows."""
-        query_hidden = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
-        if hidden.is_cuda and query_rows is None:
-            projections = (self.query, self.key, self.value)
-            query, key, value = fused_linear(hidden, projections).view(len(hidden), 3, self.heads, -1).unbind(1)
+        if query_rows is None:
+            query, key, value = self._project(hidden, self.query, self.key, self.value)
+            queries = None
         else:
-            query = self.query(query_hidden).view(len(query_hidden), self.heads, -1)
-            if hidden.is_cuda:
-                key, value = fused_linear(hidden, (self.key, self.value)).view(len(hidden), 2, self.heads, -1).unbind(1)
-            else:
-                key, value = (layer(hidden).view(len(hidden), self.heads, -1) for layer in (self.key, self.value))
-        dropout, queries = self.dropout if self.training else 0.0, None if query_rows is None else query_rows.layout
+            query_hidden = hidden.index_select(0, query_rows.index)
+            (query,) = self._project(query_hidden, self.query)
+            key, value = self._project(hidden, self.key, self.value)
+            queries = query_rows.layout
+        dropout = self.dropout if self.training else 0.0
         context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
-        return context.reshape(len(query_hidden), -1)
+        return context.reshape(len(context), -1)
+
+    def _project(self, hidden: Tensor, *projections: nn.Linear) -> Sequence[Tensor]:
+        """Apply each projection, [T, H] -> [T, heads, head size]; several of them on a GPU in one matmul."""
+        if hidden.is_cuda and len(projections) > 1:
+            fused = fused_linear(hidden, projections)
+            return fused.view(len(hidden), len(projections), self.heads, -1).unbind(1)
+        return [projection(hidden).view(len(hidden), self.heads, -1) for projection in projections]
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
         """Initialise the first heads to attend to neighbors: head n to the token at offset ``offsets[n]``.
@@ -282,13 +297,19 @@ class SelfAttention(nn.Module):
             waves: width of the sinusoidal position embeddings, which are the first columns of the input.
         """
         size = self.query.out_features // self.heads
+        # Columns of the (sine, cosine) pairs that fit into a head: 0 2 4 ... and 1 3 5 ...
         sines = torch.arange(0, min(size, waves) - 1, 2)
         cosines = sines + 1
         for head, offset in enumerate(offsets[: self.heads]):
-            query, key = (part.weight[head * size : (head + 1) * size] for part in (self.query, self.key))
+            rows = slice(head * size, (head + 1) * size)
+            query = self.query.weight[rows]
+            key = self.key.weight[rows]
+            # The angle by which each pair turns over the offset.
             rotation = offset * SINUSOID_BASE ** (-sines / waves)
+            # The query copies the pairs.
             query[sines, sines] += NEIGHBOR_STRENGTH
             query[cosines, cosines] += NEIGHBOR_STRENGTH
+            # The key turns them back.
             key[sines, sines] += NEIGHBOR_STRENGTH * rotation.cos()
             key[sines, cosines] -= NEIGHBOR_STRENGTH * rotation.sin()
             key[cosines, sines] += NEIGHBOR_STRENGTH * rotation.sin()
@@ -548,15 +569,18 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         if isinstance(part, nn.LayerNorm):
             part.reset_parameters()
         if isinstance(part, nn.LSTM):
-            for weight in part.parameters():  # as in torch.nn.LSTM.reset_parameters
-                nn.init.uniform_(weight, -(part.hidden_size**-0.5), part.hidden_size**-0.5, generator=generator)
+            # As in torch.nn.LSTM.reset_parameters.
+            limit = part.hidden_size**-0.5
+            for weight in part.parameters():
+                nn.init.uniform_(weight, -limit, limit, generator=generator)
     with torch.no_grad():
         for part in module.modules():
             if hasattr(part, "custom_init"):
                 part.custom_init()
 
 
-SAMPLERS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)  # of torch's modules
+# With these, torch's modules initialise themselves.
+SAMPLERS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
 
 
 class _SkipInit(TorchFunctionMode):
@@ -647,7 +671,8 @@ class MaskedLMHead(nn.Module):
         )
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
         self.tie(embedding)
-        self.approximate, self.scale = config.head_gelu, config.head_init_scale
+        self.approximate = config.head_gelu
+        self.scale = config.head_init_scale
 
     def custom_init(self) -> None:
         self.transform["dense"].weight.mul_(self.scale)

@@ -133,12 +133,15 @@ class Layer(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        turned = reversed_positions(layout)
         onward, back = self.dropout(hidden).chunk(2, dim=-1)
-        read = self._read(self.onward, onward, layout)
-        read_back = self._read(self.back, back.index_select(0, turned), layout).index_select(0, turned)
-        states = torch.cat([read, read_back], dim=-1)
-        states = states + hidden if self.residual else states
+        onward_states = self._read(self.onward, onward, layout)
+        # The backward LSTM reads each sequence from its end.
+        turned = reversed_positions(layout)
+        turned_states = self._read(self.back, back.index_select(0, turned), layout)
+        back_states = turned_states.index_select(0, turned)
+        states = torch.cat([onward_states, back_states], dim=-1)
+        if self.residual:
+            states = states + hidden
         return states if query_rows is None else states.index_select(0, query_rows.index)
 
     @staticmethod

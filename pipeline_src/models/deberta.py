@@ -40,7 +40,8 @@ SPEC = ArchitectureSpec(
     refused_pairs="its mask decoder reads another last layer than the label of a pair would",
 )
 
-KINDS = 3  # of logits: content to content, content to position, position to content
+# Logits: content to content, content to position, position to content.
+KINDS = 3
 
 
 def log_buckets(distances: Tensor, buckets: int, reach: int) -> Tensor:
@@ -50,7 +51,9 @@ def log_buckets(distances: Tensor, buckets: int, reach: int) -> Tensor:
     """
     middle = buckets // 2
     far = distances.abs().clamp(min=middle).float()
-    steps = torch.ceil((far / middle).log() / torch.log(torch.tensor((reach - 1) / middle)) * (middle - 1)) + middle
+    # From 0 at the distance `middle` to 1 at `reach` - 1.
+    fraction = (far / middle).log() / torch.log(torch.tensor((reach - 1) / middle))
+    steps = torch.ceil(fraction * (middle - 1)) + middle
     return torch.where(distances.abs() <= middle, distances, steps.long() * distances.sign())
 
 
@@ -140,52 +143,70 @@ def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> 
 
 def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     """Compute disentangled attention of scaled ``inputs`` in padded [B, heads, L, L] tensors, without synchronising."""
-    layout, queries, positions = inputs.layout, inputs.queries, inputs.positions
-    max_length = layout.max_seqlen
-    query = torch.arange(max_length, device=positions.device)[None] if queries is layout else queries.pad(positions)
-    distances = query[:, None, :, None] - torch.arange(max_length, device=positions.device)
-    index = table.lookup(distances) - table.in_use(max_length).start
+    layout = inputs.layout
+    queries = inputs.queries
+    # The position of each query, its distance to each token, and the embedding of that, all [B or 1, 1, queries, L].
+    positions = torch.arange(layout.max_seqlen, device=inputs.positions.device)
+    query_positions = positions[None] if queries is layout else queries.pad(inputs.positions)
+    distances = query_positions[:, None, :, None] - positions
+    first = table.in_use(layout.max_seqlen).start
+    index = table.lookup(distances) - first
+
+    # [B, heads, L, head size] each.
     q = queries.pad(inputs.query).transpose(1, 2)
-    k, v = (layout.pad(flat).transpose(1, 2) for flat in (inputs.key, inputs.value))
-    logits = _logits(q, k, inputs.position_query, inputs.position_key, index.expand(*q.shape[:3], max_length))
+    k = layout.pad(inputs.key).transpose(1, 2)
+    v = layout.pad(inputs.value).transpose(1, 2)
+    index = index.expand(*q.shape[:3], layout.max_seqlen)
+    logits = _logits(q, k, inputs.position_query, inputs.position_key, index)
     if layout.keep is not None:
         logits = logits.masked_fill(~layout.keep[:, None, None], -torch.inf)
-    return queries.unpad(_weighted_average(logits, v, inputs.dropout).transpose(1, 2))
+    context = _weighted_average(logits, v, inputs.dropout)
+    return queries.unpad(context.transpose(1, 2))
 
 
 @in_float32
 def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     """Compute disentangled attention of scaled ``inputs`` for sequences of equal length at a time, faster on a CPU."""
     _, heads, size = inputs.query.shape
-    first = table.in_use(inputs.layout.max_seqlen).start
     groups = inputs.layout.groups(inputs.queries, MAX_GROUP_PROBS // heads)
-    query_counts, token_counts = ([group[0] * group[part] for group in groups] for part in (1, 2))
-    split = (
-        inputs.query.split(query_counts),
-        inputs.key.split(token_counts),
-        inputs.value.split(token_counts),
-        inputs.positions.split(query_counts),
-    )
+    query_counts = [count * num_queries for count, num_queries, _ in groups]
+    token_counts = [count * length for count, _, length in groups]
+    queries = inputs.query.split(query_counts)
+    keys = inputs.key.split(token_counts)
+    values = inputs.value.split(token_counts)
+    positions = inputs.positions.split(query_counts)
+    # The inputs have the embeddings that the longest sequence uses; a shorter one uses fewer, in the middle of these.
+    first = table.in_use(inputs.layout.max_seqlen).start
     contexts = []
-    for (count, num_queries, length), q, k, v, position in zip(groups, *split, strict=True):
-        q, k, v = (part.view(count, -1, heads, size).transpose(1, 2) for part in (q, k, v))
+    for number, (count, num_queries, length) in enumerate(groups):
+        q = queries[number].view(count, -1, heads, size).transpose(1, 2)
+        k = keys[number].view(count, -1, heads, size).transpose(1, 2)
+        v = values[number].view(count, -1, heads, size).transpose(1, 2)
+
         in_use = table.in_use(length)
         window = slice(in_use.start - first, in_use.stop - first)
+        position_query = inputs.position_query[:, window]
+        position_key = inputs.position_key[:, :, window]
+        # If every token is a query, the index depends on the length alone.
         if num_queries == length:
             index = _pair_index(length, table)[None, None]
         else:
-            distances = position.view(count, 1, num_queries, 1) - torch.arange(length, device=position.device)
+            position = positions[number].view(count, 1, num_queries, 1)
+            distances = position - torch.arange(length, device=position.device)
             index = distance_index(length, table)[distances + length - 1] - in_use.start
         index = index.expand(count, heads, num_queries, length)
-        logits = _logits(q, k, inputs.position_query[:, window], inputs.position_key[:, :, window], index)
-        contexts.append(_weighted_average(logits, v, inputs.dropout).transpose(1, 2).reshape(-1, heads, size))
+        logits = _logits(q, k, position_query, position_key, index)
+        context = _weighted_average(logits, v, inputs.dropout)
+        contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
 
 
 def disentangled_probs(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
     """Return the attention probabilities of ``disentangled_attention``, [B, heads, L, L]."""
-    layout, scaled = inputs.layout, inputs.scaled()
-    q, k = (layout.pad(flat).transpose(1, 2) for flat in (scaled.query, scaled.key))
+    layout = inputs.layout
+    scaled = inputs.scaled()
+    q = layout.pad(scaled.query).transpose(1, 2)
+    k = layout.pad(scaled.key).transpose(1, 2)
     index = _pair_index(layout.max_seqlen, table).to(q.device).expand(*q.shape[:2], -1, -1)
     return attention_probs_of(_logits(q, k, scaled.position_query, scaled.position_key, index).float(), layout)
 
@@ -202,16 +223,20 @@ def _weighted_average(logits: Tensor, values: Tensor, dropout: float) -> Tensor:
     return apply_dropout(F.softmax(logits.float(), -1).to(values.dtype), dropout) @ values
 
 
-@lru_cache(maxsize=64)  # 128 MB if all lengths were 512
+# 128 MB if all lengths were 512.
+@lru_cache(maxsize=64)
 def _pair_index(length: int, table: RelativeTable) -> Tensor:
     """Return each query-key pair's index among the embeddings in use, int64 [length, length]."""
     positions = torch.arange(length)
     return distance_index(length, table)[positions[:, None] - positions + length - 1] - table.in_use(length).start
 
 
-TABLE_KEY = "relative positions"  # in PackedBatch.cache
-DECODINGS = 2  # times the last block is applied (DeBERTa's masked_language_model.py)
-PRODUCTS = 4  # per pair of tokens: three logits and the value
+# In PackedBatch.cache.
+TABLE_KEY = "relative positions"
+# How often the last block is applied (DeBERTa's masked_language_model.py).
+DECODINGS = 2
+# For each pair of tokens: three logits and the value.
+PRODUCTS = 4
 
 
 def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
@@ -323,8 +348,10 @@ class DisentangledAttention(nn.Module):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
-        self.heads, self.table = config.num_attention_heads, config.relative_table
-        self.rate, self.dropout = config.attention_dropout, Dropout(config.hidden_dropout_prob)
+        self.heads = config.num_attention_heads
+        self.table = config.relative_table
+        self.rate = config.attention_dropout
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     @abstractmethod
     def project_query(self, hidden: Tensor) -> Tensor:
@@ -358,17 +385,32 @@ class DisentangledAttention(nn.Module):
         query_rows: QueryRows | None = None,
         decoder_query: DecoderQuery | None = None,
     ) -> DisentangledInputs:
-        query_hidden = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
-        query_hidden = query_hidden if decoder_query is None else decoder_query.vectors
+        if query_rows is None:
+            query_hidden = hidden
+            positions = layout.position
+            queries = layout
+        else:
+            query_hidden = hidden.index_select(0, query_rows.index)
+            positions = layout.position.index_select(0, query_rows.index)
+            queries = query_rows.layout
+        if decoder_query is not None:
+            query_hidden = decoder_query.vectors
         query = self.project_query(query_hidden).view(len(query_hidden), self.heads, -1)
         (table,) = layout.cache[TABLE_KEY]
-        projected = self.project_positions(self.dropout(table[self.table.in_use(layout.max_seqlen)]))
-        position_query, position_key = (part.view(len(part), self.heads, -1) for part in projected)
+        in_use = self.dropout(table[self.table.in_use(layout.max_seqlen)])
+        position_query, position_key = self.project_positions(in_use)
         key, value = self.keys_and_values(hidden) if decoder_query is None else decoder_query.keys_values
-        positions = layout.position if query_rows is None else layout.position.index_select(0, query_rows.index)
-        queries = layout if query_rows is None else query_rows.layout
-        rate = self.rate if self.training else 0.0
-        return DisentangledInputs(query, key, value, position_query, position_key, layout, queries, positions, rate)
+        return DisentangledInputs(
+            query=query,
+            key=key,
+            value=value,
+            position_query=position_query.view(len(in_use), self.heads, -1),
+            position_key=position_key.view(len(in_use), self.heads, -1),
+            layout=layout,
+            queries=queries,
+            positions=positions,
+            dropout=self.rate if self.training else 0.0,
+        )
 
 
 class PackedAttention(DisentangledAttention):
@@ -378,7 +420,8 @@ class PackedAttention(DisentangledAttention):
         super().__init__(config)
         width = config.hidden_size
         self.in_proj = nn.Linear(width, 3 * width, bias=False)
-        self.q_bias, self.v_bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
+        self.q_bias = nn.Parameter(torch.zeros(width))
+        self.v_bias = nn.Parameter(torch.zeros(width))
         self.pos_proj = nn.Linear(width, width, bias=False)
         self.pos_q_proj = nn.Linear(width, width)
 
@@ -421,9 +464,12 @@ class DebertaBlock(Block):
         decoder_query: DecoderQuery | None = None,
     ) -> Tensor:
         residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
-        residual = residual if decoder_query is None else decoder_query.vectors
-        inner = self.attention["output"](self.attention["self"](hidden, layout, query_rows, decoder_query), residual)
-        return self.output(F.gelu(self.intermediate["dense"](inner), approximate=self.approximate), inner)
+        if decoder_query is not None:
+            residual = decoder_query.vectors
+        context = self.attention["self"](hidden, layout, query_rows, decoder_query)
+        attended = self.attention["output"](context, residual)
+        inner = F.gelu(self.intermediate["dense"](attended), approximate=self.approximate)
+        return self.output(inner, attended)
 
 
 class DebertaEncoder(Encoder):
@@ -459,7 +505,8 @@ class DebertaEncoder(Encoder):
         hidden = self.run_blocks(before, hidden, layout)
         position = layout.position if query_rows is None else layout.position.index_select(0, query_rows.index)
         query = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
-        query = query + positions(position).to(hidden.dtype)  # one dtype, and so one compiled graph, for both passes
+        # One dtype, and so one compiled graph, for both passes.
+        query = query + positions(position).to(hidden.dtype)
         keys_values = last.keys_and_values(hidden)
         for _ in range(DECODINGS):
             query = last(hidden, layout, query_rows, DecoderQuery(query, keys_values))

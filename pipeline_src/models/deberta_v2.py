@@ -86,8 +86,9 @@ class DebertaV2Config(DebertaConfig):
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        hidden, heads, size = (raw.get(key) for key in ("hidden_size", "num_attention_heads", "attention_head_size"))
-        if size is not None and not (type(size) is type(heads) is int and size * heads == hidden):
+        heads = raw.get("num_attention_heads")
+        size = raw.get("attention_head_size")
+        if size is not None and not (type(size) is type(heads) is int and size * heads == raw.get("hidden_size")):
             raise ValueError(f"attention_head_size is {shown(size)}, not hidden_size / num_attention_heads")
         return super().from_hf_config(raw)
 
@@ -105,13 +106,16 @@ class SharedAttention(DisentangledAttention):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
-        self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def project_query(self, hidden: Tensor) -> Tensor:
         return self.query(hidden)
 
     def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        key, value = (layer(hidden).view(len(hidden), self.heads, -1) for layer in (self.key, self.value))
+        key = self.key(hidden).view(len(hidden), self.heads, -1)
+        value = self.value(hidden).view(len(hidden), self.heads, -1)
         return key, value
 
     def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,16 +140,22 @@ class Convolution(nn.Module):
 
     def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, query_rows: QueryRows | None) -> Tensor:
         """Convolve ``hidden`` [T, H] and add it to ``residual``: [T, H], or [R, H] for the query rows."""
-        kernel_size = self.conv.weight.shape[2]
         index = torch.arange(len(hidden), device=hidden.device) if query_rows is None else query_rows.index
+        position = layout.position[index]
+        # The kernel reaches this far to each side; neighbors in another sequence count as zeros.
+        reach = self.conv.weight.shape[2] // 2
         neighbors = []
-        for offset in range(-(kernel_size // 2), kernel_size // 2 + 1):
+        for offset in range(-reach, reach + 1):
             neighbor = (index + offset).clamp(0, len(hidden) - 1)
-            is_same_sequence = layout.position[neighbor] == layout.position[index] + offset
-            neighbors.append(hidden.index_select(0, neighbor) * is_same_sequence[:, None])
-        weight = self.conv.weight.transpose(1, 2).flatten(1)  # [H, kernel size x H]
+            # The token beside position 0 may be position 37 of the sequence before.
+            is_same_sequence = layout.position[neighbor] == position + offset
+            states = hidden.index_select(0, neighbor)
+            neighbors.append(states * is_same_sequence[:, None])
+        # [H, kernel size x H]
+        weight = self.conv.weight.transpose(1, 2).flatten(1)
         mixed = F.linear(torch.cat(neighbors, 1), weight, self.conv.bias)
-        return self.LayerNorm(residual + self.activation(self.dropout(mixed)))
+        update = self.activation(self.dropout(mixed))
+        return self.LayerNorm(residual + update)
 
 
 class ConvolvedBlock(DebertaV2Block):
@@ -162,7 +172,8 @@ class ConvolvedBlock(DebertaV2Block):
         query_rows: QueryRows | None = None,
         decoder_query: DecoderQuery | None = None,
     ) -> Tensor:
-        return self.convolution(hidden, super().forward(hidden, layout, query_rows, decoder_query), layout, query_rows)
+        output = super().forward(hidden, layout, query_rows, decoder_query)
+        return self.convolution(hidden, output, layout, query_rows)
 
 
 class DebertaV2Encoder(DebertaEncoder):

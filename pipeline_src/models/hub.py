@@ -36,14 +36,14 @@ from pipeline_src.models.tokenizer_config import state_inputs
 
 def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
     """Return our name -> tensor for all parameters in a model folder, memory-mapped if the format allows it."""
-    stored, huggingface_class = _read_files(folder), _class_of(folder / "config.json")
-    tensors = {
-        names.from_hf_name(name, huggingface_class): tensor
-        for name, tensor in stored.items()
-        if not re.search(names.buffers, name)
-    }
+    huggingface_class = _class_of(folder / "config.json")
+    tensors = {}
+    for name, tensor in _read_files(folder).items():
+        if not re.search(names.buffers, name):
+            tensors[names.from_hf_name(name, huggingface_class)] = tensor
     decoder_name, embedding_name = names.tied
-    decoder, embedding = tensors.pop(decoder_name, None), tensors.get(embedding_name)
+    decoder = tensors.pop(decoder_name, None)
+    embedding = tensors.get(embedding_name)
     if decoder is not None and embedding is not None and not torch.equal(decoder, embedding):
         raise PipelineError(
             "the decoder is not the embedding matrix",
@@ -135,14 +135,16 @@ def _read(paths: Iterable[Path], read: Callable[[Path], dict[str, Tensor]]) -> d
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
-    # torch before 1.6 wrote a format that cannot be memory-mapped
+    # torch before 1.6 wrote a format that cannot be memory-mapped.
     mapped = zipfile.is_zipfile(path)
     try:
-        with warnings.catch_warnings(action="ignore"):  # torch warns of pickles that it did not write
-            stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)  # runs no code from the file
+        # torch warns of pickles that it did not write. With weights_only, it runs no code from the file.
+        with warnings.catch_warnings(action="ignore"):
+            stored = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except OSError:
         raise
-    except Exception:  # damaged bytes can raise anything in torch's reader
+    except Exception:
+        # Damaged bytes can raise anything in torch's reader.
         raise TypeError("not a file of torch.save that holds tensors alone, or a damaged one") from None
     if not (isinstance(stored, dict) and all(isinstance(name, str) and _is_dense(stored[name]) for name in stored)):
         raise TypeError("not a state dict of plain tensors")
@@ -166,16 +168,22 @@ FORMATS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
 
 Model = TypeVar("Model", bound=nn.Module)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-LISTED = "vocab.txt"  # WordPiece only
-MIN_VALUES = {  # minima of a config's integers; 1 for any other integer
+# WordPiece only.
+LISTED = "vocab.txt"
+# Minima of a config's integers; 1 for any other integer.
+MIN_VALUES = {
     **dict.fromkeys(("pad_token_id", "type_vocab_size", "conv_kernel_size"), 0),
     **dict.fromkeys(("max_relative_positions", "position_buckets"), -1),
 }
-MAX_VALUE, MAX_LAYERS = 1 << 24, 1_000  # maxima of a config's integers and of its number of layers
+# Maxima of a config's integers and of its number of layers.
+MAX_VALUE = 1 << 24
+MAX_LAYERS = 1_000
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 TYPES: dict[str, Any] = {"bool": bool, "str": str, "float": (int, float), "float | None": (int, float, type(None))}
-MAX_LENGTH = "max_seq_length"  # key of config.json: tokens of a text in the training of its vector
-CARD = "README.md"  # model card, as on Hugging Face's hub
+# Key of config.json: tokens of a text in the training of its vector.
+MAX_LENGTH = "max_seq_length"
+# The model card, as on Hugging Face's hub.
+CARD = "README.md"
 
 
 def save_model(
@@ -197,8 +205,9 @@ def save_model(
     """
     tensors = model.state_dict() if isinstance(model, nn.Module) else model
     save_tensors(folder, tensors, config, huggingface_class)
-    for name in (*TOKENIZER_FILES, *([LISTED] if (vocabulary / LISTED).exists() else [])):
-        shutil.copyfile(vocabulary / name, folder / name)
+    for name in (*TOKENIZER_FILES, LISTED):
+        if name != LISTED or (vocabulary / name).exists():
+            shutil.copyfile(vocabulary / name, folder / name)
     state_inputs(folder, config.longest_input, config.type_vocab_size)
     if card is not None:
         with atomic_file(folder / CARD) as file:
@@ -235,16 +244,21 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     if architecture_name(model_type) not in member_names("models"):
         raise _not_bert(f"model_type is {model_type}, not {' or '.join(member_names('models'))}", folder)
     kind = load_architecture(architecture_name(model_type)).config
-    from_hf_keys = {hf_key: key for key, hf_key in kind.names.keys.items()}
-    raw = {**kind.names.absent, **{from_hf_keys.get(str(key), str(key)): value for key, value in raw.items()}}
+    names = kind.names
+    # From transformers' keys to ours; keys that the file leaves out have transformers' defaults.
+    our_keys = {hf_key: key for key, hf_key in names.keys.items()}
+    values = dict(names.absent)
+    for hf_key, value in raw.items():
+        values[our_keys.get(str(hf_key), str(hf_key))] = value
     try:
-        raw = kind.from_hf_config(raw)
+        values = kind.from_hf_config(values)
     except ValueError as error:
         raise _not_bert(str(error), folder) from None
-    for key, allowed in {**kind.names.fixed, "hidden_act": tuple(ACTIVATIONS)}.items():
-        if raw.get(key, allowed[0]) not in allowed:
-            raise _not_bert(f"{kind.names.keys.get(key, key)} is {raw[key]}, not {allowed[0]}", folder)
-    known = {field.name: raw[field.name] for field in fields(kind) if field.name in raw.keys() - set(NOT_SAVED)}
+    for key, allowed in {**names.fixed, "hidden_act": tuple(ACTIVATIONS)}.items():
+        if values.get(key, allowed[0]) not in allowed:
+            raise _not_bert(f"{names.keys.get(key, key)} is {values[key]}, not {allowed[0]}", folder)
+    saved = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
+    known = {name: values[name] for name in saved if name in values}
     if "hidden_act" in known:
         known["hidden_act"] = ACTIVATIONS[known["hidden_act"]]
     if dropout is not None:
@@ -254,13 +268,20 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
 
 def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: object) -> BertConfig:
     """Build a config of class ``kind`` from ``values`` and validate it; errors name ``where``."""
-    for name in (field.name for field in fields(kind) if field.type == "int"):
-        low, high = MIN_VALUES.get(name, 1), MAX_LAYERS if name == "num_hidden_layers" else MAX_VALUE
-        if name in values and not (type(values[name]) is int and low <= values[name] <= high):
-            raise _not_bert(f"{name} is {shown(values[name])}, not a whole number of {low:,} up to {high:,}", where)
     for field in fields(kind):
+        name = field.name
+        if field.type != "int" or name not in values:
+            continue
+        low = MIN_VALUES.get(name, 1)
+        high = MAX_LAYERS if name == "num_hidden_layers" else MAX_VALUE
+        value = values[name]
+        if type(value) is not int or not low <= value <= high:
+            raise _not_bert(f"{name} is {shown(value)}, not a whole number of {low:,} up to {high:,}", where)
+    # Other types; a field without a value has its default.
+    for field in fields(kind):
+        types = TYPES.get(str(field.type))
         value = values.get(field.name, field.default)
-        if (types := TYPES.get(str(field.type))) and not (isinstance(value, types) and _is_bounded(field.name, value)):
+        if types is not None and not (isinstance(value, types) and _is_bounded(field.name, value)):
             raise _not_bert(f"{field.name} is {shown(value)}", where)
     try:
         config = kind(**values)

@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK_LOGITS = 6 << 20  # logits held at once on a CPU: 24 MB, which fit its cache
-ALIGNMENT = 64  # the vocabulary is padded to a multiple of this, as in NVIDIA's and Mosaic's BERTs
+# Logits held at once on a CPU: 24 MB, which fit its cache.
+CHUNK_LOGITS = 6 << 20
+# The vocabulary is padded to a multiple of this, as in NVIDIA's and Mosaic's BERTs.
+ALIGNMENT = 64
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,7 +68,9 @@ def aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     vocabulary size, 30,522, is a multiple of 2 only.
     """
     more = -len(weight) % ALIGNMENT
-    return (F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-torch.inf)) if more else (weight, bias)
+    if not more:
+        return weight, bias
+    return F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-torch.inf)
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,29 +87,38 @@ class _Chunked(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, uniform: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        loss, correct, sampled = weight.new_zeros(()), labels.new_zeros(()), torch.empty_like(labels)
-        grad_hidden, grad_bias = torch.empty_like(hidden), torch.zeros_like(bias)
-        slices, dtype = chunks(len(hidden), len(weight)), matmul_dtype(weight)
-        grad_weight = torch.empty_like(weight) if slices else torch.zeros_like(weight)
-        exact, matrix = dtype == weight.dtype, weight.to(dtype)
+        slices = chunks(len(hidden), len(weight))
+        dtype = matmul_dtype(weight)
+        is_exact = dtype == weight.dtype
+        matrix = weight.to(dtype)
         (buffer,) = logit_buffers(1, slices, weight)
+        loss = weight.new_zeros(())
+        correct = labels.new_zeros(())
+        sampled = torch.empty_like(labels)
+        grad_hidden = torch.empty_like(hidden)
+        grad_bias = torch.zeros_like(bias)
+        # The first chunk overwrites it, so it need not start as zeros.
+        grad_weight = torch.empty_like(weight) if slices else torch.zeros_like(weight)
         for chunk in slices:
-            inner, target = hidden[chunk].to(dtype), labels[chunk, None]
+            inner = hidden[chunk].to(dtype)
+            target = labels[chunk, None]
             logits = matmul_into(buffer[: len(inner)], inner, matrix.T, plus=bias)
-            if not exact:  # bfloat16 logits have many ties
+            # Bfloat16 logits have many ties. Without ties, a comparison with the maximum, below, is twice as fast.
+            if not is_exact:
                 correct += (logits.argmax(1, keepdim=True) == target).sum()
             at_label = logits.gather(1, target)
             probs, total, best = softmax_parts(logits)
             if uniform is not None:
                 sampled[chunk] = sample_tokens(probs, uniform[chunk])
             loss += (best + total.log() - at_label).sum()
-            grad_logits = probs.div_(total).scatter_add_(1, target, probs.new_full(target.shape, -1.0))
-            if exact:
-                correct += (at_label >= best).sum()  # twice as fast as argmax
+            if is_exact:
+                correct += (at_label >= best).sum()
+            # The gradient is the softmax, minus one at the label.
+            minus_one = probs.new_full(target.shape, -1.0)
+            grad_logits = probs.div_(total).scatter_add_(1, target, minus_one)
             grad_bias += grad_logits.sum(0)
             grad_logits = grad_logits.to(dtype)
             matmul_into(grad_hidden[chunk], grad_logits, matrix)
-            # the first chunk overwrites grad_weight, so it need not start as zeros
             matmul_into(grad_weight, grad_logits.T, inner, plus=grad_weight if chunk.start else None)
         ctx.gradients = grad_hidden, grad_weight, grad_bias
         ctx.mark_non_differentiable(correct, sampled)
@@ -113,7 +126,8 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        gradients, ctx.gradients = ctx.gradients, None  # not referenced elsewhere, so scaled in place
+        # Not referenced elsewhere, so scaled in place.
+        gradients, ctx.gradients = ctx.gradients, None
         return *(gradient.mul_(grad_outputs[0]) for gradient in gradients), None, None
 
 
@@ -153,7 +167,8 @@ def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Seque
 
     The buffers' rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
     """
-    rows, vocab_size = max((chunk.stop - chunk.start for chunk in slices), default=0), len(weight)
+    rows = max((chunk.stop - chunk.start for chunk in slices), default=0)
+    vocab_size = len(weight)
     buffers = weight.new_empty(number, rows, vocab_size + -vocab_size % ALIGNMENT, dtype=torch.float32)
     return buffers[..., :vocab_size].unbind()
 
@@ -190,21 +205,32 @@ class _Distilled(torch.autograd.Function):
         teacher_bias: Tensor,
         temperature: float,
     ) -> Tensor:
+        slices = chunks(len(inner), len(weight))
+        dtype = matmul_dtype(weight)
+        matrix = weight.to(dtype)
+        teacher_matrix = teacher_weight.to(dtype)
+        scaled_bias = bias / temperature
+        teacher_scaled_bias = teacher_bias / temperature
+        buffers = logit_buffers(3, slices, weight)
         loss = inner.new_zeros((), dtype=torch.float32)
-        grad_inner, grad_weight, grad_bias = torch.empty_like(inner), torch.zeros_like(weight), torch.zeros_like(bias)
-        slices, dtype = chunks(len(inner), len(weight)), matmul_dtype(weight)
-        matrix, teacher_matrix, buffers = weight.to(dtype), teacher_weight.to(dtype), logit_buffers(3, slices, weight)
-        scaled_bias, teacher_scaled_bias = bias / temperature, teacher_bias / temperature
+        grad_inner = torch.empty_like(inner)
+        grad_weight = torch.zeros_like(weight)
+        grad_bias = torch.zeros_like(bias)
         for chunk in slices:
-            logits, targets, difference = (buffer[: chunk.stop - chunk.start] for buffer in buffers)
-            teacher_chunk = (teacher_inner[chunk] / temperature).to(dtype)
-            matmul_into(logits, (inner[chunk] / temperature).to(dtype), matrix.T, plus=scaled_bias)
-            matmul_into(targets, teacher_chunk, teacher_matrix.T, plus=teacher_scaled_bias)
-            torch.sub(targets, logits, out=difference)
-            (probs, total, best), (aims, total_aims, best_aim) = softmax_parts(logits), softmax_parts(targets)
-            means = difference.mul_(aims).sum(1, keepdim=True) / total_aims
-            loss += temperature**2 * (means + best + total.log() - best_aim - total_aims.log()).sum()
-            grad_logits = probs.div_(total).addcdiv_(aims, total_aims, value=-1).mul_(temperature)
+            logits, teacher_logits, difference = (buffer[: chunk.stop - chunk.start] for buffer in buffers)
+            scaled = (inner[chunk] / temperature).to(dtype)
+            teacher_scaled = (teacher_inner[chunk] / temperature).to(dtype)
+            matmul_into(logits, scaled, matrix.T, plus=scaled_bias)
+            matmul_into(teacher_logits, teacher_scaled, teacher_matrix.T, plus=teacher_scaled_bias)
+            torch.sub(teacher_logits, logits, out=difference)
+            probs, total, best = softmax_parts(logits)
+            teacher_probs, teacher_total, teacher_best = softmax_parts(teacher_logits)
+            # KL(p || q) is the mean of log p - log q under p: of the logits' difference, plus the log of both sums.
+            means = difference.mul_(teacher_probs).sum(1, keepdim=True) / teacher_total
+            divergence = means + best + total.log() - teacher_best - teacher_total.log()
+            loss += temperature**2 * divergence.sum()
+            # The gradient is temperature^2 x (student's softmax - teacher's) / temperature.
+            grad_logits = probs.div_(total).addcdiv_(teacher_probs, teacher_total, value=-1).mul_(temperature)
             grad_bias += grad_logits.sum(0)
             grad_logits = grad_logits.to(dtype)
             matmul_into(grad_inner[chunk], grad_logits, matrix)

@@ -37,9 +37,11 @@ class Source:
 
 def read_sources(manifest: Mapping[str, Any]) -> tuple[Source, ...] | None:
     """Return the sources listed in ``data/tokens/manifest.json``, or None if it lists none."""
-    fields = Source.__dataclass_fields__
-    sources = manifest.get("sources", [])
-    return tuple(Source(**{key: entry[key] for key in fields if key in entry}) for entry in sources) or None
+    sources = []
+    for entry in manifest.get("sources", []):
+        known = {key: entry[key] for key in Source.__dataclass_fields__ if key in entry}
+        sources.append(Source(**known))
+    return tuple(sources) or None
 
 
 def read_mix(manifest: Mapping[str, Any], sources: Mapping[str, Any] | None = None) -> dict[str, float]:
@@ -81,11 +83,11 @@ def pretrained_card(
     return _card(
         config,
         huggingface_class,
-        "",
-        ("pretraining",),
-        sources or (),
-        training,
-        figures,
+        title="",
+        tags=("pretraining",),
+        sources=sources or (),
+        training=training,
+        figures=figures,
         about=f"with {parameters:,} parameters, {how} {learns}",
         mix=[f"{as_text(name)} {100 * share:.1f} %" for name, share in (mix or {}).items()],
         cost=[
@@ -119,12 +121,12 @@ def finetuned_card(
     return _card(
         config,
         huggingface_class,
-        f", fine-tuned on {task}",
-        ("fine-tuned",),
-        [source] if source else (),
-        hyperparameters,
-        figures,
-        scores,
+        title=f", fine-tuned on {task}",
+        tags=("fine-tuned",),
+        sources=[source] if source else (),
+        training=hyperparameters,
+        figures=figures,
+        scores=scores,
         task=task,
         head=head,
         about=f"with the output layer of one task, {task}, both trained on its training set",
@@ -164,7 +166,7 @@ def _card(
     **more: Any,
 ) -> str:
     """Fill the template; ``title`` follows the model's sizes, ``more`` are other variables of the template."""
-    # the import takes most of a second, which only callers that write a card should pay
+    # The import takes most of a second, which only callers that write a card should pay.
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     title = f"{config.names.title}, {config.num_hidden_layers} layers, {config.hidden_size} wide{title}"
@@ -185,7 +187,9 @@ def _card(
         model_name=title if results else None,
         eval_results=results or None,
     )
-    metrics = [(text, name, f"{value:.4g}") for text, named in (figures or {}).items() for name, value in named.items()]
+    metrics = []
+    for text, values in (figures or {}).items():
+        metrics += [(text, name, f"{value:.4g}") for name, value in values.items()]
     card = ModelCard.from_template(
         data,
         str(TEMPLATE),
@@ -203,12 +207,18 @@ def _card(
 
 
 def _cells(rows: Iterable[Iterable[object]]) -> list[list[str]]:
-    return [[as_text(str(cell)) for cell in row] for row in rows]
+    table = []
+    for row in rows:
+        table.append([as_text(str(cell)) for cell in row])
+    return table
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Flatten nested parameters to rows with dotted names."""
     rows: list[tuple[str, Any]] = []
     for name, value in values.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", value))
     return rows

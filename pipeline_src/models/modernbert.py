@@ -65,27 +65,38 @@ class RotaryAttention(nn.Module):
 
     def __init__(self, config: BertConfig, theta: float, reach: int | None) -> None:
         super().__init__()
-        self.heads, self.rate, self.back_end = config.num_attention_heads, config.attention_dropout, config.attention
-        self.theta, self.reach = theta, reach
+        self.heads = config.num_attention_heads
+        self.rate = config.attention_dropout
+        self.back_end = config.attention
+        self.theta = theta
+        self.reach = reach
         self.Wqkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.Wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        width, cache = hidden.shape[1], layout.cache[self.theta]
+        width = hidden.shape[1]
+        cache = layout.cache[self.theta]
         if query_rows is None:
-            query_key, value = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1).split([2, 1], dim=1)
+            # Queries and keys are rotated together.
+            projected = self.Wqkv(hidden).view(len(hidden), 3, self.heads, -1)
+            query_key, value = projected.split([2, 1], dim=1)
             query, key = rotate(query_key, cache).unbind(1)
-            positions, queries = layout.position, None
+            positions = layout.position
+            queries = None
         else:
-            query = F.linear(hidden.index_select(0, query_rows.index), self.Wqkv.weight[:width])
-            key, value = F.linear(hidden, self.Wqkv.weight[width:]).view(len(hidden), 2, self.heads, -1).unbind(1)
-            rotation = tuple(table.index_select(0, query_rows.index) for table in cache)
-            query, key = rotate(query.view(len(query), self.heads, -1), rotation), rotate(key, cache)
-            positions, queries = layout.position.index_select(0, query_rows.index), query_rows.layout
-        window = None if self.reach is None else Window(self.reach, positions)
-        dropout = self.rate if self.training else 0.0
+            rows = query_rows.index
+            query = F.linear(hidden.index_select(0, rows), self.Wqkv.weight[:width])
+            projected = F.linear(hidden, self.Wqkv.weight[width:])
+            key, value = projected.view(len(hidden), 2, self.heads, -1).unbind(1)
+            query_cache = tuple(table.index_select(0, rows) for table in cache)
+            query = rotate(query.view(len(query), self.heads, -1), query_cache)
+            key = rotate(key, cache)
+            positions = layout.position.index_select(0, rows)
+            queries = query_rows.layout
         value = value.reshape(key.shape)
+        dropout = self.rate if self.training else 0.0
+        window = None if self.reach is None else Window(self.reach, positions)
         context = attention(query, key, value, layout, dropout, False, self.back_end, queries, window)
         return self.dropout(self.Wo(context.reshape(-1, width)))
 
@@ -146,6 +157,23 @@ MODERNBERT = StateDictAdapter(
 )
 
 
+def global_layer_interval(kinds: Any, num_layers: object) -> int:
+    """Return n if every n-th of ``layer_types``, from the first on, is global, and the others are local.
+
+    Raises:
+        ValueError: the layers follow no such rule, or are not ``num_layers``.
+    """
+    # Of global, local, local, global, local: the second global layer is number 3, and so is every third.
+    layers = kinds if isinstance(kinds, list) else []
+    interval = max(1, len(layers))
+    if GLOBAL in layers[1:]:
+        interval = layers.index(GLOBAL, 1)
+    regular = [LOCAL if number % interval else GLOBAL for number in range(len(layers))]
+    if kinds != regular or len(layers) != num_layers:
+        raise ValueError(f"layer_types is {shown(kinds)}, not {GLOBAL} every n layers and else {LOCAL}")
+    return interval
+
+
 @dataclass(frozen=True)
 class ModernBertConfig(BertConfig):
     """Config of ModernBERT: windows of ``local_attention`` tokens, and a rotary theta for either kind of block."""
@@ -174,31 +202,32 @@ class ModernBertConfig(BertConfig):
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """Translate ``layer_types`` and ``rope_parameters`` of transformers 5, which replace older keys."""
-        inner, head = (str(raw.get(key, "gelu")) for key in ("hidden_act", "classifier_activation"))
+        inner = str(raw.get("hidden_act", "gelu"))
+        head = str(raw.get("classifier_activation", "gelu"))
         if ACTIVATIONS.get(inner) != ACTIVATIONS.get(head):
             raise ValueError(f"classifier_activation is {head}, not {inner}, the hidden_activation")
-        hidden, heads, size = (raw.get(key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
-        if size is not None and not (type(size) is type(heads) is int and size * heads == hidden):
+        heads = raw.get("num_attention_heads")
+        size = raw.get("head_dim")
+        if size is not None and not (type(size) is type(heads) is int and size * heads == raw.get("hidden_size")):
             raise ValueError(f"head_dim is {shown(size)}, not hidden_size / num_attention_heads")
-        kinds, ropes, listed = raw.get("layer_types"), raw.get("rope_parameters"), {}
+        result = dict(raw)
+        kinds = raw.get("layer_types")
         if kinds is not None:
-            layers = kinds if isinstance(kinds, list) else []
-            every = next(
-                (number for number, kind in enumerate(layers) if number and kind == GLOBAL), max(1, len(layers))
-            )
-            regular = [LOCAL if number % every else GLOBAL for number in range(len(layers))]
-            if kinds != regular or len(layers) != raw.get("num_hidden_layers"):
-                raise ValueError(f"layer_types is {shown(kinds)}, not {GLOBAL} every n layers and else {LOCAL}")
-            listed["global_attn_every_n_layers"] = every
+            result["global_attn_every_n_layers"] = global_layer_interval(kinds, raw.get("num_hidden_layers"))
+
+        # {"full_attention": {"rope_type": "default", "rope_theta": 160000.0}, ...}, or one such rope for all layers.
+        ropes = raw.get("rope_parameters")
         for key, kind in (("global_rope_theta", GLOBAL), ("local_rope_theta", LOCAL)):
             rope = ropes.get(kind) if isinstance(ropes, dict) else ropes
-            if rope is not None:
-                if not isinstance(rope, dict) or {**rope, "rope_theta": 0} != {"rope_type": "default", "rope_theta": 0}:
-                    raise ValueError(f"rope_parameters of {kind} are {shown(rope)}, not of rope_type default")
-                listed |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
-        result = {**raw, **listed}
-        if raw.get("architectures") in [[MODERNBERT.classes[use]] for use in ("masked_lm", "encoder")]:
-            result["classifier_pooling"] = "cls"  # the key is for classifiers, and the folder has none
+            if rope is None:
+                continue
+            if not isinstance(rope, dict) or {**rope, "rope_theta": 0} != {"rope_type": "default", "rope_theta": 0}:
+                raise ValueError(f"rope_parameters of {kind} are {shown(rope)}, not of rope_type default")
+            if "rope_theta" in rope:
+                result[key] = rope["rope_theta"]
+        # The key is for classifiers, and the folder has none.
+        if raw.get("architectures") in ([MODERNBERT.classes["masked_lm"]], [MODERNBERT.classes["encoder"]]):
+            result["classifier_pooling"] = "cls"
         return result
 
     def as_dict(self) -> dict[str, Any]:
@@ -253,7 +282,8 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.Wi = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
         self.Wo = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        self.dropout, self.approximate = Dropout(config.hidden_dropout_prob), config.gelu
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.approximate = config.gelu
 
     def forward(self, hidden: Tensor) -> Tensor:
         inner, gate = self.Wi(hidden).chunk(2, dim=-1)
@@ -265,11 +295,14 @@ class ModernBertBlock(TransformerBlock):
 
     def __init__(self, config: ModernBertConfig, number: int) -> None:
         super().__init__()
-        norms = [LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False) for _ in range(2)]
-        self.attn_LayerNorm, self.mlp_LayerNorm = norms[0] if number else nn.Identity(), norms[1]
-        is_global = config.is_global(number)
-        theta = config.global_rope_theta if is_global else config.local_rope_theta
-        self.attn = RotaryAttention(config, theta, None if is_global else config.local_attention // 2)
+        self.attn_LayerNorm: nn.Module = nn.Identity()
+        if number:
+            self.attn_LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
+        self.mlp_LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
+        if config.is_global(number):
+            self.attn = RotaryAttention(config, config.global_rope_theta, reach=None)
+        else:
+            self.attn = RotaryAttention(config, config.local_rope_theta, reach=config.local_attention // 2)
         self.mlp = GatedFeedForward(config)
         self.scale = config.head_init_scale
 

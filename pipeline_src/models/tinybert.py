@@ -13,7 +13,8 @@ from pipeline_src.models.attention import PackedBatch
 from pipeline_src.models.bert import Bert, BertConfig
 from pipeline_src.models.flops import Workload
 
-TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}  # loss term -> weight, as in the paper
+# Loss term -> weight, as in the paper.
+TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}
 
 
 def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
@@ -52,17 +53,23 @@ def layer_differences(
     with torch.no_grad():
         targets = teacher.hidden_states(ids, token_type_ids, layout)
     states = student.hidden_states(ids, token_type_ids, layout)
+
+    # Pairs of two tokens, neither of which is padding.
     keep = torch.arange(layout.max_seqlen, device=ids.device) < layout.cu_seqlens.diff()[:, None]
     is_pair = keep[:, None, :, None] & keep[:, None, None, :]
-    scores, teacher_blocks = [], teacher.encoder.blocks()
+    teacher_blocks = teacher.encoder.blocks()
+    scores = []
     for number, block in enumerate(student.encoder.blocks()):
+        # Of 2 layers that imitate 6, layer 0 imitates layer 2, and layer 1 layer 5.
         last = number * stride + stride - 1
         with torch.no_grad():
             target = teacher_blocks[last].attention_logits(targets[last], layout)
         logits = block.attention_logits(states[number], layout)
-        scores.append((logits - target).float().masked_fill(~is_pair, 0).square().sum())
-    fits = [
-        F.mse_loss(fit(state).float(), targets[number * stride].float(), reduction="sum")
-        for number, state in enumerate(states)
-    ]
+        difference = (logits - target).float().masked_fill(~is_pair, 0)
+        scores.append(difference.square().sum())
+
+    fits = []
+    for number, state in enumerate(states):
+        target = targets[number * stride].float()
+        fits.append(F.mse_loss(fit(state).float(), target, reduction="sum"))
     return {"scores": torch.stack(scores).sum(), "states": torch.stack(fits).sum()}

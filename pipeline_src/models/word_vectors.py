@@ -84,11 +84,13 @@ class Mean(nn.Module):
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
         lengths = layout.cu_seqlens.diff()
-        sequence = torch.repeat_interleave(
-            torch.arange(layout.sequences, device=hidden.device), lengths, output_size=len(hidden)
-        )
-        sums = hidden.new_zeros(layout.sequences, hidden.shape[1]).index_add(0, sequence, hidden)
-        mixed = hidden.index_copy(0, layout.first, sums / lengths[:, None])
+        numbers = torch.arange(layout.sequences, device=hidden.device)
+        # The sequence of each token.
+        sequence = torch.repeat_interleave(numbers, lengths, output_size=len(hidden))
+        zeros = hidden.new_zeros(layout.sequences, hidden.shape[1])
+        means = zeros.index_add(0, sequence, hidden) / lengths[:, None]
+        # The other tokens keep their vectors.
+        mixed = hidden.index_copy(0, layout.first, means)
         return mixed if query_rows is None else mixed.index_select(0, query_rows.index)
 
 

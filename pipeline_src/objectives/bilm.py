@@ -23,7 +23,8 @@ SPEC = ObjectiveSpec(
     validation_columns=("mlm_loss", "mlm_accuracy"),
     collator="clm",
     refused_pairs="nothing reads both of a pair's segments",
-    only_architectures=("bilstm",),  # its directions never meet; another encoder would see the tokens to predict
+    # Its directions never meet; another encoder would see the tokens to predict.
+    only_architectures=("bilstm",),
 )
 
 
@@ -64,7 +65,8 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__(config, pairs, objective_params)
         self.model = LanguageModels(config)
-        self.model.bert.pooler.requires_grad_(False)  # nothing reads it
+        # Nothing reads the pooler.
+        self.model.bert.pooler.requires_grad_(False)
         self.weights = dict(self.spec.terms)
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
@@ -73,12 +75,14 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return both models' summed losses; each predicts a token from the hidden state at an adjacent position."""
         states = self.model.directions(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        decoder, index = self.model.cls["predictions"]["decoder"], batch.predicted
-        targets = {"mlm": (index, batch.labels), "backward": (index + 1, batch.ids.index_select(0, index))}
-        return {
-            term: LossTerm(*linear_cross_entropy(hidden.index_select(0, at), decoder.weight, decoder.bias, labels))
-            for hidden, (term, (at, labels)) in zip(states, targets.items(), strict=True)
-        }
+        onward, back = states
+        decoder = self.model.cls["predictions"]["decoder"]
+        # The forward model reads token i and predicts token i + 1; the backward model does it the other way round.
+        at = batch.predicted
+        tokens_before = batch.ids.index_select(0, at)
+        onward_loss = linear_cross_entropy(onward.index_select(0, at), decoder.weight, decoder.bias, batch.labels)
+        back_loss = linear_cross_entropy(back.index_select(0, at + 1), decoder.weight, decoder.bias, tokens_before)
+        return {"mlm": LossTerm(*onward_loss), "backward": LossTerm(*back_loss)}
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
         """Return the metrics of the forward model."""

@@ -15,7 +15,7 @@ from pipeline_src.config.schema import Section
 from pipeline_src.models.attention import PackedBatch, QueryRows
 from pipeline_src.models.bert import BertConfig, BertForMaskedLM
 from pipeline_src.models.flops import Workload
-from pipeline_src.models.losses import distillation_loss
+from pipeline_src.models.losses import LazyLogits, distillation_loss
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metrics
 from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
@@ -27,7 +27,8 @@ SPEC = ObjectiveSpec(
     needs_teacher=True,
 )
 
-COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")  # equal, to copy layers
+# Equal in student and teacher if layers are copied.
+COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")
 
 
 class DistilBertObjective(PretrainingObjective[TensorBatch]):
@@ -37,7 +38,8 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
     same masked text; the teacher has no dropout and no gradients.
     """
 
-    spec, build_teacher = SPEC, BertForMaskedLM
+    spec = SPEC
+    build_teacher = BertForMaskedLM
     learns = "what a larger model makes of masked words"
     objective_params: DistilBertParams
     teacher: BertForMaskedLM
@@ -48,7 +50,8 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         params = self.objective_params
         weights = {"kl": params.alpha_ce, "mlm": params.alpha_mlm, "cosine": params.alpha_cos}
         self.weights = {name: weight for name, weight in weights.items() if weight}
-        if self.weights.keys() == {"cosine"}:  # nothing reads the head, whose matrix is the embeddings'
+        if self.weights.keys() == {"cosine"}:
+            # Nothing reads the head, but its matrix is the embeddings'.
             table = self.model.bert.embeddings.word_embeddings.weight
             for parameter in self.model.cls.parameters():
                 parameter.requires_grad_(parameter is table)
@@ -56,8 +59,14 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
     def set_teacher(self, teacher: nn.Module) -> None:
         """Set the teacher; sizes must equal the student's where hidden states are compared or layers copied."""
         super().set_teacher(teacher)
-        config, copies = self.teacher.bert.config, self.objective_params.init == "teacher"
-        for name in COPIED if copies else ("hidden_size",) if self.objective_params.alpha_cos else ():
+        config = self.teacher.bert.config
+        copies = self.objective_params.init == "teacher"
+        equal: tuple[str, ...] = ()
+        if copies:
+            equal = COPIED
+        elif self.objective_params.alpha_cos:
+            equal = ("hidden_size",)
+        for name in equal:
             if getattr(config, name) != getattr(self.config, name):
                 raise PipelineError(
                     "a teacher of another shape",
@@ -93,33 +102,37 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the summed losses, without keeping logits."""
-        # a layout for each model, since it may cache what depends on the width of heads
-        teacher_layout, layout = (PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2))
-        query_rows, predicted = None, batch.predicted
+        query_rows = None
+        predicted = batch.predicted
         if not self.reads_all_tokens:
             query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
             predicted = batch.predicted_outputs
+        # A layout for each model, since it may cache what depends on the width of heads.
+        teacher_layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         with torch.no_grad():
             target = self.teacher.bert.decode(batch.ids, batch.segments, teacher_layout, query_rows)
         hidden = self.model.bert.decode(batch.ids, batch.segments, layout, query_rows)
+
         head = self.model.cls["predictions"]
         terms = {}
         if "mlm" in self.weights:
             terms["mlm"] = LossTerm(*head.loss(hidden.index_select(0, predicted), batch.labels))
         if "kl" in self.weights:
-            states = hidden, target
+            compared, teacher_compared = hidden, target
             if self.objective_params.loss_on == "predicted":
-                states = hidden.index_select(0, predicted), target.index_select(0, predicted)
-            logits = head.lazy_logits(states[0])
+                compared = hidden.index_select(0, predicted)
+                teacher_compared = target.index_select(0, predicted)
+            logits = head.lazy_logits(compared)
             with torch.no_grad():
-                teacher_logits = self.teacher.cls["predictions"].lazy_logits(states[1])
-            size = self.config.vocab_size  # the teacher's matrix may have more rows, for no token
-            teacher_logits = teacher_logits._replace(
-                weight=teacher_logits.weight[:size], bias=teacher_logits.bias[:size]
-            )
+                inner, weight, bias = self.teacher.cls["predictions"].lazy_logits(teacher_compared)
+            # The teacher's matrix may have more rows, for no token.
+            size = self.config.vocab_size
+            teacher_logits = LazyLogits(inner, weight[:size], bias[:size])
             terms["kl"] = LossTerm(distillation_loss(logits, teacher_logits, self.objective_params.temperature))
         if "cosine" in self.weights:
-            terms["cosine"] = LossTerm((1 - F.cosine_similarity(hidden.float(), target.float())).sum())
+            similarity = F.cosine_similarity(hidden.float(), target.float())
+            terms["cosine"] = LossTerm((1 - similarity).sum())
         return terms
 
     @property
@@ -158,14 +171,22 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
 
     Position embeddings whose first position differs from the teacher's keep their initial values.
     """
-    student_layers, teacher_layers = student.bert.config.num_hidden_layers, teacher.bert.config.num_hidden_layers
-    layers = spread_layers(student_layers, teacher_layers)
-    same_offset = student.bert.config.first_position == teacher.bert.config.first_position
+    config = student.bert.config
+    teacher_config = teacher.bert.config
+    layers = spread_layers(config.num_hidden_layers, teacher_config.num_hidden_layers)
+    same_offset = config.first_position == teacher_config.first_position
     sources = dict(teacher.named_parameters())
+
+    def teacher_layer(match: re.Match[str]) -> str:
+        return f".layer.{layers[int(match[1])]}"
+
     with torch.no_grad():
         for name, parameter in student.named_parameters():
-            source = re.sub(r"(\.layer\.)(\d+)", lambda match: f"{match[1]}{layers[int(match[2])]}", name)
-            if source in sources and (same_offset or "position_embeddings" not in name):
+            if "position_embeddings" in name and not same_offset:
+                continue
+            # "bert.encoder.layer.1.output..." of 6 layers -> "bert.encoder.layer.2.output..." of 12
+            source = re.sub(r"\.layer\.(\d+)", teacher_layer, name)
+            if source in sources:
                 parameter.copy_(_first_rows(sources[source], parameter, source))
 
 

@@ -46,7 +46,9 @@ SPEC = ObjectiveSpec(
     fixed_capacity=True,
 )
 
-BINS, MAX_LOGIT = 4096, 16.0  # of the histogram of logits from which the area under the ROC curve is computed
+# Of the histogram of logits from which the area under the ROC curve is computed.
+BINS = 4096
+MAX_LOGIT = 16.0
 
 
 class FilledText(NamedTuple):
@@ -107,7 +109,8 @@ class AddedTable(nn.Module):
 
     def __init__(self, base: nn.Embedding) -> None:
         super().__init__()
-        self.base = (base,)  # a tuple, so that the generator's parameters are not this module's too
+        # A tuple, so that the generator's parameters are not this module's too.
+        self.base = (base,)
         self.weight = nn.Parameter(torch.empty_like(base.weight))
 
     def custom_init(self) -> None:
@@ -137,7 +140,8 @@ class Discriminator(nn.Module):
         super().__init__()
         self.config = config
         self.bert = make_encoder(config, has_pooler=False)
-        self.discriminator_predictions = (FirstTokenHead if config.rtd_adds_cls else DiscriminatorHead)(config)
+        head = FirstTokenHead if config.rtd_adds_cls else DiscriminatorHead
+        self.discriminator_predictions = head(config)
 
     def logits(self, text: FilledText) -> Tensor:
         """Return the logits at the N positions."""
@@ -147,11 +151,14 @@ class Discriminator(nn.Module):
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
         """Return the summed binary cross-entropy (nats) and the number of correct predictions."""
-        logits, replaced, counted = self.logits(text), text.inputs != text.labels, text.labels != IGNORE_INDEX
+        logits = self.logits(text)
+        replaced = text.inputs != text.labels
+        counted = text.labels != IGNORE_INDEX
         loss = F.binary_cross_entropy_with_logits(
             logits.float(), replaced.float(), weight=counted.float(), reduction="sum"
         )
-        return loss, (((logits > 0) == replaced) & counted).sum()
+        correct = ((logits > 0) == replaced) & counted
+        return loss, correct.sum()
 
     def training_flops(self, work: Workload, positions: int) -> int:
         """Return the FLOPs of the encoder, and 6 (H^2 + H) for each of the N ``positions``."""
@@ -163,12 +170,16 @@ class Discriminator(nn.Module):
 
         ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the original tokens.
         """
-        logits, replaced = self.logits(text).float(), text.inputs != text.labels
+        logits = self.logits(text).float()
+        replaced = text.inputs != text.labels
         loss = float(F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum"))
-        bins = ((logits + MAX_LOGIT) * (BINS / (2 * MAX_LOGIT))).long().clamp(0, BINS - 1)
+        # Histograms of the logits of original and of replaced tokens, from -MAX_LOGIT to MAX_LOGIT.
+        bins_per_logit = BINS / (2 * MAX_LOGIT)
+        bins = ((logits + MAX_LOGIT) * bins_per_logit).long().clamp(0, BINS - 1)
         counts = torch.bincount(bins + BINS * replaced.long(), minlength=2 * BINS).view(2, BINS)
         originals, replacements = counts.double().cpu().numpy()
-        true_negatives, true_positives = originals[: BINS // 2].sum(), replacements[BINS // 2 :].sum()
+        true_negatives = originals[: BINS // 2].sum()
+        true_positives = replacements[BINS // 2 :].sum()
         return {
             "rtd_loss": Metric(loss, len(logits)),
             "rtd_accuracy": Metric(true_negatives + true_positives, len(logits)),
@@ -216,8 +227,10 @@ class ReplaceMLM(BertForMaskedLM):
     def metrics(self, text: FilledText) -> dict[str, Metric]:
         """Return ``words_loss`` and ``words_accuracy``."""
         loss, correct = self.loss(text)
-        totals = {"words_loss": float(loss), "words_accuracy": float(correct)}
-        return {name: Metric(total, len(text.labels), fraction) for name, total in totals.items()}
+        return {
+            "words_loss": Metric(float(loss), len(text.labels), fraction),
+            "words_accuracy": Metric(float(correct), len(text.labels), fraction),
+        }
 
 
 class AllTokensMLM(ReplaceMLM):
@@ -252,12 +265,22 @@ def copying_cross_entropy(
         gates: logits of the copy probability D, [N].
         inputs, labels: input and original tokens, int64 [N]; positions with the label ``IGNORE_INDEX`` do not count.
     """
-    loss, correct = lazy_logits.inner.new_zeros((), dtype=torch.float32), labels.new_zeros(())
+    loss = lazy_logits.inner.new_zeros((), dtype=torch.float32)
+    correct = labels.new_zeros(())
     weight, bias = aligned(lazy_logits.weight, lazy_logits.bias)
     for chunk in chunks(len(labels), len(weight)):
-        batch = (lazy_logits.inner[chunk], weight, bias, gates[chunk], inputs[chunk], labels[chunk])
-        chunk_loss, chunk_correct = checkpoint(_copying_loss, *batch, use_reentrant=False)
-        loss, correct = loss + chunk_loss, correct + chunk_correct
+        chunk_loss, chunk_correct = checkpoint(
+            _copying_loss,
+            lazy_logits.inner[chunk],
+            weight,
+            bias,
+            gates[chunk],
+            inputs[chunk],
+            labels[chunk],
+            use_reentrant=False,
+        )
+        loss = loss + chunk_loss
+        correct = correct + chunk_correct
     return loss, correct
 
 
@@ -265,23 +288,31 @@ def _copying_loss(
     inner: Tensor, weight: Tensor, bias: Tensor, gates: Tensor, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
     log_softmax = F.linear(inner, weight, bias).float().log_softmax(1)
-    copied, predicted = F.logsigmoid(gates.float()), F.logsigmoid(-gates.float())
-    counted, labels = labels != IGNORE_INDEX, labels.clamp(min=0)
+    # log D and log(1 - D).
+    copied = F.logsigmoid(gates.float())
+    predicted = F.logsigmoid(-gates.float())
+    counted = labels != IGNORE_INDEX
+    labels = labels.clamp(min=0)
 
     def predict(tokens: Tensor) -> Tensor:
         return predicted + log_softmax.gather(1, tokens[:, None]).squeeze(1)
 
+    # A label that is the input may be copied or predicted.
     at_label = torch.where(inputs == labels, torch.logaddexp(copied, predict(labels)), predict(labels))
     with torch.no_grad():
-        best = torch.maximum(predicted + log_softmax.amax(1), torch.logaddexp(copied, predict(inputs)))
+        best_predicted = predicted + log_softmax.amax(1)
+        at_input = torch.logaddexp(copied, predict(inputs))
+        best = torch.maximum(best_predicted, at_input)
         correct = ((at_label >= best) & counted).sum()
     return -at_label.where(counted, 0.0).sum(), correct
 
 
-TABLES = ("word_embeddings", "position_embeddings")  # disentangled as in DeBERTa-v3's code
-MODELS: dict[tuple[str, str], type[Discriminator | ReplaceMLM]] = {  # by disc_target and disc_loss_on
+# Disentangled as in DeBERTa-v3's code.
+TABLES = ("word_embeddings", "position_embeddings")
+# By disc_target and disc_loss_on; the second is "ELECTRA 15%".
+MODELS: dict[tuple[str, str], type[Discriminator | ReplaceMLM]] = {
     ("rtd", "all"): Discriminator,
-    ("rtd", "predicted"): Discriminator,  # "ELECTRA 15%"
+    ("rtd", "predicted"): Discriminator,
     ("mlm", "predicted"): ReplaceMLM,
     ("mlm", "all"): AllTokensMLM,
 }
@@ -297,7 +328,8 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         generator: a narrower masked language model.
     """
 
-    spec, predictor = SPEC, "generator"
+    spec = SPEC
+    predictor = "generator"
     objective_params: ElectraParams
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
@@ -319,11 +351,12 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
             self.generator.tie()
         if params.embeddings == "disentangled":
             for name in TABLES:
+                # Not every encoder has position embeddings.
                 table = getattr(self.generator.bert.embeddings, name, None)
-                if table is not None:  # not every encoder has position embeddings
+                if table is not None:
                     setattr(self.model.bert.embeddings, name, AddedTable(table))
         if params.embeddings != "shared" and params.disc_target == "rtd" and config.has_mask_decoder:
-            # only DeBERTa's mask decoder reads positions, and a discriminator has no mask decoder
+            # Only DeBERTa's mask decoder reads positions, and a discriminator has no mask decoder.
             self.model.bert.embeddings.position_embeddings.requires_grad_(False)
         self.weights = {"mlm": 1.0, self.model.term: params.disc_weight}
         self.learns = self.model.learns
@@ -347,10 +380,9 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
     def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
         """Return the generator's loss, and the text with its samples, drawn by ``batch.sampling_noise``."""
         assert batch.sampling_noise is not None
-        # a layout for each model, since it may cache what depends on the width of heads
-        generator_layout, layout = (
-            PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen) for _ in range(2)
-        )
+        # A layout for each model, since it may cache what depends on the width of heads.
+        generator_layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
         query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
         hidden = self.generator.bert.decode(batch.ids, batch.segments, generator_layout, query_rows)
         hidden = hidden.index_select(0, batch.predicted_outputs)
@@ -373,10 +405,12 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
 
         With ``disc_loss_on: predicted``, the model's last block does too.
         """
-        positions, read = work.predictions, work
+        generator_flops = self.generator_config.training_flops(work)
+        positions = work.predictions
         if self.objective_params.disc_loss_on == "all":
-            positions, read = work.tokens, work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
-        return self.generator_config.training_flops(work) + self.model.training_flops(read, positions)
+            positions = work.tokens
+            work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
+        return generator_flops + self.model.training_flops(work, positions)
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
         """Return the generator's MLM metrics, the model's metrics, and ``replaced``.
@@ -386,12 +420,10 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         """
         metrics = masked_lm_metrics(self.generator, batch)
         _, text = self.fill(batch.tensors)
+        metrics |= self.model.metrics(text)
         replaced = float((text.inputs != text.labels).sum())
-        return (
-            metrics
-            | self.model.metrics(text)
-            | {"replaced": Metric(replaced, batch.tensors.workload.predictions, fraction)}
-        )
+        metrics["replaced"] = Metric(replaced, batch.tensors.workload.predictions, fraction)
+        return metrics
 
     def saved_models(self) -> dict[str, SavedModel]:
         classes = self.config.names.classes

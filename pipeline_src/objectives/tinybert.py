@@ -47,7 +47,9 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
     embeddings, as a mean over tokens and the teacher's width. Padding does not count; in the original code it does.
     """
 
-    spec, build_teacher, predictor = SPEC, partial(make_encoder, has_pooler=False), None
+    spec = SPEC
+    build_teacher = partial(make_encoder, has_pooler=False)
+    predictor = None
     learns = "the layers of a larger model"
     model: Student
     teacher: Bert
@@ -68,8 +70,9 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
-        models = self.model.bert, self.model.fit_dense, self.teacher
-        totals = layer_differences(*models, batch.ids, batch.segments, layout)
+        totals = layer_differences(
+            self.model.bert, self.model.fit_dense, self.teacher, batch.ids, batch.segments, layout
+        )
         return {name: LossTerm(total) for name, total in totals.items()}
 
     def training_flops(self, work: Workload) -> int:

@@ -172,7 +172,8 @@ def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> in
     hint = "run the phase before again, or `dvc pull` its output"
     try:
         state = read_json(folder / STATE)
-        step, sums = int(state["step"]), dict(state["sums"])
+        step = int(state["step"])
+        sums = dict(state["sums"])
         actual = {name: checksum(path) for name, path in _summed(folder)}
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise PipelineError("no training state to read", error, where=folder, hint=hint) from None
@@ -190,12 +191,15 @@ def hash_values(identity: Mapping[str, Any]) -> str:
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Describe how two identities differ: ``pretrain.train_batch_size 32 there, 64 here``."""
-    before, now = dict(_flat(there)), dict(_flat(here))
-    return "; ".join(
-        f"{name} {before.get(name, 'not set')} there, {now.get(name, 'not set')} here"
-        for name in sorted({*before, *now})
-        if before.get(name, "not set") != now.get(name, "not set")
-    )
+    before = dict(_flat(there))
+    now = dict(_flat(here))
+    differences = []
+    for name in sorted(before.keys() | now.keys()):
+        value_before = before.get(name, "not set")
+        value_now = now.get(name, "not set")
+        if value_before != value_now:
+            differences.append(f"{name} {value_before} there, {value_now} here")
+    return "; ".join(differences)
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +209,7 @@ def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[s
     """
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    # builds for CUDA have the same kernels for a CPU
+    # Builds for CUDA have the same kernels for a CPU.
     version = torch.__version__.partition("+")[0] if device.type == "cpu" else torch.__version__
     return {"torch": version, "processes": distributed.world_size, "device": name, **settings}
 
@@ -258,14 +262,21 @@ class Checkpointer(Callback):
         keep_best: bool = False,
         has_dropout: bool = False,
     ) -> None:
-        self.distributed, self._overdue = distributed, Overdue()
-        self.requests = Requests(stop_request, self._overdue)
         super().__init__([every], at=() if last is None else (last,))
-        self.best_by, self.keep_best, self.has_dropout = best_by, keep_best, has_dropout
-        self.phase, self.identity = ROOT / phase, json.loads(json.dumps(identity))
-        self.machine, self.mixed = json.loads(json.dumps(machine)), False
+        self.distributed = distributed
+        self._overdue = Overdue()
+        self.requests = Requests(stop_request, self._overdue)
+        self.best_by = best_by
+        self.keep_best = keep_best
+        self.has_dropout = has_dropout
+        # As a checkpoint has them, so that both compare.
+        self.identity = json.loads(json.dumps(identity))
+        self.machine = json.loads(json.dumps(machine))
+        self.mixed = False
+        self.phase = ROOT / phase
         self.folder = self.phase / hash_values(self.identity)
-        self._best: tuple[int, float] | None = None  # step and loss
+        # Step and loss.
+        self._best: tuple[int, float] | None = None
         self._resume_from: tuple[int, dict[str, Any]] | None = None
         self._in_use: IO[str] | None = None
 
@@ -275,7 +286,8 @@ class Checkpointer(Callback):
     def after_step(self, trainer: Trainer[Any]) -> None:
         """Write a checkpoint; remove all but the ``NUM_KEPT`` newest checkpoints and the best."""
         CHECKS.before_saving()
-        state, step = trainer.state, trainer.state.step
+        state = trainer.state
+        step = state.step
         loss = trainer.metrics.get(self.best_by or "", math.nan)
         if loss < (self._best[1] if self._best else math.inf):
             self._best = step, loss
@@ -319,12 +331,15 @@ class Checkpointer(Callback):
         """Load weights, moments and the trainer's state from the checkpoint that ``find`` has found."""
         assert self._resume_from is not None
         step, content = self._resume_from
-        path, parameters = self._path(step), trainer.objective.checkpoint_parameters()
+        path = self._path(step)
+        parameters = trainer.objective.checkpoint_parameters()
         restore_tensors(path / TENSORS, parameters, trainer.optimizer, KINDS, step, f"delete {path}")
-        self.mixed = content["mixed"] or content["machine"] != self.machine
+        self.mixed = content["mixed"]
         if content["machine"] != self.machine:
+            self.mixed = True
             self._warn_of_changes(content["machine"])
-        best = content["best"]  # gone if a checkpoint that is now damaged had replaced it as the best
+        # It is gone if a checkpoint that is now damaged had replaced it as the best.
+        best = content["best"]
         self._best = tuple(best) if best and self._path(best[0]).exists() else None
         trainer.load_state(TrainState(**content["state"]))
         if trainer.compute_tracker is not None:

@@ -38,18 +38,29 @@ if TYPE_CHECKING:  # FSDP, slow to load, is imported where something is sharded
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
-# values of machine.yaml's pretrain.sharding
-NO_SHARD, SHARD_GRAD_OP, FULL_SHARD = "none", "shard_grad_op", "full_shard"
+# Values of machine.yaml's pretrain.sharding.
+NO_SHARD = "none"
+SHARD_GRAD_OP = "shard_grad_op"
+FULL_SHARD = "full_shard"
 
-HUNG_AFTER = "PIPELINE_HUNG_AFTER"  # seconds; no parameter, since it does not affect the result
-DEFAULT_HUNG_SECONDS = 300  # the first steps differ by minutes if torch.compile finds its cache on one machine alone
-START_TIMEOUT = timedelta(minutes=10)  # for all processes to start
-SLOW_TIMEOUT = timedelta(minutes=30)  # for the main process to read or write large files
-MAIN_TIMEOUT, OTHERS_TIMEOUT = timedelta(seconds=5), timedelta(seconds=15)  # after a timeout, to find what hangs
-MAX_EXIT_SECONDS = 30.0  # seconds after an error, after which a process that hangs is ended
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable
-_CLAIMED: list[IO[str]] = []  # locks on GPUs, held until the process ends
-_DESTROYED_GROUPS: list[object] = []  # process groups that were left
+# Seconds without an answer, after which a process counts as hung; no parameter, since it does not affect the result.
+# The first steps differ by minutes if torch.compile finds its cache on one machine alone.
+HUNG_AFTER = "PIPELINE_HUNG_AFTER"
+DEFAULT_HUNG_SECONDS = 300
+# For all processes to start.
+START_TIMEOUT = timedelta(minutes=10)
+# For the main process to read or write large files.
+SLOW_TIMEOUT = timedelta(minutes=30)
+# After a timeout, to find what hangs.
+MAIN_TIMEOUT = timedelta(seconds=5)
+OTHERS_TIMEOUT = timedelta(seconds=15)
+# After an error, a process that hangs is ended.
+MAX_EXIT_SECONDS = 30.0
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Locks on GPUs, held until the process ends.
+_CLAIMED: list[IO[str]] = []
+# Process groups that were left.
+_DESTROYED_GROUPS: list[object] = []
 
 
 @dataclass(frozen=True)
@@ -283,12 +294,14 @@ def choose_precision(
             hint="set precision: float32 (or auto) in machine.yaml; or take a GPU of the Ampere generation or later "
             "(A100, A10, L4, RTX 30), or hide this one with CUDA_VISIBLE_DEVICES= to train on the CPU",
         )
-    if device.type == "cpu" and (times := slowdown(torch.bfloat16)) >= 2:
-        log.warning(
-            "this CPU has no bfloat16 instructions: a matmul takes %.0f times as long as in float32; "
-            "set precision: float32 (or auto)",
-            times,
-        )
+    if device.type == "cpu":
+        times = slowdown(torch.bfloat16)
+        if times >= 2:
+            log.warning(
+                "this CPU has no bfloat16 instructions: a matmul takes %.0f times as long as in float32; "
+                "set precision: float32 (or auto)",
+                times,
+            )
     return torch.bfloat16
 
 

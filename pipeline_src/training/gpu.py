@@ -23,12 +23,17 @@ from pipeline_src.training.batches import batch_tensors
 from pipeline_src.training.optimizers import is_capturable
 from pipeline_src.training.trainer import Trainer
 
-COMPILE_BREAK_EVEN_SECONDS = 300  # of training; compiling takes about 60 s, and saves a fifth or more of the training
-MAX_UTILISATION = 0.25  # FLOP/s that a GPU reaches without the compiler, at most, as a share of its peak
-LAUNCH_SECONDS = 0.03  # for the launches of a step, about 1,300 kernels, with the host's other work
-EAGER_STEPS = 3  # before the capture: they make the optimizer's state and load the kernels
+# Compiling takes about 60 s, and saves a fifth or more of the training.
+COMPILE_BREAK_EVEN_SECONDS = 300
+# The FLOP/s that a GPU reaches without the compiler, at most, as a share of its peak.
+MAX_UTILISATION = 0.25
+# For the launches of a step, about 1,300 kernels, with the host's other work.
+LAUNCH_SECONDS = 0.03
+# Steps before the capture: they make the optimizer's state and load the kernels.
+EAGER_STEPS = 3
 
-NOT_READ = ("examples", "workload")  # fields of a microbatch that its step does not read
+# Fields of a microbatch that its step does not read.
+NOT_READ = ("examples", "workload")
 
 Outputs = dict[str, Tensor]
 Capture = Callable[[Callable[[], Outputs]], tuple[Callable[[], None], Outputs]]
@@ -100,11 +105,14 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
     Raises:
         RuntimeError: ``run`` cannot be captured; training may go on without.
     """
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
     torch.cuda.synchronize()
-    torch.cuda.empty_cache()  # cached blocks are not released during a capture
+    # Cached blocks are not released during a capture.
+    torch.cuda.empty_cache()
     with torch.cuda.stream(stream):
-        graph.capture_begin(capture_error_mode="thread_local")  # another thread copies batches meanwhile
+        # Another thread copies batches meanwhile.
+        graph.capture_begin(capture_error_mode="thread_local")
         try:
             outputs = run()
         except RuntimeError as error:
@@ -132,19 +140,23 @@ class CapturedSteps:
     """
 
     def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:
-        self.trainer, self.capture = trainer, capture
+        self.trainer = trainer
+        self.capture = capture
         self._eager_until: float = trainer.state.step + EAGER_STEPS
-        self._batch: Any = None  # the microbatch whose tensors the graph reads
+        # The microbatch whose tensors the graph reads.
+        self._batch: Any = None
         self._counts: dict[str, Tensor] = {}
         self._replay_backward: Callable[[], None] | None = None
         self._replay_update: Callable[[], None] | None = None
         self._values: Outputs = {}
         self._norm: Outputs = {}
-        trainer.keeps_gradients, trainer.stepper = True, self
+        trainer.keeps_gradients = True
+        trainer.stepper = self
 
     def backward(self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> Outputs:
         trainer = self.trainer
-        for name, count in counts.items():  # tensors in eager steps too, since dividing by a number rounds differently
+        # Tensors in eager steps too, since dividing by a number rounds differently.
+        for name, count in counts.items():
             if name not in self._counts:
                 self._counts[name] = torch.empty((), device=trainer.distributed.device)
             self._counts[name].fill_(count)
@@ -174,7 +186,11 @@ class CapturedSteps:
             lambda: self.trainer.backward(self._batch, self._counts, is_last=True, is_own=True)
         )
         update, norm = self.capture(lambda: {"grad_norm": self.trainer.update()})
-        self._replay_backward, self._values, self._replay_update, self._norm = backward, values, update, norm
+        # Only set once both are captured.
+        self._replay_backward = backward
+        self._values = values
+        self._replay_update = update
+        self._norm = norm
         log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
 
     def _check(self, microbatch: Any) -> None:
@@ -190,7 +206,8 @@ class CapturedSteps:
         trainer = self.trainer
         log.warning("steps are not captured in a CUDA graph, so small models train slower: %s", _first_line(error))
         trainer.stepper = None
-        self._eager_until = math.inf  # for the other microbatches of this step
+        # For the other microbatches of this step.
+        self._eager_until = math.inf
         trainer.optimizer.zero_grad(set_to_none=False)
         torch.manual_seed(trainer.dropout_seed)
         return self.trainer.backward(microbatch, self._counts, is_last=True, is_own=True)

@@ -69,7 +69,9 @@ class PretrainingObjective(Objective[B]):
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__()
-        self.config, self.pairs, self.has_pairs = config, pairs, pairs != "none"
+        self.config = config
+        self.pairs = pairs
+        self.has_pairs = pairs != "none"
         self.objective_params = ObjectiveParams() if objective_params is None else objective_params
 
     # A subclass defines ``forward`` and ``loss_counts``, and the following methods as needed.
@@ -83,7 +85,8 @@ class PretrainingObjective(Objective[B]):
 
         Called on all processes, without dropout and gradients.
         """
-        terms, counts = self(batch.tensors), self.loss_counts(batch.tensors.workload)
+        terms = self(batch.tensors)
+        counts = self.loss_counts(batch.tensors.workload)
         return {f"{name}_loss": Metric(float(term.loss), counts[name]) for name, term in terms.items()}
 
     def set_teacher(self, teacher: nn.Module) -> None:

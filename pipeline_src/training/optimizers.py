@@ -17,21 +17,32 @@ from torch.optim import Optimizer
 
 from pipeline_src.training.distributed import distribute_like, full_tensor, is_dtensor
 
-BETAS = (0.9, 0.999)  # paper, appendix A.2
-EPSILON = 1e-6  # google-research/bert, optimization.py
-DEFAULT_MAX_GRAD_NORM = 1.0  # maximum norm of the gradients; google-research/bert, optimization.py
-BLOCKS = ".encoder."  # in the parameter names of Transformer blocks
-MOMENTS = ("exp_avg", "exp_avg_sq")  # the state that every optimizer here keeps for a parameter, by torch's names
+# The paper, appendix A.2.
+BETAS = (0.9, 0.999)
+# google-research/bert, optimization.py.
+EPSILON = 1e-6
+DEFAULT_MAX_GRAD_NORM = 1.0
+# In the parameter names of Transformer blocks.
+BLOCKS = ".encoder."
+# The state that every optimizer here keeps for a parameter, by torch's names.
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
-MATRICES = "matrices"  # key of the group that Muon updates
-MOMENTUM = "exp_avg"  # Muon's momentum, a running mean of gradients, is stored under Adam's name
-MUON_BETA = 0.95  # decay of the momentum (Jordan et al. 2024)
-ITERATIONS = 5  # of Newton-Schulz (Jordan et al. 2024)
-MIN_GRAM_ASPECT = 1.5  # aspect ratio of a matrix above which the Gram form needs fewer FLOPs
-QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients of a polynomial that is steep at zero (Jordan et al. 2024)
-RMS = 0.2  # root mean square of AdamW's updates (Liu et al. 2025, section 2.2)
+# Key of the group that Muon updates.
+MATRICES = "matrices"
+# Muon's momentum, a running mean of gradients, is stored under Adam's name.
+MOMENTUM = "exp_avg"
+# Decay of the momentum, iterations of Newton-Schulz, and coefficients of a polynomial that is steep at zero (Jordan et
+# al. 2024).
+MUON_BETA = 0.95
+ITERATIONS = 5
+QUINTIC = (3.4445, -4.7750, 2.0315)
+# The aspect ratio of a matrix above which the Gram form needs fewer FLOPs.
+MIN_GRAM_ASPECT = 1.5
+# The root mean square of AdamW's updates (Liu et al. 2025, section 2.2).
+RMS = 0.2
 MIN_NORM = 1e-7
-MAX_BATCH_ELEMENTS = 1 << 22  # elements of matrices that are orthogonalised together, if not stacked: 8 MB in bfloat16
+# Elements of matrices that are orthogonalised together, if not stacked: 8 MB in bfloat16.
+MAX_BATCH_ELEMENTS = 1 << 22
 
 
 class Muon(Optimizer):
@@ -66,22 +77,28 @@ class Muon(Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True, "capturable": capturable})
         adamw_groups = [group for group in self.param_groups if not group.get(MATRICES)]
         self._adamw = _adamw(adamw_groups, lr=lr, betas=betas, eps=eps) if adamw_groups else None
-        if self._adamw is not None:  # both optimizers share one state and one list of groups
+        matrix_groups = [group for group in self.param_groups if group.get(MATRICES)]
+        if self._adamw is not None:
+            # Both optimizers share one state and one list of groups.
             self._adamw.state = self.state
-            matrices = [group for group in self.param_groups if group.get(MATRICES)]
-            self.param_groups = [*matrices, *self._adamw.param_groups]
+            self.param_groups = [*matrix_groups, *self._adamw.param_groups]
         to_stack: list[nn.Parameter] = []
         self._single: list[nn.Parameter] = []
-        for group in self.param_groups:
-            for matrix in group["params"] if group.get(MATRICES) else ():
-                is_stacked = (matrix.is_cuda if stacked is None else stacked) and _has_own_memory(matrix)
-                (to_stack if is_stacked else self._single).append(matrix)
+        for group in matrix_groups:
+            for matrix in group["params"]:
+                is_stacked = matrix.is_cuda if stacked is None else stacked
+                if is_stacked and _has_own_memory(matrix):
+                    to_stack.append(matrix)
+                else:
+                    self._single.append(matrix)
         self._stacks = [Stack(matrices, self.state) for matrices in by_shape(to_stack)]
         self._move_stacked: Callable[..., None] = move_stacked
 
     def compile(self, compiler: Callable[[Callable[..., None]], Callable[..., None]] | None = None) -> None:
         """Compile the update of stacked matrices, one graph per shape, with ``compiler`` or ``torch.compile``."""
-        self._move_stacked = (compiler or partial(torch.compile, fullgraph=True, dynamic=False))(move_stacked)
+        if compiler is None:
+            compiler = partial(torch.compile, fullgraph=True, dynamic=False)
+        self._move_stacked = compiler(move_stacked)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset all gradients, in place if there is a stack, so that backward passes go on adding to the stack."""
@@ -99,8 +116,9 @@ class Muon(Optimizer):
                 single = list(self._single)
                 for stack in self._stacks:
                     if stack.collect(self.state):
-                        tensors = stack.parameters, stack.gradients, stack.momentum
-                        self._move_stacked(*tensors, group["lr"], group["weight_decay"])
+                        self._move_stacked(
+                            stack.parameters, stack.gradients, stack.momentum, group["lr"], group["weight_decay"]
+                        )
                     else:
                         single += stack.matrices
                 self._move_matrices(single, group)
@@ -113,14 +131,17 @@ class Muon(Optimizer):
             state = self.state[matrix]
             if MOMENTUM not in state:
                 state[MOMENTUM] = torch.zeros_like(matrix)
-            state.pop("exp_avg_sq", None)  # zeros, from a checkpoint
+            # Zeros, from a checkpoint.
+            state.pop("exp_avg_sq", None)
         for matrices in same_shape_batches(moved):
             updates = []
             for matrix in matrices:
                 momentum = self.state[matrix][MOMENTUM].lerp_(matrix.grad, 1 - MUON_BETA)
-                updates.append(full_tensor(matrix.grad.lerp(momentum, MUON_BETA)))  # Nesterov's
+                # Nesterov's momentum.
+                updates.append(full_tensor(matrix.grad.lerp(momentum, MUON_BETA)))
             stacked = torch.stack(updates)
-            if stacked.is_cuda:  # most CPUs multiply bfloat16 20 to 40 times slower than float32
+            # Most CPUs multiply bfloat16 20 to 40 times slower than float32.
+            if stacked.is_cuda:
                 stacked = stacked.bfloat16()
             for matrix, update in zip(matrices, orthogonal(stacked), strict=True):
                 update = distribute_like(update.to(matrix.dtype), matrix)
@@ -139,10 +160,13 @@ class Stack:
     def __init__(self, matrices: list[nn.Parameter], state: MutableMapping[Tensor, Any]) -> None:
         self.matrices = matrices
         self.parameters = torch.stack([matrix.detach() for matrix in matrices])
-        self.gradients, self.momentum = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
+        self.gradients = torch.zeros_like(self.parameters)
+        self.momentum = torch.zeros_like(self.parameters)
+        # A view of each matrix, its gradient and its momentum.
         self._views = list(zip(self.parameters, self.gradients, self.momentum, strict=True))
         for matrix, (parameter, gradient, momentum) in zip(matrices, self._views, strict=True):
-            matrix.data, state[matrix][MOMENTUM] = parameter, momentum
+            matrix.data = parameter
+            state[matrix][MOMENTUM] = momentum
             if matrix.grad is None:
                 matrix.grad = gradient
 
@@ -156,7 +180,8 @@ class Stack:
         """
         copies = []
         for matrix, (parameter, gradient, momentum) in zip(self.matrices, self._views, strict=True):
-            state[matrix].pop("exp_avg_sq", None)  # zeros, from a checkpoint
+            # Zeros, from a checkpoint.
+            state[matrix].pop("exp_avg_sq", None)
             if not _same_memory(matrix, parameter) or not _same_memory(state[matrix][MOMENTUM], momentum):
                 raise RuntimeError("a module was moved, or its optimizer's state replaced, after Muon had stacked them")
             if matrix.grad is None:
@@ -169,7 +194,7 @@ class Stack:
 
 
 def _has_own_memory(matrix: Tensor) -> bool:
-    # cuDNN puts an LSTM's weights into one buffer; if a weight were moved, it would do so again in every pass
+    # cuDNN puts an LSTM's weights into one buffer; if a weight were moved, it would do so again in every pass.
     return not is_dtensor(matrix) and matrix.untyped_storage().nbytes() == matrix.nbytes
 
 
@@ -188,15 +213,18 @@ def move_stacked(
     the same device, one captured or compiled graph serves all steps.
     """
     momentum.lerp_(gradients, 1 - MUON_BETA)
-    update = gradients.lerp(momentum, MUON_BETA)  # Nesterov's
-    update = orthogonal(update.bfloat16() if update.is_cuda else update).to(parameters.dtype)
-    _decay_and_add(parameters, update, rate, weight_decay)
+    # Nesterov's momentum.
+    update = gradients.lerp(momentum, MUON_BETA)
+    if update.is_cuda:
+        update = update.bfloat16()
+    _decay_and_add(parameters, orthogonal(update).to(parameters.dtype), rate, weight_decay)
 
 
 def _decay_and_add(parameters: Tensor, update: Tensor, rate: float | Tensor, weight_decay: float) -> None:
     length = rate * RMS * math.sqrt(max(parameters.shape[-2:]))
     parameters.mul_(1 - rate * weight_decay)
-    if isinstance(length, Tensor):  # alpha must be a number: the host would wait for the GPU to read it
+    if isinstance(length, Tensor):
+        # `alpha` would have to be a number, for which the host waits for the GPU.
         parameters.addcmul_(update, -length)
     else:
         parameters.add_(update, alpha=-length)
@@ -212,7 +240,8 @@ def same_shape_batches(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Par
     """Group matrices by shape; a group of several has at most ``MAX_BATCH_ELEMENTS`` elements."""
     for group in by_shape(matrices):
         size = max(1, MAX_BATCH_ELEMENTS // group[0].numel())
-        yield from (group[first : first + size] for first in range(0, len(group), size))
+        for first in range(0, len(group), size):
+            yield group[first : first + size]
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -230,9 +259,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
     is_tall = matrices.shape[1] > matrices.shape[2]
     wide = matrices.mT.contiguous() if is_tall else matrices
     wide /= torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=MIN_NORM)
-    # in bfloat16 the iterated Gram matrix would lose its small singular values
-    iterate_gram = wide.dtype == torch.float32 and wide.shape[2] > MIN_GRAM_ASPECT * wide.shape[1]
-    wide = _newton_schulz_product(wide @ wide.mT) @ wide if iterate_gram else _newton_schulz(wide)
+    is_long = wide.shape[2] > MIN_GRAM_ASPECT * wide.shape[1]
+    # In bfloat16 the iterated Gram matrix would lose its small singular values.
+    if is_long and wide.dtype == torch.float32:
+        wide = _newton_schulz_product(wide @ wide.mT) @ wide
+    else:
+        wide = _newton_schulz(wide)
     return wide.mT if is_tall else wide
 
 
@@ -250,7 +282,8 @@ def _newton_schulz_product(gram: Tensor) -> Tensor:
     slope, cubic, quintic = QUINTIC
     product = None
     for iteration in range(ITERATIONS):
-        factor = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)  # the polynomial without its constant term
+        # The polynomial without its constant term.
+        factor = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
         if product is None:
             product = factor + slope * torch.eye(gram.shape[1], device=gram.device)
         else:
@@ -289,7 +322,8 @@ class _Moments(Optimizer):
             else:
                 for count in counts:
                     count += 1
-            first, second = ([_local(self.state[parameter][name]) for parameter in parameters] for name in MOMENTS)
+            first = [_local(self.state[parameter]["exp_avg"]) for parameter in parameters]
+            second = [_local(self.state[parameter]["exp_avg_sq"]) for parameter in parameters]
             gradients = [_local(parameter.grad) for parameter in parameters]
             torch._foreach_lerp_(first, gradients, 1 - group["betas"][0])
             torch._foreach_mul_(second, group["betas"][1])
@@ -302,7 +336,8 @@ class _Moments(Optimizer):
 
 
 def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if is_dtensor(tensor) else tensor  # in the same memory
+    # In the same memory.
+    return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
 def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
@@ -338,7 +373,8 @@ class BertAdam(_Moments):
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
-        parts, updates = list(map(_local, parameters)), _adam_update(first, second, group["eps"])
+        parts = list(map(_local, parameters))
+        updates = _adam_update(first, second, group["eps"])
         torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
         _subtract(parts, updates, group["lr"])
 
@@ -352,25 +388,30 @@ class Lamb(_Moments):
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
         count = self.state[parameters[0]]["step"]
-        if group["capturable"]:  # in float64, as on the host: in float32, 1 - 0.999 has four correct digits
+        if group["capturable"]:
+            # In float64, as on the host: in float32, 1 - 0.999 has four correct digits.
             first_bias, second_bias = ((1 - beta ** count.double()).float() for beta in group["betas"])
         else:
             first_bias, second_bias = (1 - beta ** int(count) for beta in group["betas"])
+        corrected_first = torch._foreach_div(first, first_bias)
+        corrected_second = torch._foreach_div(second, second_bias)
+        updates = _adam_update(corrected_first, corrected_second, group["eps"])
         parts = list(map(_local, parameters))
-        updates = _adam_update(
-            torch._foreach_div(first, first_bias), torch._foreach_div(second, second_bias), group["eps"]
-        )
         if group["weight_decay"]:
             torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
-        if group.get("decays", True):  # also if its weight decay is 0
-            lengths, moved = _norms(parameters[0], parts, updates)
-            trust = torch.where((lengths > 0) & (moved > 0), lengths / moved, 1.0)
+        # Parameters that decay are scaled even if the weight decay is 0.
+        if group.get("decays", True):
+            lengths, update_lengths = _norms(parameters[0], parts, updates)
+            has_ratio = (lengths > 0) & (update_lengths > 0)
+            trust = torch.where(has_ratio, lengths / update_lengths, 1.0)
             torch._foreach_mul_(updates, list(trust.unbind()))
         _subtract(parts, updates, group["lr"])
 
 
 def _adamw(groups: list[dict[str, Any]], **options: Any) -> torch.optim.AdamW:
-    if capturable := _may_capture(groups):  # which does not slow down a fused step
+    # It does not slow down a fused step.
+    capturable = _may_capture(groups)
+    if capturable:
         warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
     return torch.optim.AdamW(groups, fused=True, capturable=capturable, **options)
 
@@ -442,8 +483,12 @@ def make_optimizer(
         if parameter.requires_grad:
             is_plain = "bias" in parameter_name.rpartition(".")[2] or "LayerNorm" in parameter_name
             is_block = BLOCKS in parameter_name and "embeddings" not in parameter_name
-            is_matrix = name == "muon" and parameter.ndim == 2 and is_block
-            (matrices if is_matrix else plain if is_plain else decayed).append(parameter)
+            if name == "muon" and parameter.ndim == 2 and is_block:
+                matrices.append(parameter)
+            elif is_plain:
+                plain.append(parameter)
+            else:
+                decayed.append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": weight_decay, "decays": True},
         {"params": plain, "weight_decay": 0.0, "decays": False},
@@ -454,7 +499,8 @@ def make_optimizer(
         groups.append({"params": matrices, "weight_decay": decay, MATRICES: True, "rate": rate})
     optimizer = OPTIMIZERS[name](groups, lr=learning_rate, betas=betas, eps=epsilon, **options)
     if is_capturable(optimizer):
-        for group in optimizer.param_groups:  # a tensor for each, since groups may differ in ``rate``
+        # A tensor for each group, since groups may differ in ``rate``.
+        for group in optimizer.param_groups:
             group["lr"] = torch.full((), learning_rate, device=next(module.parameters()).device)
     return optimizer
 

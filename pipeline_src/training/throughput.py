@@ -70,12 +70,15 @@ def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
     The product is computed in ``precision``, with the current number of CPU threads; other work on the machine makes it
     slower. The global random generators are not used.
     """
-    dtype, size, name = str(precision).removeprefix("torch."), CPU_SIZE, "machine"
+    size = CPU_SIZE
+    name = "machine"
     if device.type == "cuda":
-        size, name = GPU_SIZE, torch.cuda.get_device_name(device)
+        size = GPU_SIZE
+        name = torch.cuda.get_device_name(device)
         teraflops = datasheet_tflops(name)
         if teraflops is not None and precision == torch.bfloat16:
             return Peak(teraflops * 1e12, f"datasheet, dense bfloat16, {name}")
+    dtype = str(precision).removeprefix("torch.")
     return Peak(measure_matmul(device, size, precision), f"{dtype} matrix product measured on this {name}")
 
 

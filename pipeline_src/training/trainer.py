@@ -33,7 +33,8 @@ from pipeline_src.training.optimizers import (
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.throughput import ComputeTracker
 
-NUM_NAMED = 20  # examples that an error names
+# Examples that an error names.
+NUM_NAMED = 20
 
 
 class LossTerm(NamedTuple):
@@ -138,7 +139,9 @@ class Callback(ABC):
     """
 
     def __init__(self, every: Sequence[int | None] = (), at: Container[int] = (), before: int | None = None) -> None:
-        self._every, self._at, self._before = [number for number in every if number], at, before
+        self._every = [number for number in every if number]
+        self._at = at
+        self._before = before
 
     def due(self, step: int) -> bool:
         """Return whether to act after ``step``; all processes must return the same."""
@@ -193,12 +196,20 @@ class Trainer(Generic[B]):
         requests: Requests | None = None,
         compute_tracker: ComputeTracker | None = None,
     ) -> None:
-        self.objective, self.optimizer, self.schedule, self.distributed = objective, optimizer, schedule, distributed
-        self.name, self.last, self.seed, self.max_grad_norm = name, last, seed, max_grad_norm
-        self.callbacks, self.compute_tracker = list(callbacks), compute_tracker
+        self.objective = objective
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.distributed = distributed
+        self.name = name
+        self.last = last
+        self.seed = seed
+        self.max_grad_norm = max_grad_norm
+        self.callbacks = list(callbacks)
+        self.compute_tracker = compute_tracker
         self.stop_request = requests.stop if requests else StopRequest()
         self._requests: list[Request] = [*requests] if requests else []
-        self.state, self.metrics = TrainState(first), dict[str, float]()
+        self.state = TrainState(first)
+        self.metrics: dict[str, float] = {}
         self.stepper: Stepper | None = None
         self.keeps_gradients = False
         self._module = distributed.wrap(objective)
@@ -251,32 +262,44 @@ class Trainer(Generic[B]):
 
     def train_step(self, batch: Sequence[B]) -> None:
         """Take one step with microbatches that are on the device: forward, backward, clip and update."""
-        step, is_distributed, stepper = self.state.step, self.distributed.world_size > 1, self.stepper or self
+        step = self.state.step
+        stepper = self.stepper or self
+        # Count the batch's losses, over all processes.
+        is_distributed = self.distributed.world_size > 1
         work = functools.reduce(Workload.__add__, (microbatch.workload for microbatch in batch))
         if is_distributed:
             work = self._all_reduce_workload(work)
         counts = {name: count or 1.0 for name, count in self.objective.loss_counts(work).items()}
+
         self.dropout_seed = derive_seed(self.seed, step, self.distributed.rank) >> 1
         torch.manual_seed(self.dropout_seed)
         set_learning_rate(self.optimizer, self.schedule(step))
         self.optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         sums: dict[str, Tensor] = {}
         passes = len(batch)
-        if self._is_fully_sharded:  # every process takes part when a pass gathers weights
+        # Every process takes part when a pass gathers weights, even if it has fewer microbatches.
+        if self._is_fully_sharded:
             passes = self.distributed.all_reduce_max(passes)
         for number in range(passes):
             is_own = number < len(batch)
             microbatch = batch[number if is_own else -1]
             values = stepper.backward(microbatch, counts, is_last=number + 1 == passes, is_own=is_own)
-            for name, value in values.items() if is_own else ():
-                sums[name] = sums.get(name, 0.0) + value
+            if is_own:
+                for name, value in values.items():
+                    sums[name] = sums.get(name, 0.0) + value
         sums["grad_norm"] = stepper.update()
-        self._unchecked.append((step, sums["loss"] + sums["grad_norm"], [microbatch.examples for microbatch in batch]))
+
         for name, value in sums.items():
             self.state.sums[name] = self.state.sums.get(name, 0.0) + value
-        self.state.step, self.state.summed_steps, self.metrics = step + 1, self.state.summed_steps + 1, {}
+        self.state.step += 1
+        self.state.summed_steps += 1
+        self.metrics = {}
+        # NaN or infinite if the loss or the gradient is.
+        checked = sums["loss"] + sums["grad_norm"]
+        self._unchecked.append((step, checked, [microbatch.examples for microbatch in batch]))
+        # On a GPU, this would wait for every step to finish.
         if self.distributed.device.type == "cpu":
-            self.check_losses()  # on a GPU, this would wait for every step to finish
+            self.check_losses()
         if self.compute_tracker is not None:
             self.compute_tracker.add(work)
         if not is_distributed:
@@ -297,14 +320,17 @@ class Trainer(Generic[B]):
             is_last: whether this pass, the step's last, averages gradients over the processes.
             is_own: False multiplies the loss by 0: the pass only takes part in FSDP's gathers.
         """
-        is_distributed = self.distributed.world_size > 1
-        with gradient_sync(self._module, is_last) if is_distributed else nullcontext():
+        world_size = self.distributed.world_size
+        with gradient_sync(self._module, is_last) if world_size > 1 else nullcontext():
             with self.distributed.autocast():
                 terms: dict[str, LossTerm] = self._module(microbatch)
             means = {name: term.loss / counts[name] for name, term in terms.items()}
-            loss = torch.stack([self.objective.weights[name] * mean for name, mean in means.items()]).sum()
-            # multiplied, since the processes' gradients are averaged
-            (loss * (self.distributed.world_size if is_own else 0)).backward()
+            weighted = [self.objective.weights[name] * mean for name, mean in means.items()]
+            loss = torch.stack(weighted).sum()
+            # Multiplied, since the processes' gradients are averaged.
+            factor = world_size if is_own else 0
+            (loss * factor).backward()
+        # Sums over microbatches and processes are the batch's means.
         values = {"loss": loss.detach()}
         for name, term in terms.items():
             values[f"{name}_loss"] = means[name].detach()
@@ -316,14 +342,17 @@ class Trainer(Generic[B]):
         """Clip each group of gradients and take the optimizer's step; return the norm of all gradients before both."""
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
-        norm = functools.reduce(torch.hypot, map(full_tensor, norms) if self.distributed.world_size > 1 else norms)
+        if self.distributed.world_size > 1:
+            norms = [full_tensor(norm) for norm in norms]
+        norm = functools.reduce(torch.hypot, norms)
         self.optimizer.step()
         return norm
 
     def check_losses(self) -> None:
         """Check that all losses and gradients since the last check were finite."""
+        # It times out if a process hangs; the GPU would wait for it without end.
         if self.distributed.device.type == "cuda":
-            self.distributed.all_reduce([0.0])  # times out if a process hangs; the GPU would wait for it without end
+            self.distributed.all_reduce([0.0])
         for step, value, examples in self._unchecked:
             if not math.isfinite(float(value)):
                 numbers = np.concatenate(examples)
@@ -365,12 +394,16 @@ class CurveLogger(Callback):
         super().__init__(every, at=(last,))
 
     def after_step(self, trainer: Trainer[Any]) -> None:
-        state, distributed = trainer.state, trainer.distributed
+        state = trainer.state
         means = torch.stack(list(state.sums.values())) / state.summed_steps
-        row = dict(zip(state.sums, distributed.all_reduce_tensor(means).tolist(), strict=True))
-        row["grad_norm"] /= distributed.world_size  # every process has the same
-        state.row().update(row | {"learning_rate": trainer.schedule(state.step - 1)})
-        state.sums, state.summed_steps = {}, 0
+        # Every process has its part of a loss, but the same norm.
+        totals = trainer.distributed.all_reduce_tensor(means).tolist()
+        row = dict(zip(state.sums, totals, strict=True))
+        row["grad_norm"] /= trainer.distributed.world_size
+        row["learning_rate"] = trainer.schedule(state.step - 1)
+        state.row().update(row)
+        state.sums = {}
+        state.summed_steps = 0
         rates = trainer.compute_tracker.throughput() if trainer.compute_tracker else {}
         trainer.progress.advance(0, loss=row["loss"], **rates)
         if self.writer is not None:
