@@ -19,7 +19,7 @@ MACHINE = Path("machine.yaml")
 Switch = bool | Literal["auto"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "mps"]
-TrackerName = Literal["dvclive", "tensorboard", "wandb", "mlflow", "trackio"]
+TrackerName = Literal["dvclive", "tensorboard", "wandb"]
 # Code paths that every x86-64 CPU since 2015 has. By default these libraries choose by CPU, and so sum in another
 # order: ATen and oneDNN (torch), OpenBLAS (NumPy, SciPy, gensim; also by number of cores), NumPy.
 PORTABLE = {

@@ -10,37 +10,29 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from pipeline_src.common.files import atomic_file, read_json, write_json
+from pipeline_src.common.files import atomic_file
 from pipeline_src.common.paths import LOGS
 from pipeline_src.common.progress import log
 
-PROJECT = "bert-pipeline"
-DEFAULTS = {  # variables that the libraries read: stores on this machine; a server that is gone does not hold up steps
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_EXPERIMENT_NAME": PROJECT,
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_TRACKING_URI": f"sqlite:///{LOGS}/mlflow.db",
+# Variables that wandb reads: it writes to this machine, and does not hold up steps.
+DEFAULTS = {
     "WANDB_DIR": str(LOGS),
     "WANDB_ERROR_REPORTING": "false",
     "WANDB_FINISH_TIMEOUT": "60",
     "WANDB_INIT_TIMEOUT": "30",
     "WANDB_MODE": "offline",
-    "WANDB_PROJECT": PROJECT,
+    "WANDB_PROJECT": "bert-pipeline",
 }
-REWRITTEN = ("dvclive", "tensorboard")  # a resumed run replaces rows that were written after its checkpoint
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A training to track.
 
     Attributes:
-        identity: of parameters, data and code; a resumed training has the same.
+        identity: hash of parameters, data and code; unchanged when training resumes.
         params: nested parameters.
         first_step: number of steps taken so far.
     """
@@ -50,13 +42,9 @@ class Run:
     params: dict[str, Any]
     first_step: int
 
-    @property
-    def name(self) -> str:
-        return f"{self.phase}-{self.identity}"
-
 
 class Backend(Protocol):
-    """A tracker's record of one run, as wandb and Trackio return it; if the run exists, it is continued."""
+    """A tracker's record of one run; if the run exists, it is continued."""
 
     def log(self, values: dict[str, float], step: int) -> None: ...  # noqa: D102
 
@@ -67,12 +55,7 @@ class Tracker:
     """Sends rows to several trackers; one of another library that fails is left out, with a warning."""
 
     def __init__(self, names: Iterable[str], run: Run) -> None:
-        self._file = LOGS / "tracking" / f"{run.name}.json"  # tracker -> last step sent to it
-        self._sent: dict[str, int] = {}
         self._backends: dict[str, Backend] = {}
-        with self._left_out_on_failure(str(self._file)):
-            if self._file.exists():
-                self._sent = read_json(self._file, {str: int})
         LOGS.mkdir(exist_ok=True)
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -81,18 +64,13 @@ class Tracker:
                 self._backends[name] = BACKENDS[name](run)
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        values = {name: value for name, value in values.items() if name != "step"}
-        for name, backend in [*self._backends.items()]:
-            if name in REWRITTEN or step > self._sent.get(name, -1):
-                with self._left_out_on_failure(name):
-                    backend.log(values, step)
-                    self._sent[name] = step
-        if self._backends.keys() - REWRITTEN:
-            with self._left_out_on_failure(str(self._file)):
-                write_json(self._file, self._sent)
+        metrics = {name: value for name, value in values.items() if name != "step"}
+        for name, backend in list(self._backends.items()):
+            with self._left_out_on_failure(name):
+                backend.log(metrics, step)
 
     def finish(self) -> None:
-        for name, backend in [*self._backends.items()]:
+        for name, backend in list(self._backends.items()):
             with self._left_out_on_failure(name):
                 backend.finish()
 
@@ -129,13 +107,16 @@ class DVCLiveFiles:
 
 def _drop_rows_after(path: Path, step: int) -> None:
     """Keep the complete rows of ``path`` up to ``step``; delete the file if it has no such row."""
-    header, *rows = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]
-    rows = [row for row in rows if (match := re.fullmatch(r"(\d+)\t[^\t]*", row)) and int(match[1]) <= step]
-    if not rows:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    # What follows the last line end is nothing, or a row that was cut off.
+    header, *rows = text.split("\n")[:-1] or [""]
+    matches = [re.fullmatch(r"(\d+)\t[^\t]*", row) for row in rows]
+    kept = [match[0] for match in matches if match and int(match[1]) <= step]
+    if not kept:
         path.unlink()
         return
     with atomic_file(path) as file:
-        file.write("\n".join([header, *rows, ""]))
+        file.write("\n".join([header, *kept, ""]))
 
 
 class TensorBoard:
@@ -160,47 +141,14 @@ def open_wandb(run: Run) -> Backend:
     """Open a run of Weights & Biases, offline unless WANDB_MODE says otherwise."""
     import wandb
 
-    resume = "allow" if os.environ["WANDB_MODE"] == "online" else None  # offline, it cannot know of earlier runs
-    return wandb.init(id=run.name, name=run.name, config=run.params, resume=resume)
-
-
-class MLflow:
-    """MLflow, in a SQLite file unless MLFLOW_TRACKING_URI names a server."""
-
-    def __init__(self, run: Run) -> None:
-        import mlflow
-        import pandas as pd
-
-        self._mlflow = mlflow
-        runs = mlflow.search_runs(
-            experiment_names=[os.environ["MLFLOW_EXPERIMENT_NAME"]],
-            filter_string=f"run_name = '{run.name}'",
-            output_format="list",
-        )
-        if runs:
-            mlflow.start_run(run_id=runs[0].info.run_id)
-        else:
-            mlflow.start_run(run_name=run.name)
-            mlflow.log_params(pd.json_normalize(run.params).to_dict("records")[0])
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self._mlflow.log_metrics(values, step=step)
-
-    def finish(self) -> None:
-        self._mlflow.end_run()
-
-
-def open_trackio(run: Run) -> Backend:
-    """Open a run of Trackio, on this machine unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
-    import trackio
-
-    return trackio.init(PROJECT, run.name, config=run.params, resume="allow")
+    # Offline, wandb cannot know of earlier runs. Online, it ignores the steps that it already has.
+    resume = "allow" if os.environ["WANDB_MODE"] == "online" else None
+    name = f"{run.phase}-{run.identity}"
+    return wandb.init(id=name, name=name, config=run.params, resume=resume)
 
 
 BACKENDS: dict[str, Callable[[Run], Backend]] = {
     "dvclive": DVCLiveFiles,
     "tensorboard": TensorBoard,
     "wandb": open_wandb,
-    "mlflow": MLflow,
-    "trackio": open_trackio,
 }
