@@ -44,13 +44,16 @@ from pipeline_src.training.stop import StopRequest, catch_stop_requests
 from pipeline_src.training.throughput import ComputeTracker
 from pipeline_src.training.trainer import CurveLogger, Trainer, make_trainer
 
-CODE = "pipeline_src.pretraining.pretrain"  # the module whose code, with all that it imports, decides the result
-DATA = {  # small files that identify the training data, since they hold its checksums
+# The module whose code, with all that it imports, decides the result.
+CODE = "pipeline_src.pretraining.pretrain"
+# Small files that identify the training data, since they hold its checksums.
+DATA = {
     "tokens": TOKENS / "manifest.json",
     "examples": EXAMPLES / "manifest.json",
     "vocabulary": VOCABULARY / "tokenizer.json",
 }
-FORWARD_METHODS = ("validation_metrics", "token_logits")  # of an objective; FSDP must gather its weights before
+# Methods of an objective before which FSDP must gather its weights.
+FORWARD_METHODS = ("validation_metrics", "token_logits")
 
 
 def run(
@@ -82,8 +85,11 @@ class PhaseTraining:
     """Runs one phase of training on all processes, from reading its inputs to writing its outputs."""
 
     def __init__(self, phase: Phase, distributed: Distributed, stop_request: StopRequest) -> None:
-        params, last = phase.pretrain, phase.last
-        self.phase, self.distributed, self.tokenizer = phase, distributed, load_tokenizer(VOCABULARY)
+        params = phase.pretrain
+        last = phase.last
+        self.phase = phase
+        self.distributed = distributed
+        self.tokenizer = load_tokenizer(VOCABULARY)
         self.examples = examples = open_training_examples(phase, self.tokenizer)
         self.checkpointer = Checkpointer(
             phase.name,
@@ -108,9 +114,9 @@ class PhaseTraining:
         )
         self.validator = Validator(validation, objective.spec.validation_columns, params.eval_steps, last)
         self.curve = CurveLogger([max(1, phase.total // params.log_points), params.eval_steps], last)
-        self.monitor = LossMonitor(phase, run_settings(phase, objective.config), validation)
+        self.monitor = LossMonitor(phase, run_settings(phase, objective.config))
         self.kept_models = KeptModels(phase, self.checkpointer)
-        # in this order: the later ones read the validator's metrics, and the monitor reads the logger's row
+        # In this order: the later ones read the validator's metrics.
         trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept_models, self.checkpointer]
 
     def run(self) -> None:
@@ -119,17 +125,25 @@ class PhaseTraining:
         Raises:
             Interrupted: a signal requested a stop; the training state is saved.
         """
-        phase, trainer, validator, distributed = self.phase, self.trainer, self.validator, self.distributed
-        first, objective, compute_tracker = trainer.state.step, trainer.objective, trainer.compute_tracker
+        phase = self.phase
+        trainer = self.trainer
+        validator = self.validator
+        distributed = self.distributed
+        objective = trainer.objective
+        compute_tracker = trainer.compute_tracker
         assert compute_tracker is not None
-        if phase.pretrain.continued and first == phase.first:  # measure the start model
+        first = trainer.state.step
+
+        # Measure the start model.
+        if phase.pretrain.continued and first == phase.first:
             compute_tracker.start()
             with compute_tracker.aside():
                 trainer.state.row().update(validator.row(validator.validation.measure(objective)))
         if distributed.is_main:
             params = {name: value for name, value in self.checkpointer.identity.items() if name != "data"}
             run = Run(phase.name, self.checkpointer.folder.name, params, first)
-            self.curve.writer = tracker = Tracker(phase.machine.tracking, run)
+            tracker = Tracker(phase.machine.tracking, run)
+            self.curve.writer = tracker
         log.info("%d parameters, %d examples, %s", compute_tracker.parameters, len(self.examples), distributed.device)
         capacity = phase_capacity(phase, self.examples, self.tokenizer, objective.config.attention, distributed)
         accelerate(phase, trainer, has_capacity=capacity is not None)
@@ -139,8 +153,16 @@ class PhaseTraining:
         self.monitor.after_step(trainer)
         name = phase.pretrain.steps.names[-1]
         positions = validator.validation.measure_positions(objective, name, phase.examples_manifest[name]["length"])
-        outputs = self.kept_models, self.examples, self.tokenizer, self.monitor.status, positions
-        write_outputs(phase, trainer, validator, *outputs)
+        write_outputs(
+            phase,
+            trainer,
+            validator,
+            self.kept_models,
+            self.examples,
+            self.tokenizer,
+            self.monitor.status,
+            positions,
+        )
         if distributed.is_main:
             tracker.finish()
             self.checkpointer.finish(CHECKS.remove_when_recorded)
@@ -149,7 +171,8 @@ class PhaseTraining:
 
 def open_training_examples(phase: Phase, tokenizer: Tokenizer) -> PretrainingExamples:
     """Open the examples that the phase trains on."""
-    masking, objective = phase.pretrain.masking, phase.pretrain.objective
+    masking = phase.pretrain.masking
+    objective = phase.pretrain.objective
     masks = (phase.mask_prob, masking, phase.seed, objective, phase.model.architecture)
     return open_examples(phase.name, "train", tokenizer, *masks)
 
@@ -249,7 +272,8 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
 def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
     """On a GPU, compile the model and capture its steps, if machine.yaml says so or (``auto``) if that saves time."""
     assert trainer.compute_tracker is not None
-    machine, processes = phase.machine.pretrain, trainer.distributed.world_size
+    machine = phase.machine.pretrain
+    processes = trainer.distributed.world_size
     peak = trainer.compute_tracker.peak.flops
     flops = max_flops_per_step(phase, trainer.objective)
     is_captured = choose_capture(machine.capture, flops / processes, peak, trainer, has_capacity)
@@ -265,7 +289,8 @@ def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any]) -> float:
     """Return the FLOPs of a step in which all sequences are full, over all processes."""
-    sequences, length = phase.pretrain.train_batch_size, phase.length
+    sequences = phase.pretrain.train_batch_size
+    length = phase.length
     tokens = sequences * length
     predictions = tokens if objective.spec.causal else round(phase.mask_prob * tokens)
     outputs = min(tokens, predictions + sequences)
@@ -286,7 +311,8 @@ def phase_batches(
     tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
     sequences = None if capacity is None else capacity.real_sequences
     shard = DataShard(tokens, distributed.rank, distributed.world_size, sequences)
-    size, key = phase.pretrain.train_batch_size, phase.key("order")
+    size = phase.pretrain.train_batch_size
+    key = phase.key("order")
     for batch in examples.batches(size, key, first - phase.first, last - first, shard):
         microbatches = [TensorBatch.of(microbatch) for microbatch in batch]
         yield microbatches if capacity is None else [capacity.pad(microbatch) for microbatch in microbatches]
@@ -296,11 +322,11 @@ def phase_capacity(
     phase: Phase, examples: PretrainingExamples, tokenizer: Tokenizer, attention: str, distributed: Distributed
 ) -> Capacity | None:
     """Return the sizes to which microbatches are padded, given the ``attention`` back end; None: no padding."""
-    setting, spec = phase.machine.pretrain.fixed_capacity, objective_spec(phase.pretrain.objective)
+    setting = phase.machine.pretrain.fixed_capacity
     if setting is False:
         return None
     reason = ""
-    if not spec.fixed_capacity:
+    if not objective_spec(phase.pretrain.objective).fixed_capacity:
         reason = f"another objective than {phase.pretrain.objective}"
     elif distributed.device.type != "cuda":
         reason = "a CUDA device"
@@ -311,10 +337,11 @@ def phase_capacity(
             where="machine.yaml, pretrain.fixed_capacity",
             hint="set fixed_capacity: auto",
         )
-    # other back ends compute on padded [sequences, length] rectangles, which filler sequences would double
+    # Other back ends compute on padded [sequences, length] rectangles, which filler sequences would double.
     is_unpadded = attention == "flash_varlen" and not architecture_spec(phase.model.architecture).pads_sequences
     if reason or (setting == "auto" and not is_unpadded):
         return None
-    sequences, kind = -(-phase.pretrain.train_batch_size // distributed.world_size), kind_of(tokenizer)
-    tokens, pad_id = phase.machine.pretrain.max_tokens(distributed.device.type), kind.id_of(tokenizer, kind.pad)
-    return Capacity.of(sequences, phase.length, tokens, examples.collator, pad_id)
+    sequences = -(-phase.pretrain.train_batch_size // distributed.world_size)
+    tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
+    kind = kind_of(tokenizer)
+    return Capacity.of(sequences, phase.length, tokens, examples.collator, kind.id_of(tokenizer, kind.pad))
