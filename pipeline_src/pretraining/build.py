@@ -26,20 +26,26 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.teacher import load_teacher
 
-PER_ENTRY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias")  # [vocab_size, ...]
+# Tensors with a row for each entry, [vocab_size, ...].
+PER_ENTRY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.bias")
 
 
 def build_objective(
     phase: Phase, tokenizer: Tokenizer, pairs: str, device: torch.device
 ) -> PretrainingObjective[TensorBatch]:
     """Return the phase's objective on the CPU, with uninitialised weights; its teacher is on ``device``."""
-    params, machine, model, vocab_size = phase.pretrain, phase.machine, phase.model, tokenizer.get_vocab_size()
-    kind, spec = load_objective(params.objective), objective_spec(params.objective)
+    params = phase.pretrain
+    machine = phase.machine
+    model = phase.model
+    vocab_size = tokenizer.get_vocab_size()
+    kind = load_objective(params.objective)
+    spec = objective_spec(params.objective)
     if params.continued:
         config = load_config(START_MODEL)
         config = replace(
             config,
-            vocab_size=max(config.vocab_size, vocab_size),  # entries may have been added
+            # Entries may have been added.
+            vocab_size=max(config.vocab_size, vocab_size),
             hidden_dropout_prob=model.hidden_dropout_prob,
             attention_probs_dropout_prob=model.attention_probs_dropout_prob,
         )
@@ -90,7 +96,8 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
 def fill_from_start_model(module: nn.Module) -> None:
     """Copy the start model's weights, where it has any; each added entry gets the mean of its subwords' weights."""
     config = load_config(START_MODEL)
-    tensors, old = read_tensors(START_MODEL, config.names), config.vocab_size
+    tensors = read_tensors(START_MODEL, config.names)
+    old = config.vocab_size
     extended = read_json(VOCABULARY / EXTENDED, dict) if (VOCABULARY / EXTENDED).exists() else {}
     sampled = set()
     with torch.no_grad():

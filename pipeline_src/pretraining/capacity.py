@@ -17,8 +17,10 @@ from pipeline_src.common.errors import PipelineError
 from pipeline_src.pretraining.data import TensorBatch
 from pipeline_src.pretraining.masking import Collator
 
-IGNORE_INDEX = -100  # of torch.nn.functional.cross_entropy
-ALIGNMENT = 64  # the number of tokens is a multiple of this, for a GPU's matmuls
+# The label that torch.nn.functional.cross_entropy ignores.
+IGNORE_INDEX = -100
+# The number of tokens is a multiple of this, for a GPU's matmuls.
+ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -81,30 +83,40 @@ class Capacity:
         (all real sequences are full), its tokens have several outputs.
         """
         self._check(batch)
-        tokens, outputs, predictions = len(batch.ids), len(batch.output_positions), len(batch.labels)
+        tokens = len(batch.ids)
+        outputs = len(batch.output_positions)
+        predictions = len(batch.labels)
         fillers = self.sequences - len(batch.pair_label)
-        token_ends = _even_ends(self.tokens - tokens, fillers)
-        output_ends = _even_ends(self.outputs - outputs, fillers)
-        lengths, read = _sizes(token_ends), _sizes(output_ends)
-        sequence = torch.repeat_interleave(read, output_size=self.outputs - outputs)
-        starts = tokens + token_ends - lengths
-        rank = torch.arange(self.outputs - outputs) - (output_ends - read).index_select(0, sequence)
-        offset = rank * lengths.index_select(0, sequence) // read.index_select(0, sequence)
-        filler_outputs = starts.index_select(0, sequence) + offset  # includes the first token of each sequence
-        predicting = _even_ends(self.outputs - outputs, self.predictions - predictions) - 1
+        filler_tokens = self.tokens - tokens
+        filler_outputs = self.outputs - outputs
+        filler_predictions = self.predictions - predictions
+
+        # Spread evenly: 10 tokens over 4 filler sequences end after 2, 5, 7 and 10 of them.
+        token_ends = _even_ends(filler_tokens, fillers)
+        output_ends = _even_ends(filler_outputs, fillers)
+        tokens_of = _sizes(token_ends)
+        outputs_of = _sizes(output_ends)
+
+        # Output `rank` of a filler sequence is at its token rank * tokens // outputs, so output 0 at its first token.
+        sequence = torch.repeat_interleave(outputs_of, output_size=filler_outputs)
+        starts = tokens + token_ends - tokens_of
+        rank = torch.arange(filler_outputs) - (output_ends - outputs_of).index_select(0, sequence)
+        offset = rank * tokens_of.index_select(0, sequence) // outputs_of.index_select(0, sequence)
+        output_positions = starts.index_select(0, sequence) + offset
+        predicting = _even_ends(filler_outputs, filler_predictions) - 1
         fillings = {
-            "ids": torch.full((self.tokens - tokens,), self.pad_id),
-            "segments": torch.zeros(self.tokens - tokens, dtype=torch.int64),
+            "ids": torch.full((filler_tokens,), self.pad_id),
+            "segments": torch.zeros(filler_tokens, dtype=torch.int64),
             "cu_seqlens": tokens + token_ends,
-            "predicted": filler_outputs.index_select(0, predicting),
-            "labels": torch.full((self.predictions - predictions,), IGNORE_INDEX),
+            "predicted": output_positions.index_select(0, predicting),
+            "labels": torch.full((filler_predictions,), IGNORE_INDEX),
             "pair_label": torch.full((fillers,), IGNORE_INDEX),
-            "output_positions": filler_outputs,
+            "output_positions": output_positions,
             "output_offsets": outputs + output_ends,
             "predicted_outputs": outputs + predicting,
         }
         if batch.sampling_noise is not None:
-            fillings["sampling_noise"] = batch.sampling_noise.new_zeros(self.predictions - predictions)
+            fillings["sampling_noise"] = batch.sampling_noise.new_zeros(filler_predictions)
         padded = {name: torch.cat([getattr(batch, name), filler]) for name, filler in fillings.items()}
         return replace(batch, **padded, max_seqlen=self.length, max_outputs=self.max_outputs)  # type: ignore[arg-type]
 

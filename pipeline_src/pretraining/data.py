@@ -24,9 +24,12 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 from pipeline_src.training.batches import split_balanced
 
-LOOKAHEAD_BATCHES = 64  # batches whose examples are looked up together, for speed
-NUM_SHOWN = 5  # examples in the report
-PAIR_LABELS = {  # examples.pair_objective -> meanings of the labels 0 and 1 of a pair
+# Batches whose examples are looked up together, for speed.
+LOOKAHEAD_BATCHES = 64
+# Examples in the report.
+NUM_SHOWN = 5
+# examples.pair_objective -> meanings of the labels 0 and 1 of a pair
+PAIR_LABELS = {
     "nsp": ("B follows A", "B is a random text"),
     "nsp_balanced": ("B follows A", "B is a random text"),
     "sop": ("A and B in order", "A and B swapped, or B a random text"),
@@ -102,19 +105,20 @@ class TensorBatch:
             "output_offsets": np.searchsorted(positions, batch.cu_seqlens),
             "predicted_outputs": np.searchsorted(positions, batch.predicted),
         }
-        lengths, read = np.diff(batch.cu_seqlens), np.diff(arrays["output_offsets"])
+        lengths = np.diff(batch.cu_seqlens)
+        outputs = np.diff(arrays["output_offsets"])
         work = Workload(
             sequences=len(lengths),
             tokens=len(batch.ids),
             sum_len_squared=int(lengths @ lengths),
             predictions=len(batch.labels),
             num_outputs=len(positions),
-            attended_pairs=int(lengths @ read),
+            attended_pairs=int(lengths @ outputs),
         )
         return cls(
             **{name: torch.from_numpy(array) for name, array in arrays.items()},
             max_seqlen=int(lengths.max()),
-            max_outputs=int(read.max()),
+            max_outputs=int(outputs.max()),
             workload=work,
             examples=batch.examples,
             sampling_noise=None if batch.sampling_noise is None else torch.from_numpy(batch.sampling_noise),
@@ -139,7 +143,9 @@ class DataShard:
         """Split this process's sequences, given their ``lengths``, in order into microbatches."""
         if self.sequences is None:
             return split_balanced(lengths, self.tokens)
-        count, parts = len(lengths), -(-len(lengths) // self.sequences)
+        count = len(lengths)
+        parts = -(-count // self.sequences)
+        # 10 sequences in 3 parts: 0 .. 2, 3 .. 5 and 6 .. 9.
         return [slice(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
 
@@ -169,10 +175,14 @@ class PretrainingExamples:
         self.sources: tuple[str, ...] = ()
         self.source_of = np.empty(0, np.int64)
         self.sample_index = read_sample_index(sample_index, len(store.ids))
-        self.store, self.collator, self.pairs = store, collator, pairs
+        self.store = store
+        self.collator = collator
+        self.pairs = pairs
         self.has_pairs = pairs != "none"
         self.template = templates.pair if self.has_pairs else templates.single
-        self._key, self._vocab_size, self._num_special = derive_seed(seed, "draws"), vocab_size, self.template.size
+        self._key = derive_seed(seed, "draws")
+        self._vocab_size = vocab_size
+        self._num_special = self.template.size
 
     def __len__(self) -> int:
         return len(self.sample_index)
@@ -180,7 +190,9 @@ class PretrainingExamples:
     def assign_sources(self, documents: Mapping[str, int]) -> None:
         """Assign a source to each example; ``documents``: source -> number of documents, in the store's order."""
         self.sources = tuple(name for name, count in documents.items() if count)
-        ends = self.store.sentences[self.store.documents[np.cumsum([documents[name] for name in self.sources])]]
+        last_documents = np.cumsum([documents[name] for name in self.sources])
+        # The token at which each source ends.
+        ends = self.store.sentences[self.store.documents[last_documents]]
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
 
     def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
@@ -200,13 +212,19 @@ class PretrainingExamples:
         A batch has ``size`` examples, perhaps the end of one epoch and the start of the next. The process of rank r
         takes every ``shard.processes``-th example of a batch, from the r-th on.
         """
-        for first in range(first_step, first_step + steps, LOOKAHEAD_BATCHES):
-            last = min(first + LOOKAHEAD_BATCHES, first_step + steps)
-            epochs, positions = np.divmod(np.arange(first * size, last * size), len(self.sample_index))
-            order = np.concatenate([self.order(seed, int(e), positions[epochs == e]) for e in np.unique(epochs)])
+        stop = first_step + steps
+        for first in range(first_step, stop, LOOKAHEAD_BATCHES):
+            last = min(first + LOOKAHEAD_BATCHES, stop)
+            # Positions in each epoch's order. Of 1,000 examples in batches of 256, step 3 takes positions 768 .. 999 of
+            # epoch 0 and 0 .. 23 of epoch 1.
+            drawn = np.arange(first * size, last * size)
+            epochs, positions = np.divmod(drawn, len(self.sample_index))
+            orders = [self.order(seed, int(epoch), positions[epochs == epoch]) for epoch in np.unique(epochs)]
+            order = np.concatenate(orders)
             for start in range(0, len(order), size):
                 selected = slice(start + shard.rank, start + size, shard.processes)
-                examples, passes = order[selected], epochs[selected]
+                examples = order[selected]
+                passes = epochs[selected]
                 microbatches = shard.split(self.lengths(examples))
                 yield [self.batch(examples[part], passes[part]) for part in microbatches]
 
@@ -216,10 +234,15 @@ class PretrainingExamples:
         ``epochs`` is the epoch of each example; with dynamic masking, its masks depend on it.
         """
         index = self.sample_index[examples]
-        texts = ("a", "b") if self.has_pairs else ("a",)
-        text_lengths = np.stack([index[f"{text}_length"].astype(np.int64) for text in texts], axis=1)
-        starts, counts = np.stack([index[text] for text in texts], axis=1).ravel(), text_lengths.ravel()
-        offsets = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())  # in the store
+        # One row an example, one column a segment, [examples, 2 or 1].
+        segment_names = ("a", "b") if self.has_pairs else ("a",)
+        text_lengths = np.stack([index[f"{name}_length"].astype(np.int64) for name in segment_names], axis=1)
+        text_starts = np.stack([index[name] for name in segment_names], axis=1)
+
+        # The place of each token in the store. Segments that start at 50 and 90, of 2 and 3 tokens: 50 51 90 91 92.
+        counts = text_lengths.ravel()
+        segment_offsets = text_starts.ravel() - np.cumsum(counts) + counts
+        offsets = np.repeat(segment_offsets, counts) + np.arange(counts.sum())
         text = self.store.ids[offsets]
         check_ids(text, self._vocab_size, self.store.folder)
         ids, segments = self.template.apply_batch(text, text_lengths)
@@ -227,14 +250,17 @@ class PretrainingExamples:
         if self.store.continues is not None:
             continues = np.zeros(len(ids), bool)
             continues[self.template.is_text(text_lengths)] = self.store.continues[offsets]
+
+        # An example has another number in every epoch: its index, plus the number of examples for each epoch before.
         lengths = text_lengths.sum(axis=1) + self._num_special
-        passes = epochs if self.collator.dynamic else 0
-        numbers = examples + passes * len(self.sample_index)
-        input_ids, predicted = self.collator.apply(ids, lengths, numbers, continues)
+        numbers = examples + epochs * len(self.sample_index)
+        mask_numbers = numbers if self.collator.dynamic else examples
+        input_ids, predicted = self.collator.apply(ids, lengths, mask_numbers, continues)
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         sequence = np.searchsorted(cu_seqlens, predicted, side="right") - 1
-        noise_keys = (examples + epochs * len(self.sample_index))[sequence]
-        sampling_noise = bits(self._key, noise_keys, predicted - cu_seqlens[sequence]) >> np.uint64(40)
+        random = bits(self._key, numbers[sequence], predicted - cu_seqlens[sequence])
+        # 24 bits: float32 holds no more, and so the noise is below 1 there too.
+        sampling_noise = (random >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return PretrainingBatch(
             ids=input_ids,
             segments=segments,
@@ -243,7 +269,7 @@ class PretrainingExamples:
             labels=ids[predicted + self.collator.label_shift],
             pair_label=index["is_random"].astype(np.int64),
             examples=examples,
-            sampling_noise=sampling_noise.astype(np.float32) * np.float32(2.0**-24),  # below 1 in float32 too
+            sampling_noise=sampling_noise,
         )
 
 
@@ -262,7 +288,8 @@ def open_examples(
     collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed, special_replacements)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
-    store, templates = TokenStore(TOKENS, split), read_templates(tokenizer)
+    store = TokenStore(TOKENS, split)
+    templates = read_templates(tokenizer)
     return PretrainingExamples(sample_index, store, collator, templates, pairs, seed, tokenizer.get_vocab_size())
 
 
@@ -286,21 +313,30 @@ class ReadablePiece:
 
 def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int) -> list[list[ReadablePiece]]:
     """Return the subwords of each segment of a batch's first example, without special tokens."""
-    kind, marks = kind_of(tokenizer), read_templates(tokenizer).special_ids
-    pieces = {number: piece for piece, number in tokenizer.get_vocab().items()}
+    kind = kind_of(tokenizer)
+    marks = read_templates(tokenizer).special_ids
+    subwords = {number: subword for subword, number in tokenizer.get_vocab().items()}
+    # Position of the predicted token -> its id.
     labels = dict(zip((batch.predicted + label_shift).tolist(), batch.labels.tolist(), strict=True))
     segments: list[list[ReadablePiece]] = [[], []]
     for position in range(int(batch.cu_seqlens[1])):
-        input_id, label = int(batch.ids[position]), labels.get(position)
-        if (input_id if label is None else label) in marks:
+        input_id = int(batch.ids[position])
+        label = labels.get(position, input_id)
+        if label in marks:
             continue
-        text, segment = pieces[input_id], segments[int(batch.segments[position])]
-        if label is None:
-            segment.append(ReadablePiece(kind.spelt(text), kind.continues_word(text)))
-            continue
-        was = pieces[label]
-        fate = "next" if label_shift else "mask" if text == kind.mask else "keep" if text == was else "random"
-        segment.append(ReadablePiece(kind.spelt(text), kind.continues_word(was), kind.spelt(was), fate))
+        text = subwords[input_id]
+        was = subwords[label]
+        inner = kind.continues_word(was)
+        piece = ReadablePiece(kind.spelt(text), inner)
+        if position in labels:
+            if label_shift:
+                fate = "next"
+            elif text == kind.mask:
+                fate = "mask"
+            else:
+                fate = "keep" if text == was else "random"
+            piece = ReadablePiece(kind.spelt(text), inner, kind.spelt(was), fate)
+        segments[int(batch.segments[position])].append(piece)
     return segments if segments[1] else segments[:1]
 
 
@@ -310,16 +346,20 @@ def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: in
     An example has ``example`` (its number), ``pair`` (what its label means; None if examples are not pairs) and
     ``segments``, lists of ``ReadablePiece`` as dictionaries.
     """
-    numbers = permuted(derive_seed(seed, "shown"), np.arange(min(NUM_SHOWN, len(examples))), len(examples))
+    count = min(NUM_SHOWN, len(examples))
+    numbers = permuted(derive_seed(seed, "shown"), np.arange(count), len(examples))
     result = []
     for number in numbers.tolist():
         batch = examples.batch(np.asarray([number]))
-        pieces = readable_pieces(batch, tokenizer, examples.collator.label_shift)
-        segments = [[asdict(piece) for piece in segment] for segment in pieces]
+        segments = []
+        for pieces in readable_pieces(batch, tokenizer, examples.collator.label_shift):
+            segments.append([asdict(piece) for piece in pieces])
         result.append({"example": number, "pair": pair_label(examples, batch), "segments": segments})
     return result
 
 
 def pair_label(examples: PretrainingExamples, batch: PretrainingBatch) -> str | None:
     """Return what the label of a batch's first example means; None if examples are not pairs."""
-    return PAIR_LABELS[examples.pairs][int(batch.pair_label[0])] if examples.has_pairs else None
+    if not examples.has_pairs:
+        return None
+    return PAIR_LABELS[examples.pairs][int(batch.pair_label[0])]

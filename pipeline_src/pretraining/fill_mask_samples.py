@@ -15,12 +15,18 @@ from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.objective import PretrainingObjective
 
-NUM_SAMPLES, TOP_K = 3, 3
-MAX_EXAMPLES = 512  # of the validation set, searched for words
-NUM_COMMON = 300  # tokens that are too frequent to be content words
-MIN_LETTERS = 4  # of a content word
-JOINERS = frozenset("'’-‐‑")  # a token next to one of these is part of a longer word: I've, well-known
-CONTEXT = 10  # tokens of text shown on either side
+NUM_SAMPLES = 3
+TOP_K = 3
+# Examples of the validation set that are searched for words.
+MAX_EXAMPLES = 512
+# So many tokens are too frequent to be content words.
+NUM_COMMON = 300
+# Letters of a content word, at least.
+MIN_LETTERS = 4
+# A token next to one of these is part of a longer word: I've, well-known.
+JOINERS = frozenset("'’-‐‑")
+# Tokens of text that are shown on either side of the [MASK], at most.
+CONTEXT = 10
 PROBABILITY_DIGITS = 4
 
 
@@ -43,79 +49,103 @@ class FillMaskSamples:
     """
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = NUM_COMMON) -> None:
-        self.tokenizer, self.kind = tokenizer, kind_of(tokenizer)
-        self.special = read_templates(tokenizer).special_ids
+        self._tokenizer = tokenizer
+        self._kind = kind_of(tokenizer)
+        self._special = read_templates(tokenizer).special_ids
         words: list[MaskedWord] = []
         counts: Counter[int] = Counter()
         for example in range(min(MAX_EXAMPLES, len(examples))):
             batch = examples.batch(np.array([example]))
-            labels = batch.labels.tolist()
+            words += self._words(batch)
             counts.update(batch.ids.tolist())
-            counts.update(labels)
-            for position, label in zip(batch.predicted.tolist(), labels, strict=True):
-                if text := self._text(batch, position, label):
-                    answer = self.kind.spelt(str(tokenizer.id_to_token(label)))
-                    words.append(MaskedWord(batch, position, label, text, answer))
+            counts.update(batch.labels.tolist())
         common = {token for token, _ in counts.most_common(num_common)}
-        content = [word for word in words if word.label not in common and len(word.answer) >= MIN_LETTERS] or words
-        content.sort(key=lambda word: -counts[word.label])  # equally frequent words stay in the order of the examples
-        self._samples: list[MaskedWord] = []
-        for number in range(NUM_SAMPLES):
-            first, end = number * len(content) // NUM_SAMPLES, (number + 1) * len(content) // NUM_SAMPLES
-            middle, used = (first + end) // 2, {id(sample.batch) for sample in self._samples}
-            candidates = [*content[middle:end], *content[first:middle]]
-            self._samples += [word for word in candidates if id(word.batch) not in used][:1]
+        content = [word for word in words if word.label not in common and len(word.answer) >= MIN_LETTERS]
+        # In a tiny text, any word will do. Equally frequent words stay in the order of the examples.
+        content = content or words
+        content.sort(key=lambda word: -counts[word.label])
 
-    @torch.no_grad()  # in inference_mode, FSDP would gather weights that cannot be trained afterwards
+        self._samples: list[MaskedWord] = []
+        for third in range(NUM_SAMPLES):
+            first = third * len(content) // NUM_SAMPLES
+            end = (third + 1) * len(content) // NUM_SAMPLES
+            middle = (first + end) // 2
+            for word in [*content[middle:end], *content[first:middle]]:
+                if all(word.batch is not sample.batch for sample in self._samples):
+                    self._samples.append(word)
+                    break
+
+    def _words(self, batch: PretrainingBatch) -> list[MaskedWord]:
+        """Return the masked words of an example whose prediction a person can judge."""
+        words = []
+        tokens = [str(self._tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
+        for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
+            # Other predicted tokens are kept or replaced.
+            if tokens[position] != self._kind.mask or not self._is_word(tokens, position, label):
+                continue
+            text = self._text(batch, tokens, position)
+            if text is not None:
+                answer = self._kind.spelt(str(self._tokenizer.id_to_token(label)))
+                words.append(MaskedWord(batch, position, label, text, answer))
+        return words
+
+    def _is_word(self, tokens: list[str], position: int, label: int) -> bool:
+        word = str(self._tokenizer.id_to_token(label))
+        if not self._kind.spelt(word).isalpha():
+            return False
+        # Neither it nor the token after it, if there is one, may continue a word.
+        after = tokens[position + 1 : position + 2]
+        if any(map(self._kind.continues_word, (word, *after))):
+            return False
+        neighbors = {self._kind.spelt(token) for token in (tokens[position - 1], *after)}
+        return not neighbors & JOINERS
+
+    def _text(self, batch: PretrainingBatch, tokens: list[str], position: int) -> str | None:
+        """Return the text around a [MASK], up to special tokens; None if it is short, or another token is predicted."""
+        ids = batch.ids.tolist()
+        first = position
+        while first > max(0, position - CONTEXT) and ids[first - 1] not in self._special:
+            first -= 1
+        end = position + 1
+        while end < min(len(ids), position + CONTEXT + 1) and ids[end] not in self._special:
+            end += 1
+        # Text neither begins nor ends within a word.
+        while self._kind.continues_word(tokens[first]):
+            first += 1
+        while end < len(ids) and self._kind.continues_word(tokens[end]):
+            end += 1
+
+        is_shown = (first <= batch.predicted) & (batch.predicted < end)
+        if np.count_nonzero(is_shown) > 1 or end - first <= CONTEXT:
+            return None
+        before = self._tokenizer.decode(ids[first:position])
+        after = self._tokenizer.decode(ids[position + 1 : end])
+        return f"{before} {self._kind.mask} {after}".strip()
+
+    # In inference_mode, FSDP would gather weights that cannot be trained afterwards.
+    @torch.no_grad()
     def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
         """Predict the words after ``step`` steps. All processes must call this.
 
         A result has ``step``, ``text`` with a [MASK], ``answer`` (the masked word), and ``candidates``: a list for the
         [MASK] of (token, probability) pairs, most probable first.
         """
-        training, device = objective.training, distributed.device
+        training = objective.training
         objective.eval()
         answers = []
         for batch, position, _, text, answer in self._samples:
-            ids, segments, cu_seqlens = (
-                torch.from_numpy(array).to(device) for array in (batch.ids, batch.segments, batch.cu_seqlens)
-            )
-            predicted = torch.tensor([position], device=device)
+            ids = torch.from_numpy(batch.ids).to(distributed.device)
+            segments = torch.from_numpy(batch.segments).to(distributed.device)
+            cu_seqlens = torch.from_numpy(batch.cu_seqlens).to(distributed.device)
+            predicted = torch.tensor([position], device=distributed.device)
             with distributed.autocast():
                 logits = objective.token_logits(ids, segments, cu_seqlens, predicted, batch.max_seqlen)
             best = logits[0].float().softmax(-1).topk(TOP_K)
             candidates = [
-                [self.tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
+                [self._tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
                 for token, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
             ]
             answers.append({"step": step, "text": text, "answer": answer, "candidates": [candidates]})
         objective.train(training)
         reshard(objective)
         return answers
-
-    def _text(self, batch: PretrainingBatch, position: int, label: int) -> str | None:
-        """Return the text around a predicted position, with [MASK]; None if a person could not judge a prediction."""
-        tokens = [str(self.tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
-        if tokens[position] != self.kind.mask or not self._is_word(tokens, position, label):
-            return None
-        first, end = max(0, position - CONTEXT), min(len(tokens), position + CONTEXT + 1)
-        for index in range(first, end):
-            if batch.ids[index] in self.special and index != position:
-                first, end = (index + 1, end) if index < position else (first, min(end, index))
-        while self.kind.continues_word(tokens[first]):
-            first += 1
-        while end < len(tokens) and self.kind.continues_word(tokens[end]):
-            end += 1
-        is_alone = sum(first <= index < end for index in batch.predicted.tolist()) == 1
-        if not is_alone or end - first <= CONTEXT:
-            return None
-        before, after = (
-            self.tokenizer.decode(batch.ids[a:b].tolist()) for a, b in ((first, position), (position + 1, end))
-        )
-        return f"{before} {self.kind.mask} {after}".strip()
-
-    def _is_word(self, tokens: list[str], position: int, label: int) -> bool:
-        word, before, after = str(self.tokenizer.id_to_token(label)), tokens[position - 1], tokens[position + 1 :][:1]
-        if any(self.kind.spelt(token) in JOINERS for token in (before, *after)):
-            return False
-        return self.kind.spelt(word).isalpha() and not any(map(self.kind.continues_word, (word, *after)))

@@ -39,8 +39,10 @@ from pipeline_src.models.tokenizer_config import state_inputs
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
 from pipeline_src.tokenizer.wordpiece import save_tokenizer
 
-PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}  # of a model, besides its encoder
-USES = {  # (has the MLM head, has the NSP head) -> use of the model (``models.adapter``)
+# Parts of a model besides its encoder.
+PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}
+# (has the MLM head, has the NSP head) -> use of the model (``models.adapter``).
+USES = {
     (True, True): "pretraining",
     (True, False): "masked_lm",
     (False, True): "next_sentence",
@@ -60,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Write the model folder, and print what it has."""
-    source, destination = arguments.source, arguments.destination
+    source = arguments.source
+    destination = arguments.destination
     if destination.exists():
         raise PipelineError("the destination exists already", destination, hint="remove it, or name another")
     with atomic_directory(destination) as output:
@@ -76,16 +79,20 @@ class Imported:
     """An imported model."""
 
     config: BertConfig
-    parts: list[str]  # keys of PARTS
-    entries: int  # size of its vocabulary
-    tokenizer: str  # its kind; for a WordPiece tokenizer, its case
+    # Keys of PARTS.
+    parts: list[str]
+    # The size of its vocabulary.
+    entries: int
+    # Its kind; for a WordPiece tokenizer, its case.
+    tokenizer: str
 
 
 def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
     """Import a model, after fetching it if ``source`` is ``hub:OWNER/NAME@REVISION`` or an entry of the catalogue."""
     name = str(source)
     if source.suffix == ".yaml":
-        name, entry = source.stem, load_source(MODELS, source.stem)
+        name = source.stem
+        entry = load_source(MODELS, source.stem)
     elif name.startswith(HUB) and not source.exists():
         if not HUB_MODEL.fullmatch(name):
             raise PipelineError("no model of the hub", name, hint="write hub:OWNER/NAME@REVISION, such as @main")
@@ -135,7 +142,8 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
         save_foreign(output, foreign)
     state_inputs(output, config.longest_input, config.type_vocab_size)
     if (source / CARD).exists():
-        shutil.copyfile(source / CARD, output / CARD)  # its authors' card
+        # The card of its authors.
+        shutil.copyfile(source / CARD, output / CARD)
     else:
         count = sum(tensor.numel() for tensor in tensors.values())
         with atomic_file(output / CARD) as file:
@@ -147,16 +155,22 @@ def select_tensors(
     tensors: Mapping[str, Tensor], config: BertConfig, where: object
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return, as float32, the tensors that a ``BertForPretraining`` has, and the keys of ``PARTS`` among them."""
-    with uninitialised():  # names and shapes without memory
-        shapes = {name: parameter.shape for name, parameter in BertForPretraining(config).named_parameters()}
-    parts = [part for part, start in PARTS.items() if any(name.startswith(start) for name in tensors)]
-    starts = (*ENCODER, *(PARTS[part] for part in parts))
-    selected = {
-        name: check_fits(name, tensors.get(name), shape, where).float()
-        for name, shape in shapes.items()
-        if name.startswith(starts)
-    }
-    if ignored := sorted(tensors.keys() - selected.keys()):
+    starts = [*ENCODER]
+    parts = []
+    for part, start in PARTS.items():
+        if any(name.startswith(start) for name in tensors):
+            parts.append(part)
+            starts.append(start)
+    # Names and shapes, without memory for values.
+    with uninitialised():
+        model = BertForPretraining(config)
+    kept = tuple(starts)
+    selected = {}
+    for name, parameter in model.named_parameters():
+        if name.startswith(kept):
+            selected[name] = check_fits(name, tensors.get(name), parameter.shape, where).float()
+    ignored = sorted(tensors.keys() - selected.keys())
+    if ignored:
         log.warning("left out, no part of pretraining: %s", ", ".join(ignored))
     return selected, parts
 
@@ -166,7 +180,8 @@ def read_vocabulary(folder: Path) -> list[str]:
     path = folder / "vocab.txt"
     if path.exists():
         try:
-            lines = path.read_bytes().decode("utf-8").split("\n")  # entries may hold other line ends of Unicode
+            # Entries may hold other line ends of Unicode.
+            lines = path.read_bytes().decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise PipelineError("not UTF-8", path, where=f"byte {error.start:,}", hint="fetch it again") from None
         vocabulary = [line.removesuffix("\r") for line in lines]
@@ -182,7 +197,8 @@ def read_vocabulary(folder: Path) -> list[str]:
         vocabulary = sorted(ids, key=ids.__getitem__)
         if sorted(ids.values()) != list(range(len(vocabulary))):
             raise PipelineError("ids are not 0, 1, 2, ...", path, hint="give a folder with a vocab.txt")
-    if twice := [entry for entry, count in Counter(vocabulary).items() if count > 1]:
+    twice = [entry for entry, count in Counter(vocabulary).items() if count > 1]
+    if twice:
         entry = repr(twice[0])
         raise PipelineError("an entry of the vocabulary occurs twice", entry, where=path, hint="fetch it again")
     return vocabulary

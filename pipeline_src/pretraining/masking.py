@@ -20,8 +20,10 @@ from pipeline_src.config.pretrain import Masking
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-MAX_NGRAM = 3  # words; google-research/albert, create_pretraining_data.py
-LOOKAHEAD_TURNS = 20  # turns of the shuffle whose random numbers are made together, for speed
+# Words in a masked run at most (google-research/albert, create_pretraining_data.py).
+MAX_NGRAM = 3
+# Turns of the shuffle whose random numbers are made together, for speed.
+LOOKAHEAD_TURNS = 20
 
 
 class Collator:
@@ -96,7 +98,8 @@ class MLMCollator(Collator):
     ) -> MLMCollator:
         kind = kind_of(tokenizer)
         marks = read_templates(tokenizer).special_ids
-        pad_id, unknown_id = (kind.id_of(tokenizer, token) for token in (kind.pad, kind.unk))
+        pad_id = kind.id_of(tokenizer, kind.pad)
+        unknown_id = kind.id_of(tokenizer, kind.unk)
         special = np.zeros(tokenizer.get_vocab_size(), bool)
         special[pad_id] = True
         if not masking.mask_special_tokens:
@@ -144,16 +147,15 @@ class MLMCollator(Collator):
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None
     ) -> np.ndarray:
         """Return the positions to predict, ascending, int64; arguments as in ``apply``."""
+        if continues is None:
+            continues = self.continuation[ids]
         positions = np.flatnonzero(~self.special[ids])
         starts = np.cumsum(lengths) - lengths
         first = np.append(np.searchsorted(positions, starts), len(positions))
-        if continues is None:
-            continues = self.continuation[ids]
         maskable = Maskable(continues, positions, first, int(lengths.max(initial=0)))
         choose = UNITS[self.masking.unit]
         number = self.num_predictions(lengths)
-        key = derive_seed(self.seed, "choose")
-        mask = choose(maskable, number, examples, key)
+        mask = choose(maskable, number, examples, derive_seed(self.seed, "choose"))
         return np.flatnonzero(mask)
 
     def _replace(self, ids: np.ndarray, random: np.ndarray) -> np.ndarray:
@@ -164,12 +166,12 @@ class MLMCollator(Collator):
         replaced[is_masked] = self.mask_id
         is_random = ~is_masked & (random < masking.mask_ratio + masking.random_ratio)
         # A number in the interval for a random token is uniform there, and so chooses the token.
+        # With ratios of 0.8 and 0.1, a random number of 0.85 is halfway, and takes the middle of the choices.
         share = (random[is_random] - masking.mask_ratio) / masking.random_ratio
         choices = self.replacements
         if choices is None:
             choices = np.arange(len(self.special))
-        last = len(choices) - 1
-        drawn = np.minimum(share * len(choices), last).astype(np.int64)
+        drawn = np.minimum(share * len(choices), len(choices) - 1).astype(np.int64)
         replaced[is_random] = choices[drawn]
         return replaced
 
@@ -181,7 +183,8 @@ class MLMCollator(Collator):
 class CLMCollator(Collator):
     """Predicts every token but the first from the text before it (paper, section 5.1, table 5); masks nothing."""
 
-    end_id: int  # id of the special token after a text ([SEP])
+    # The id of the special token after a text ([SEP]).
+    end_id: int
     label_shift: ClassVar[int] = 1
 
     @classmethod
@@ -201,10 +204,12 @@ class CLMCollator(Collator):
         return ids, np.flatnonzero(predicted)
 
     def predicts_unseen(self, input_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return labels != self.end_id  # the unigram counts do not include special tokens
+        # The unigram counts do not include special tokens.
+        return labels != self.end_id
 
 
-COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}  # keys are values of SPEC.collator
+# Keys are values of SPEC.collator.
+COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}
 
 
 def collator_class(objective: str) -> type[Collator]:
@@ -254,22 +259,31 @@ def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
             have the same arguments, change it in place.
         examples: as in ``Collator.apply``; they and ``key`` determine the random numbers.
     """
-    turns = shuffle(maskable.first, examples, key)
-    selected = np.stack([*islice(turns, int(number.max(initial=0))), maskable.first[:-1]])
+    # A row for each turn: the next token of every sequence.
+    # One row more, so that there is one without any turn.
+    most = int(number.max(initial=0))
+    turns = islice(shuffle(maskable.first, examples, key), most)
+    selected = np.stack([*turns, maskable.first[:-1]])
+    # A sequence of `available` tokens takes part in that many turns.
     available = np.minimum(number, np.diff(maskable.first))
-    return maskable.mask(selected[np.arange(len(selected))[:, None] < available])
+    turn = np.arange(len(selected))[:, None]
+    return maskable.mask(selected[turn < available])
 
 
 def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
     """Mask whole words in random order; skip a word that has more tokens than remain to mask (google-research/bert)."""
     word_starts, first_word = maskable.words()
+    words = np.diff(first_word)
+    # `shuffle` may name words beyond the last; they have no tokens.
     sizes = np.pad(np.diff(word_starts), (0, maskable.max_seqlen))
-    words, chosen = np.diff(first_word), np.zeros(len(sizes), bool)
+    chosen = np.zeros(len(sizes), bool)
     for turn, word in enumerate(shuffle(first_word, examples, key)):
-        number[words <= turn] = 0  # no words remain
-        fits = sizes[word] <= number
+        # No words remain in these sequences.
+        number[words <= turn] = 0
+        size = sizes[word]
+        fits = size <= number
         chosen[word[fits]] = True
-        number -= sizes[word] * fits
+        number -= size * fits
         if not number.any():
             break
     return maskable.mask(np.repeat(chosen, sizes))
@@ -282,28 +296,42 @@ def ngram_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
     is skipped.
     """
     word_starts, first_word = maskable.words()
-    before = np.pad(word_starts, (0, maskable.max_seqlen + MAX_NGRAM), mode="edge")  # tokens before each word
+    words = np.diff(first_word)
+    # Number of tokens before each word. `shuffle` may name words beyond the last; they have no tokens.
+    before = np.pad(word_starts, (0, maskable.max_seqlen + MAX_NGRAM), mode="edge")
     chosen = np.zeros(len(before), bool)
-    words, rates = np.diff(first_word), np.cumsum(1 / np.arange(1, MAX_NGRAM + 1))
+    # Bounds of the intervals for 1, 2 and 3 words: 1, 1 + 1/2, 1 + 1/2 + 1/3.
+    bounds = np.cumsum(1 / np.arange(1, MAX_NGRAM + 1))
+    run_key = derive_seed(key, "n")
+    within_run = np.arange(MAX_NGRAM)
     for turn, word in enumerate(shuffle(first_word, examples, key)):
-        number[words <= turn] = 0  # no words remain
-        limit = np.clip(first_word[1:] - word, 1, MAX_NGRAM)
-        random = uniform(derive_seed(key, "n"), examples, turn) * rates[limit - 1]
-        length = 1 + np.searchsorted(rates, random, side="right")
+        # No words remain in these sequences.
+        number[words <= turn] = 0
+        # Draw the number of words. At the end of a sequence, fewer are possible: a random number below 1 + 1/2 gives
+        # one word or two.
+        most = np.clip(first_word[1:] - word, 1, MAX_NGRAM)
+        random = uniform(run_key, examples, turn) * bounds[most - 1]
+        length = 1 + np.searchsorted(bounds, random, side="right")
+        # Shorten runs of more tokens than remain to mask.
+        first_token = before[word]
         for _ in range(MAX_NGRAM - 1):
-            length -= (before[word + length] - before[word] > number) & (length > 1)
-        size = before[word + length] - before[word]
-        within = np.arange(MAX_NGRAM) < length[:, None]
-        run = word[:, None] + np.arange(MAX_NGRAM)
-        fits = (size > 0) & (size <= number) & ~(chosen[run] & within).any(1)
-        chosen[run[within & fits[:, None]]] = True
+            too_long = before[word + length] - first_token > number
+            length -= too_long & (length > 1)
+        size = before[word + length] - first_token
+        # The words of each run, [sequences, 3], of which the first `length` count.
+        run = word[:, None] + within_run
+        in_run = within_run < length[:, None]
+        overlaps = (chosen[run] & in_run).any(1)
+        fits = (size > 0) & (size <= number) & ~overlaps
+        chosen[run[in_run & fits[:, None]]] = True
         number -= size * fits
         if not number.any():
             break
     return maskable.mask(np.repeat(chosen[: len(word_starts) - 1], np.diff(word_starts)))
 
 
-UNITS = {"token": token_mask, "whole_word": whole_word_mask, "ngram": ngram_mask}  # pretrain.masking.unit
+# Keys are values of pretrain.masking.unit.
+UNITS = {"token": token_mask, "whole_word": whole_word_mask, "ngram": ngram_mask}
 
 
 def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.ndarray]:
@@ -319,13 +347,17 @@ def shuffle(first: np.ndarray, examples: np.ndarray, key: int) -> Iterator[np.nd
     """
     items = np.diff(first)
     width = int(items.max(initial=0))
-    # int32 is faster: a batch has fewer than 2^31 tokens
-    order = (first[:-1, None].astype(np.int32) + np.arange(width, dtype=np.int32)).ravel()
-    row = np.arange(len(items)) * width
+    # A flat table, [rows * width], of every row's items. Rows of 2 and 3 items: 0 1 2 | 2 3 4.
+    # int32 is faster, and a batch has fewer than 2^31 tokens.
+    table = first[:-1, None].astype(np.int32) + np.arange(width, dtype=np.int32)
+    order = table.ravel()
+    row_start = np.arange(len(items)) * width
     for start in range(0, width, LOOKAHEAD_TURNS):
         turns = np.arange(start, min(start + LOOKAHEAD_TURNS, width))[:, None]
-        picks = row + turns + (uniform(key, examples, turns) * (items - turns)).astype(np.int64)
-        for turn, pick in zip(row + turns, picks, strict=True):
+        # In turn t, a row draws one of its items t, t + 1, ..., and item t takes its place.
+        random = uniform(key, examples, turns)
+        drawn = turns + (random * (items - turns)).astype(np.int64)
+        for current, pick in zip(row_start + turns, row_start + drawn, strict=True):
             item = order[pick]
-            order[pick] = order[turn]
+            order[pick] = order[current]
             yield item

@@ -14,7 +14,8 @@ from pipeline_src.pretraining.validation import ValidationBatch, masked_lm_metri
 from pipeline_src.training.objective import Metric, PretrainingObjective, SavedModel
 from pipeline_src.training.trainer import LossTerm
 
-PAIR_TASKS = {  # examples.pair_objective -> text for the model card
+# examples.pair_objective -> text for the model card
+PAIR_TASKS = {
     "nsp": " and next sentences",
     "nsp_balanced": " and next sentences",
     "sop": " and the order of sentences",
@@ -38,9 +39,10 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__(config, pairs, objective_params)
         self.model = BertForPretraining(config)
-        self.weights = {name: weight for name, weight in self.spec.terms.items() if self.has_pairs or name != "nsp"}
+        self.weights = dict(self.spec.terms)
         self.learns = self.learns_tokens + PAIR_TASKS.get(pairs, self.learns_without_pairs)
         if not self.has_pairs:
+            self.weights.pop("nsp", None)
             self.model.bert.pooler.requires_grad_(False)
             self.model.cls["seq_relationship"].requires_grad_(False)
 
@@ -49,16 +51,20 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
         """Return the summed losses of tokens and of pairs, without keeping token logits."""
-        queries, predicted = None, batch.predicted
-        if not self.config.is_decoder:  # a decoder predicts nearly every token
+        # A decoder predicts nearly every token. Of an encoder's last block, only the outputs are computed.
+        queries = None
+        predicted = batch.predicted
+        if not self.config.is_decoder:
             queries = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
             predicted = batch.predicted_outputs
-        inputs = (batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
-        hidden, pooled = self.model.bert(*inputs, queries, decoded=True)
-        tokens, pairs = self.model.cls["predictions"], self.model.cls["seq_relationship"]
-        terms = {"mlm": LossTerm(*tokens.loss(hidden.index_select(0, predicted), batch.labels))}
+        hidden, pooled = self.model.bert(
+            batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen, queries, decoded=True
+        )
+        predicted_hidden = hidden.index_select(0, predicted)
+        terms = {"mlm": LossTerm(*self.model.cls["predictions"].loss(predicted_hidden, batch.labels))}
         if self.has_pairs:
-            terms["nsp"] = LossTerm(*summed_cross_entropy(pairs(pooled), batch.pair_label))
+            pair_logits = self.model.cls["seq_relationship"](pooled)
+            terms["nsp"] = LossTerm(*summed_cross_entropy(pair_logits, batch.pair_label))
         return terms
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:

@@ -40,7 +40,8 @@ class KeptModels(Callback):
     def __init__(self, phase: Phase, checkpointer: Checkpointer) -> None:
         self.steps = [step for step in phase.pretrain.keep_checkpoint_steps if phase.first < step <= phase.last]
         super().__init__(at=self.steps)
-        self.phase, self.checkpointer = phase, checkpointer
+        self.phase = phase
+        self.checkpointer = checkpointer
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         save_models(self.checkpointer.kept_model(trainer.state.step), self.phase, trainer)
@@ -60,7 +61,8 @@ def save_models(
     Returns:
         Step -> path -> bytes and sha256 of the saved files, ``kept_models`` included; {} except on the main process.
     """
-    objective, is_main, step = trainer.objective, trainer.distributed.is_main, trainer.state.step
+    objective = trainer.objective
+    is_main = trainer.distributed.is_main
     models = objective.saved_models()
     weights = {name: gathered_weights(saved.module, is_main) for name, saved in models.items()}
     moments = stored_tensors(objective.checkpoint_parameters(), trainer.optimizer, MOMENTS, keep=is_main)
@@ -72,10 +74,11 @@ def save_models(
             parameters = sum(parameter.numel() for parameter in module.parameters())
             card = make_card(phase, trainer, config, parameters, huggingface_class)
             save_model(unfinished / name, weights[name], config, huggingface_class, VOCABULARY, card)
-        save_state(unfinished / TRAINING_STATE, moments, step)
-        files = {str(step): saved_files(unfinished)}
-        for kept_step, copy in (kept_models.copy_to(unfinished) if kept_models else {}).items():
-            files[str(kept_step)] = saved_files(copy)
+        save_state(unfinished / TRAINING_STATE, moments, trainer.state.step)
+        files = {str(trainer.state.step): saved_files(unfinished)}
+        if kept_models is not None:
+            for step, copy in kept_models.copy_to(unfinished).items():
+                files[str(step)] = saved_files(copy)
     return files
 
 
@@ -83,13 +86,13 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
     """Return the card of a model with ``parameters`` parameters; empty if the trainer has no compute tracker."""
     if trainer.compute_tracker is None:
         return ""
-    objective, costs = trainer.objective, trainer.compute_tracker.deterministic()
+    costs = trainer.compute_tracker.deterministic()
     manifest = read_json(TOKENS / "manifest.json", dict)
     shares = phase.examples_manifest[phase.name].get("sources")
     return pretrained_card(
         config,
         parameters,
-        objective.learns,
+        trainer.objective.learns,
         huggingface_class,
         read_sources(manifest),
         {
@@ -128,7 +131,9 @@ def write_outputs(
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept_models)
     if not trainer.distributed.is_main:
         return
-    objective, state, checkpointer = trainer.objective, trainer.state, kept_models.checkpointer
+    objective = trainer.objective
+    state = trainer.state
+    checkpointer = kept_models.checkpointer
     by_source = validator.validation.by_source
     write_curve(PRETRAIN_RESULTS / f"{phase.name}.tsv", state.curve, objective, by_source)
     results: dict[str, Any] = {
@@ -169,22 +174,24 @@ def write_outputs(
 
 def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
     """Return source -> its validation losses, with their steps; ``names`` are the sources' metrics."""
-    return {
-        name.removeprefix("mlm_loss_"): [
-            {"step": point["step"], "mlm_loss": point[f"validation_{name}"]}
-            for point in curve
-            if f"validation_{name}" in point
-        ]
-        for name in names
-    }
+    losses: dict[str, list[dict[str, float]]] = {}
+    for name in names:
+        column = f"validation_{name}"
+        rows = []
+        for point in curve:
+            if column in point:
+                rows.append({"step": point["step"], "mlm_loss": point[column]})
+        losses[name.removeprefix("mlm_loss_")] = rows
+    return losses
 
 
 def write_curve(
     path: Path, curve: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
 ) -> None:
     """Write the curve as a table. A column without values, such as for a term with weight 0, stays empty."""
-    validation = [f"validation_{name}" for name in (*objective.spec.validation_columns, *by_source)]
-    columns = ["step", *objective.columns(), "grad_norm", "learning_rate", *validation]
+    metrics = [*objective.spec.validation_columns, *by_source]
+    columns = ["step", *objective.columns(), "grad_norm", "learning_rate"]
+    columns += [f"validation_{name}" for name in metrics]
+    table = pd.DataFrame(curve).reindex(columns=columns)
     with atomic_file(path) as file:
-        table = pd.DataFrame(curve).reindex(columns=columns)
         table.to_csv(file, sep="\t", index=False, float_format="%.6g", lineterminator="\n")

@@ -35,19 +35,26 @@ class Phase:
     pretrain: PretrainParams
     machine: Machine = DEFAULT_MACHINE
     objectives: ObjectivesParams = DEFAULT_OBJECTIVES
-    batch_sizes: dict[str, int] = field(init=False, compare=False)  # of all phases
+    # Phase -> sequences in a batch, for all phases.
+    batch_sizes: dict[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        names, later = self.pretrain.steps.names, self.pretrain.later_phases
+        names = self.pretrain.steps.names
         if self.name not in names:
             raise PipelineError("unknown phase", self.name, where="--phase", hint=f"give {' or '.join(names)}")
-        object.__setattr__(self, "batch_sizes", {name: self.pretrain.batch_size(name) for name in names})
-        if self.name in later:
-            batch = {"train_batch_size": self.batch_sizes[self.name]}
-            object.__setattr__(self, "pretrain", self.pretrain.model_copy(update=batch))
+        batch_sizes = {name: self.pretrain.batch_size(name) for name in names}
+        # The class is frozen, so attributes are set by object.
+        object.__setattr__(self, "batch_sizes", batch_sizes)
+        later_phases = self.pretrain.later_phases
+        if self.name in later_phases:
+            pretrain = self.pretrain.model_copy(update={"train_batch_size": batch_sizes[self.name]})
+            object.__setattr__(self, "pretrain", pretrain)
+        # A phase keeps the theta of the phase before it, unless it sets one.
         for name in names[2 : names.index(self.name) + 1]:
-            if theta := later[name].global_rope_theta:
-                object.__setattr__(self, "model", self.model.model_copy(update={"global_rope_theta": theta}))
+            theta = later_phases[name].global_rope_theta
+            if theta:
+                model = self.model.model_copy(update={"global_rope_theta": theta})
+                object.__setattr__(self, "model", model)
 
     @property
     def before(self) -> list[str]:
@@ -125,7 +132,8 @@ class Phase:
 class StepRange(NamedTuple):
     """A part of a phase: the steps from ``first`` to ``last``, counted over all phases."""
 
-    start: Path | None  # folder of the model to start from, with its training state; None: initial weights
+    # Folder of the model to start from, with its training state; None: initial weights.
+    start: Path | None
     first: int
     last: int
 

@@ -44,7 +44,8 @@ def import_start_model(
         imported.tokenizer,
         ", ".join(["encoder", *imported.parts]),
     )
-    if missing := [part for part in PARTS if part not in imported.parts]:
+    missing = [part for part in PARTS if part not in imported.parts]
+    if missing:
         log.info("not in it, so pretraining starts it from random weights: %s", ", ".join(missing))
     return imported.parts
 
@@ -52,7 +53,8 @@ def import_start_model(
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
     """Check that the study can continue from a model with ``config``; errors name ``where``."""
     check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
-    limit, length = config.longest_input, examples.max_seq_length.longest
+    limit = config.longest_input
+    length = examples.max_seq_length.longest
     if config.is_decoder:
         hint = "give a masked model"
         raise PipelineError("a start model that reads from left to right", "is_decoder", where=where, hint=hint)

@@ -19,15 +19,18 @@ from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.models.tokenizer_config import state_inputs
 from pipeline_src.tokenizer.load import load_tokenizer
 
-SKIP_GRAM = {"cbow": 0, "skip_gram": 1}  # gensim's `sg`
-MAX_INPUT_TOKENS = 8192  # the largest value in params.yaml, since no positions are learnt
+# The values of gensim's `sg`.
+SKIP_GRAM = {"cbow": 0, "skip_gram": 1}
+# The largest value in params.yaml, since no positions are learnt.
+MAX_INPUT_TOKENS = 8192
 
 
 def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
     """Read ``data/tokens`` and ``data/vocabulary``, write ``models/word_vectors``."""
     vocab_size = load_tokenizer(VOCABULARY).get_vocab_size()
     store = TokenStore(TOKENS, "train")
-    store.counts(vocab_size)  # checks the ids
+    # It checks the ids.
+    store.counts(vocab_size)
     vectors = learn_vectors(store, vocab_size, word_vectors, seed)
     log.info("%d of %d entries have a vector", np.count_nonzero(vectors.any(axis=1)), vocab_size)
     with atomic_directory(WORD_VECTORS) as folder:
@@ -38,10 +41,13 @@ class Sentences:
     """The sentences of a store, as lists of ids in decimal; can be iterated several times."""
 
     def __init__(self, store: TokenStore, vocab_size: int) -> None:
-        self._store, self._words = store, [str(number) for number in range(vocab_size)]
+        self._store = store
+        self._words = [str(number) for number in range(vocab_size)]
 
     def __iter__(self) -> Iterator[list[str]]:
-        ids, bounds, words = self._store.ids, self._store.sentences, self._words
+        ids = self._store.ids
+        bounds = self._store.sentences
+        words = self._words
         for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             yield [words[number] for number in ids[first:end].tolist()]
 
@@ -56,9 +62,12 @@ def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams,
         negative=params.negative,
         sample=params.sample,
         epochs=params.epochs,
-        min_count=1,  # the vocabulary has no rare entries
-        workers=1,  # with more, the bits depend on which is faster
-        seed=derive_seed(seed, "word_vectors") >> 33,  # 31 bits
+        # The vocabulary has no rare entries.
+        min_count=1,
+        # With more, the bits depend on which is faster.
+        workers=1,
+        # gensim takes 31 bits.
+        seed=derive_seed(seed, "word_vectors") >> 33,
     )
     vectors = np.zeros((vocab_size, params.width), np.float32)
     vectors[[int(word) for word in model.wv.index_to_key]] = model.wv.vectors
@@ -72,7 +81,8 @@ def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
         "model_type": "word-vectors",
         "vocab_size": vocab_size,
         "hidden_size": width,
-        "num_hidden_layers": 1,  # the mean over a sequence
+        # The mean over a sequence.
+        "num_hidden_layers": 1,
         "num_attention_heads": 1,
         "intermediate_size": width,
         "max_position_embeddings": MAX_INPUT_TOKENS,

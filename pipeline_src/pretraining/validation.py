@@ -26,11 +26,16 @@ from pipeline_src.training.distributed import Distributed, reshard
 from pipeline_src.training.objective import Metric, PretrainingObjective
 from pipeline_src.training.trainer import Callback, Trainer
 
-MASK_PROB = 0.15  # the paper's rate, for every study, so that studies compare
+# The paper's rate, for every study, so that studies compare.
+MASK_PROB = 0.15
 SEED = 0
-MIN_RANGE = 512  # positions whose losses are measured together: the paper's longest sequence
-MAX_NATS = 700.0  # the perplexity of a larger loss, such as a diverged model's, may be infinite
-MAX_BATCH_TOKENS, MAX_BATCH_PREDICTIONS = 16_384, 4_096  # a prediction needs memory for logits over the vocabulary
+# Positions whose losses are measured together: the paper's longest sequence.
+MIN_RANGE = 512
+# The perplexity of a larger loss, such as a diverged model's, may be infinite.
+MAX_NATS = 700.0
+MAX_BATCH_TOKENS = 16_384
+# A prediction needs memory for logits over the vocabulary.
+MAX_BATCH_PREDICTIONS = 4_096
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         ``nsp_majority``; ``mlm_loss_<source>`` for each source; ``<first>-<last>``, the MLM loss, for each
         range of positions; and the numbers of ``examples`` and ``predictions``.
     """
-    tensors, unseen = batch.tensors, batch.unseen
+    tensors = batch.tensors
     tokens, pairs = model(tensors.ids, tensors.segments, tensors.cu_seqlens, tensors.predicted, tensors.max_seqlen)
     losses, correct = losses_and_correct(tokens, tensors.labels)
     metrics = {
@@ -75,7 +80,9 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         "examples": Metric(tensors.workload.sequences, 0, _total),
         "predictions": Metric(len(losses), 0, _total),
     }
-    if unseen.any():  # if only a few tokens are predicted, all may be visible
+    # If only a few tokens are predicted, all may be visible.
+    unseen = batch.unseen
+    if unseen.any():
         metrics["mask_loss"] = Metric(losses[unseen].sum(), unseen.sum())
         if batch.unigram_losses is not None:
             metrics["unigram_loss"] = Metric(batch.unigram_losses[unseen].sum(), unseen.sum())
@@ -84,6 +91,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
         metrics["nsp_loss"] = Metric(pair_losses.sum(), len(pair_losses))
         metrics["nsp_accuracy"] = Metric(pairs_correct.sum(), len(pair_losses))
         metrics["nsp_majority"] = Metric(float(tensors.pair_label.sum()), len(pair_losses), _majority)
+    # The loss of all predicted tokens, for each source of text and each range of positions.
     for number, name in enumerate(batch.source_names):
         of_source = batch.sources == number
         if of_source.any():
@@ -97,16 +105,22 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
 
 def position_ranges(length: int) -> list[tuple[int, int]]:
     """Return ranges of positions, up to 512, 1,024, 2,048 ... and ``length``; empty for up to 512 tokens."""
-    stops = [MIN_RANGE << number for number in range(8) if MIN_RANGE << number < length]
-    return list(pairwise([0, *stops, length])) if stops else []
+    edges = [0]
+    stop = MIN_RANGE
+    while stop < length:
+        edges.append(stop)
+        stop *= 2
+    return list(pairwise([*edges, length])) if len(edges) > 1 else []
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return, for each row of logits [N, classes], the cross-entropy, float64, and whether the argmax is the label."""
     losses = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
-    if logits.dtype == torch.float32:  # takes half the time of argmax
-        correct = logits.gather(1, labels[:, None]).squeeze(1) >= logits.amax(dim=1)
-    else:  # in bfloat16 many logits are equal
+    # A comparison with the maximum takes half the time of argmax. But in bfloat16, many logits are equal.
+    if logits.dtype == torch.float32:
+        of_label = logits.gather(1, labels[:, None]).squeeze(1)
+        correct = of_label >= logits.amax(dim=1)
+    else:
         correct = logits.argmax(dim=1) == labels
     return losses.cpu().double().numpy(), correct.cpu().numpy()
 
@@ -133,10 +147,15 @@ def shared_batches(
     max_seqlen = examples.lengths().max(keepdims=True)
     per_example = int(examples.collator.num_predictions(max_seqlen)[0])
     size = max(1, min(MAX_BATCH_TOKENS // int(max_seqlen[0]), max_predictions // max(1, per_example)))
-    total, world_size = -(-len(examples) // size), distributed.world_size
-    for number in range(distributed.rank, -(-total // world_size) * world_size, world_size):
-        first = number % total * size
-        yield examples.batch(np.arange(first, min(first + size, len(examples)))), number < total
+
+    # Five batches on two processes: 0 2 4 and 1 3 0, whose last one does not count.
+    num_batches = -(-len(examples) // size)
+    rounds = -(-num_batches // distributed.world_size)
+    for turn in range(rounds):
+        number = turn * distributed.world_size + distributed.rank
+        first = number % num_batches * size
+        stop = min(first + size, len(examples))
+        yield examples.batch(np.arange(first, stop)), number < num_batches
 
 
 def open_validation_examples(
@@ -171,7 +190,10 @@ class ValidationSet:
         by_source: bool = False,
     ) -> None:
         self.distributed = distributed
-        self.store, self.tokenizer, self.objective, self.architecture = store, tokenizer, objective, architecture
+        self.store = store
+        self.tokenizer = tokenizer
+        self.objective = objective
+        self.architecture = architecture
         self.examples = open_validation_examples(phase, tokenizer, objective, architecture)
         if by_source:
             self.examples.assign_sources(source_documents("validation"))
@@ -222,7 +244,8 @@ def measure_examples(
     Args:
         unigram_losses: result of ``unigram_cross_entropy``; None if the objective predicts no tokens.
     """
-    training, sums = objective.training, dict[str, Metric]()
+    training = objective.training
+    sums: dict[str, Metric] = {}
     objective.eval()
     for batch, is_counted in shared_batches(examples, distributed, max_predictions):
         unseen = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
@@ -234,7 +257,7 @@ def measure_examples(
         prepared = ValidationBatch(
             tensors, examples.has_pairs, unseen, losses, sources, examples.sources, positions, ranges
         )
-        # in inference_mode, FSDP would gather weights that cannot be trained afterwards
+        # In inference_mode, FSDP would gather weights that cannot be trained afterwards.
         with torch.no_grad(), distributed.autocast():
             measured = objective.validation_metrics(prepared)
         if is_counted:
@@ -265,7 +288,8 @@ class Validator(Callback):
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:
         super().__init__([every], before=last)
-        self.validation, self.columns = validation, [*columns, *validation.by_source]
+        self.validation = validation
+        self.columns = [*columns, *validation.by_source]
 
     def after_step(self, trainer: Trainer[Any]) -> None:
         self.measure(trainer)
