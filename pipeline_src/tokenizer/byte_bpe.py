@@ -24,11 +24,14 @@ from pipeline_src.config.data import VocabularyParams
 from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer
 
 CLS, PAD, SEP, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
-FIRST = (CLS, PAD, SEP, UNK)  # ids 0 to 3 in RoBERTa's vocabulary; <mask> is its last entry
+# Ids 0 to 3 in RoBERTa's vocabulary; <mask> is its last entry.
+FIRST = (CLS, PAD, SEP, UNK)
 ROBERTA_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
-DEBERTA_TOKENS = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}  # ModernBERT's too
+# ModernBERT's too.
+DEBERTA_TOKENS = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 SPECIAL_TOKENS = (*ROBERTA_TOKENS.values(), *DEBERTA_TOKENS.values())
-SPACE = "Ġ"  # how byte-level pieces write the space before a word
+# How byte-level pieces write the space before a word.
+SPACE = "Ġ"
 _DECODER = ByteLevelDecoder()
 
 
@@ -61,9 +64,10 @@ def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowerc
     """Return RoBERTa's tokenizer; a piece's id is its position in ``vocabulary``, which holds the special tokens."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     tokenizer = Tokenizer(BPE(ids, merges, unk_token=UNK))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer(lowercase), pre_tokenizer()
+    tokenizer.normalizer = normalizer(lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizer()
     tokenizer.decoder = ByteLevelDecoder()
-    # the space before a mask belongs to the hidden word
+    # The space before a mask belongs to the hidden word.
     specials = [AddedToken(token, special=True, normalized=False, lstrip=token == MASK) for token in (*FIRST, MASK)]
     tokenizer.add_special_tokens(specials)
     tokenizer.post_processor = RobertaProcessing(
@@ -76,7 +80,7 @@ def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowerc
 def save_tokenizer(folder: Path, vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> None:
     """Write the files of a tokenizer."""
     names = {"pad_token": PAD, "unk_token": UNK, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
-    # RoBERTa has no token_type_ids
+    # RoBERTa has no token_type_ids.
     save_fast_tokenizer(folder, build_tokenizer(vocabulary, merges, lowercase), names, ["input_ids", "attention_mask"])
 
 
@@ -86,7 +90,8 @@ def learn(folder: Path, words: Counted, texts: Iterable[str], params: Vocabulary
     The order is RoBERTa's: four special tokens, 256 bytes, the pieces in the order in which they are learnt, <mask>.
     """
     model = Tokenizer(BPE())
-    model.normalizer, model.pre_tokenizer = normalizer(params.lowercase), pre_tokenizer()
+    model.normalizer = normalizer(params.lowercase)
+    model.pre_tokenizer = pre_tokenizer()
     trainer = BpeTrainer(
         vocab_size=params.vocab_size - 1,
         min_frequency=params.min_frequency,

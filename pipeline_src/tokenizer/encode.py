@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from pipeline_src.tokenizer.load import kind_of
 
-# in ASCII, any character but letters, digits and spaces is punctuation to BERT
+# In ASCII, any character but letters, digits and spaces is punctuation to BERT
 _ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 
 
@@ -38,8 +38,10 @@ class WordSplitter:
 
 
 UINT32 = np.dtype(np.uint32)
-CACHED_CHUNKS = 1 << 19  # about 100 MB; a full cache is cleared
-MAX_CACHED_LENGTH = 100  # characters; longer chunks hardly ever recur
+# About 100 MB; a full cache is cleared.
+CACHED_CHUNKS = 1 << 19
+# In characters; longer chunks hardly ever recur.
+MAX_CACHED_LENGTH = 100
 
 
 class Encoder:

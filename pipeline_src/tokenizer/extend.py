@@ -18,9 +18,12 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece_trainer import END, Merger, Spelling
 
-EXTENDED = "extended.json"  # id of each new entry -> ids of the subwords that it replaces
-UNUSED = re.compile(r"\[unused\d+\]")  # entries that google-research/bert reserves
-MIN_COUNT = 2  # rarer pairs are not merged
+# Id of each new entry -> ids of the subwords that it replaces.
+EXTENDED = "extended.json"
+# Entries that google-research/bert reserves.
+UNUSED = re.compile(r"\[unused\d+\]")
+# Rarer pairs are not merged.
+MIN_COUNT = 2
 
 
 def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> int:
@@ -36,13 +39,15 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
             where="vocabulary.num_added_tokens",
             hint="set it to 0: byte-level and unigram vocabularies spell any word",
         )
-    entries = sorted(ids := tokenizer.get_vocab(), key=ids.__getitem__)
+    ids = tokenizer.get_vocab()
+    entries = sorted(ids, key=ids.__getitem__)
     new = list(islice(Merger(spell_in(tokenizer, words)).learn(MIN_COUNT), number))
     new_ids = [index for index, entry in enumerate(entries) if UNUSED.fullmatch(entry)]
     new_ids += range(len(entries), len(entries) + len(new))
     subwords = {}
     for index, entry in zip(new_ids, new, strict=False):
         subwords[str(index)] = split_entry(ids, entry)
+        # Replaces a reserved entry, or is appended.
         entries[index : index + 1] = [entry]
     max_length = tokenizer.model.max_input_chars_per_word
     wordpiece.save_tokenizer(folder, entries, tokenizer.normalizer.lowercase, max_length)
@@ -53,13 +58,18 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
 
 def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
     """Spell, in subwords, the words that the vocabulary splits; leave out words that contain [UNK]."""
-    unknown, forms = tokenizer.token_to_id(wordpiece.UNK), sorted(tokenizer.get_vocab())
+    unknown = tokenizer.token_to_id(wordpiece.UNK)
+    forms = sorted(tokenizer.get_vocab())
+    # The trainer numbers pieces from 1, in the order of `forms`.
     numbers = {tokenizer.token_to_id(piece): number for number, piece in enumerate(forms, 1)}
-    pieces, lengths, counts = [], [], []
+    pieces = []
+    lengths = []
+    counts = []
     for word, count in words.items():
         ids = [token.id for token in tokenizer.model.tokenize(word)]
         if len(ids) > 1 and unknown not in ids:
-            pieces += [*map(numbers.__getitem__, ids), END]
+            pieces += [numbers[number] for number in ids]
+            pieces.append(END)
             lengths.append(len(ids) + 1)
             counts.append(count)
     word_of = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -72,8 +82,11 @@ def split_entry(vocabulary: Mapping[str, int], entry: str) -> list[int]:
     prefix = wordpiece.INNER if entry.startswith(wordpiece.INNER) else ""
     start = len(prefix)
     while start < len(entry):
-        candidates = ((end, vocabulary.get(prefix + entry[start:end])) for end in range(len(entry), start, -1))
-        start, number = next((end, number) for end, number in candidates if number is not None)
-        ids.append(number)
+        # The longest subword that is in the vocabulary; a single letter always is.
+        end = len(entry)
+        while prefix + entry[start:end] not in vocabulary:
+            end -= 1
+        ids.append(vocabulary[prefix + entry[start:end]])
+        start = end
         prefix = wordpiece.INNER
     return ids

@@ -33,10 +33,19 @@ from pipeline_src.tokenizer.unigram import ALBERT_TOKENS
 
 # Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for this format needs the newest
 # protobuf, which other libraries of this project do not accept yet.
-PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of the model
-KIND_OF_PIECE, KIND_OF_MODEL, CHARSMAP = 3, 3, 2  # fields of a piece, of the trainer, of the normalizer
+# Fields of the model.
+PIECES = 1
+TRAINER = 2
+NORMALIZER = 3
+# Fields of a piece, of the trainer and of the normalizer.
+KIND_OF_PIECE = 3
+KIND_OF_MODEL = 3
+CHARSMAP = 2
+# Kinds of models, and of pieces.
 UNIGRAM = 1
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+NORMAL = 1
+CONTROL = 3
+USER_DEFINED = 4
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,11 @@ def read_sentencepiece(path: Path) -> SentencepieceModel:
     """Read a ``.model`` file."""
     try:
         proto = path.read_bytes()
-        kinds = [next(iter(_fields(piece, KIND_OF_PIECE)), NORMAL) for piece in _fields(proto, PIECES)]
+        kinds = []
+        for piece in _fields(proto, PIECES):
+            # It is left out for a normal piece.
+            kind = _fields(piece, KIND_OF_PIECE) or [NORMAL]
+            kinds.append(kind[0])
         models = [kind for trainer in _fields(proto, TRAINER) for kind in _fields(trainer, KIND_OF_MODEL)]
         charsmaps = [charsmap for step in _fields(proto, NORMALIZER) for charsmap in _fields(step, CHARSMAP)]
         model = SentencePieceProcessor(model_proto=proto)
@@ -79,7 +92,7 @@ def read_sentencepiece(path: Path) -> SentencepieceModel:
         for (piece, _), kind in zip(pieces, kinds, strict=True)
         if kind in (CONTROL, USER_DEFINED)
     ]
-    return SentencepieceModel(pieces, next(iter(charsmaps), b""), added, model.unk_id())
+    return SentencepieceModel(pieces, charsmaps[0] if charsmaps else b"", added, model.unk_id())
 
 
 def _fields(message: bytes, number: int) -> list[Any]:
@@ -87,8 +100,10 @@ def _fields(message: bytes, number: int) -> list[Any]:
     return [field.data for field in UnknownFieldSet(Empty.FromString(message)) if field.field_number == number]
 
 
-ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # the order in which transformers adds missing tokens
-SPELT_AS = {"bos": "cls", "eos": "sep"}  # role -> role whose token is its default
+# The order in which transformers adds missing tokens.
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+# Role -> role whose token is its default.
+SPELT_AS = {"bos": "cls", "eos": "sep"}
 SENTENCEPIECE = ("spiece.model", "spm.model")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 Roles = dict[str, str]
@@ -119,22 +134,26 @@ class Source:
     @property
     def added(self) -> dict[int, AddedToken]:
         """Id -> token, for the tokens added to the vocabulary."""
-        if listed := self.settings.get("added_tokens_decoder"):
+        listed = self.settings.get("added_tokens_decoder")
+        if listed:
             return {int(number): AddedToken(**flags) for number, flags in listed.items()}
-        return {
-            flags["id"]: AddedToken(**{name: value for name, value in flags.items() if name != "id"})
-            for flags in self.saved.get("added_tokens") or ()
-        }
+        added = {}
+        for token in self.saved.get("added_tokens") or ():
+            flags = dict(token)
+            added[flags.pop("id")] = AddedToken(**flags)
+        return added
 
 
 def _bpe(source: Source, roles: Roles) -> Tokenizer:
     if source.saved:
-        vocabulary, merges = source.model["vocab"], source.model["merges"]
-        merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
-        model = BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+        vocabulary = source.model["vocab"]
+        # "a b", or ["a", "b"] in newer files.
+        merges = []
+        for merge in source.model["merges"]:
+            merges.append(tuple(merge.split(" ") if isinstance(merge, str) else merge))
     else:
-        files = [str(source.folder / name) for name in ("vocab.json", "merges.txt")]
-        model = BPE(*BPE.read_file(*files), continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+        vocabulary, merges = BPE.read_file(str(source.folder / "vocab.json"), str(source.folder / "merges.txt"))
+    model = BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=_prefix_space(source, False))
     tokenizer.decoder = ByteLevelDecoder()
@@ -145,7 +164,8 @@ def _bpe(source: Source, roles: Roles) -> Tokenizer:
 def _roberta(source: Source, roles: Roles) -> Tokenizer:
     tokenizer = _bpe(source, roles)
     ids = tokenizer.get_vocab()
-    sep, cls = ((roles[role], ids[roles[role]]) for role in ("sep", "cls"))
+    sep = (roles["sep"], ids[roles["sep"]])
+    cls = (roles["cls"], ids[roles["cls"]])
     trims = bool(source.settings.get("trim_offsets", True))
     tokenizer.post_processor = RobertaProcessing(sep, cls, trims, _prefix_space(source, False))
     return tokenizer
@@ -184,15 +204,24 @@ def _albert(source: Source, roles: Roles) -> Tokenizer:
 def _deberta_v2(source: Source, roles: Roles) -> Tokenizer:
     pieces, _, more = _pieces(source)
     unknown = (roles["unk"], 0.0)
-    default = more.unk if more else source.settings.get("unk_id", 1)
-    tokenizer = Tokenizer(Unigram(pieces, unk_id=pieces.index(unknown) if unknown in pieces else default))
-    steps: list[Any] = [normalizers.Lowercase()] if source.settings.get("do_lower_case", False) else []
-    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
+    unk_id = more.unk if more else source.settings.get("unk_id", 1)
+    if unknown in pieces:
+        unk_id = pieces.index(unknown)
+    tokenizer = Tokenizer(Unigram(pieces, unk_id=unk_id))
+
+    steps: list[Any] = []
+    if source.settings.get("do_lower_case", False):
+        steps.append(normalizers.Lowercase())
+    steps.append(normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "))
+    steps.append(normalizers.NFC())
+    steps.append(normalizers.Strip(left=False, right=True))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+
     scheme = "always" if _prefix_space(source, True) else "first"
-    space = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
-    by_punctuation = [pre_tokenizers.Punctuation("isolated")] if source.settings.get("split_by_punct") else []
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*by_punctuation, space])
+    splits: list[Any] = [pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+    if source.settings.get("split_by_punct"):
+        splits.insert(0, pre_tokenizers.Punctuation("isolated"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
     tokenizer.decoder = MetaspaceDecoder(replacement="▁", prepend_scheme=scheme)
     _add_tokens(tokenizer, source, roles, more)
     tokenizer.post_processor = template_processing(tokenizer, roles["cls"], roles["sep"])
@@ -206,10 +235,15 @@ def _prefix_space(source: Source, default: bool) -> bool:
 def _pieces(source: Source) -> tuple[list[tuple[str, float]], bytes, SentencepieceModel | None]:
     """Return (subword, score) pairs, the compiled map of characters, and the sentencepiece model if it was read."""
     if source.saved:
-        steps = source.saved.get("normalizer") or {}
-        charsmaps = [step.get("precompiled_charsmap") for step in steps.get("normalizers", [steps])]
         pieces = [(str(piece), float(score)) for piece, score in source.model["vocab"]]
-        return pieces, base64.b64decode(next(filter(None, charsmaps), "")), None
+        normalizer = source.saved.get("normalizer") or {}
+        # A sequence of steps, or a single step.
+        steps = normalizer.get("normalizers", [normalizer])
+        charsmap = b""
+        for step in reversed(steps):
+            if step.get("precompiled_charsmap"):
+                charsmap = base64.b64decode(step["precompiled_charsmap"])
+        return pieces, charsmap, None
     path = next(source.folder / name for name in SENTENCEPIECE if (source.folder / name).exists())
     model = read_sentencepiece(path)
     return model.pieces, model.charsmap, model
@@ -221,31 +255,40 @@ def _add_tokens(tokenizer: Tokenizer, source: Source, roles: Roles, more: Senten
     flags = {token.content: token for token in added.values()}
     tokens = [added[number] for number in sorted(added)]
     for role in ROLES:
-        token = source.settings.get(f"{role}_token")
-        if roles[role] not in flags:
-            extra = {key: value for key, value in token.items() if key in FLAGS} if isinstance(token, dict) else {}
-            flags[roles[role]] = AddedToken(roles[role], **{"normalized": False, **extra, "special": True})
-            tokens.append(flags[roles[role]])
-    tokens += [token for token in (more.added if more else []) if token.content not in flags]
+        content = roles[role]
+        if content in flags:
+            continue
+        # In the settings, a token is its text, or its text with flags.
+        options: dict[str, Any] = {"normalized": False}
+        setting = source.settings.get(f"{role}_token")
+        if isinstance(setting, dict):
+            options |= {key: value for key, value in setting.items() if key in FLAGS}
+        flags[content] = AddedToken(content, **options, special=True)
+        tokens.append(flags[content])
+    if more is not None:
+        tokens += [token for token in more.added if token.content not in flags]
     for token in tokens:
         token.special = token.special or token.content in roles.values()
     tokenizer.add_tokens(tokens)
 
 
-DEFAULT_CLASSES = {  # model_type -> transformers' class; for other types, it uses tokenizer.json unchanged
+# model_type -> transformers' class; for other types, it uses tokenizer.json unchanged.
+DEFAULT_CLASSES = {
     **dict.fromkeys(("bert", "electra", "distilbert"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
     "deberta": "DebertaTokenizer",
     "albert": "AlbertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
-BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {  # class -> builder, default tokens
+# Class -> builder, default tokens.
+BUILDERS: dict[str | None, tuple[Callable[[Source, Roles], Tokenizer], Roles]] = {
     "RobertaTokenizer": (_roberta, ROBERTA_TOKENS),
     "DebertaTokenizer": (_deberta, DEBERTA_TOKENS),
     "AlbertTokenizer": (_albert, ALBERT_TOKENS),
     "DebertaV2Tokenizer": (_deberta_v2, DEBERTA_TOKENS),
 }
-AS_SAVED = (None, "PreTrainedTokenizer", "TokenizersBackend")  # classes that use tokenizer.json unchanged
+# Classes that use tokenizer.json unchanged.
+AS_SAVED = (None, "PreTrainedTokenizer", "TokenizersBackend")
 HINT = "give a folder whose tokenizer is a WordPiece, RoBERTa's, DeBERTa's or ALBERT's, or a complete tokenizer.json"
 
 
@@ -276,32 +319,45 @@ def _read(source: Source, model_type: str) -> Tokenizer | None:
 
 def save_foreign(folder: Path, tokenizer: Tokenizer) -> None:
     """Write the files from which transformers loads this tokenizer, with the same ids."""
-    kind, templates = kind_of(tokenizer), read_templates(tokenizer)
-    first, last = (str(tokenizer.id_to_token(templates.single.special_ids[index][0])) for index in (0, -1))
-    names = {"pad_token": kind.pad, "unk_token": kind.unk, "cls_token": first, "sep_token": last}
-    segments = ["token_type_ids"] if any(templates.pair.token_type_ids) else []
-    inputs = ["input_ids", *segments, "attention_mask"]
-    save_fast_tokenizer(folder, tokenizer, {**names, "mask_token": kind.mask}, inputs)
+    kind = kind_of(tokenizer)
+    templates = read_templates(tokenizer)
+    special_ids = templates.single.special_ids
+    names = {
+        "pad_token": kind.pad,
+        "unk_token": kind.unk,
+        "cls_token": str(tokenizer.id_to_token(special_ids[0][0])),
+        "sep_token": str(tokenizer.id_to_token(special_ids[-1][0])),
+        "mask_token": kind.mask,
+    }
+    inputs = ["input_ids", "attention_mask"]
+    if any(templates.pair.token_type_ids):
+        inputs.insert(1, "token_type_ids")
+    save_fast_tokenizer(folder, tokenizer, names, inputs)
 
 
 def _check(tokenizer: Tokenizer, source: Source) -> None:
-    kind, folder = kind_of(tokenizer), source.folder
-    if isinstance(tokenizer.model, BPE) and "ByteLevel" not in str(json.loads(tokenizer.to_str())["pre_tokenizer"]):
+    folder = source.folder
+    kind = kind_of(tokenizer)
+    pre_tokenizer = json.loads(tokenizer.to_str())["pre_tokenizer"]
+    if isinstance(tokenizer.model, BPE) and "ByteLevel" not in str(pre_tokenizer):
         raise PipelineError("a BPE that is not of bytes", "pre_tokenizer", where=folder, hint=HINT)
     for role, token in (("pad", kind.pad), ("unk", kind.unk), ("mask", kind.mask)):
         if tokenizer.token_to_id(token) is None:
             raise PipelineError("the vocabulary lacks a special token", token, where=folder, hint=HINT)
-        if (spelt := source.spelt(role, token)) != token:
+        spelt = source.spelt(role, token)
+        if spelt != token:
             raise PipelineError("a special token of another spelling", spelt, where=folder, hint=HINT)
     read_templates(tokenizer)
     tokenizer.encode(RARE)
 
 
 def _source(folder: Path) -> Source:
-    settings, saved, special = (
-        read_json(folder / name) if (folder / name).exists() else {}
-        for name in ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
-    )
+    def read(name: str) -> Any:
+        return read_json(folder / name) if (folder / name).exists() else {}
+
+    settings = read("tokenizer_config.json")
+    saved = read("tokenizer.json")
+    special = read("special_tokens_map.json")
     for name, value in (("tokenizer_config.json", settings), ("tokenizer.json", saved)):
         if not isinstance(value, dict):
             raise PipelineError("not a tokenizer's file", name, where=folder, hint="fetch the model again")

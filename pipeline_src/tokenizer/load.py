@@ -14,12 +14,14 @@ from pipeline_src.common.names import shown
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.special_tokens import Kind, read_templates
 
-KINDS: dict[str, tuple[Kind, ...]] = {  # model in `tokenizers` -> its kinds of vocabulary, the default first
+# Model in `tokenizers` -> its kinds of vocabulary, the default first.
+KINDS: dict[str, tuple[Kind, ...]] = {
     "WordPiece": (wordpiece.KIND,),
     "BPE": (byte_bpe.KIND, byte_bpe.DEBERTA),
     "Unigram": (unigram.KIND, unigram.DEBERTA),
 }
-RARE = "𓀀"  # in no vocabulary, so encoding it fails if the model's unknown token is missing
+# In no vocabulary, so encoding it fails if the model's unknown token is missing.
+RARE = "𓀀"
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
@@ -32,10 +34,10 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
             where="tokenizer.json",
             hint=f"use a tokenizer whose model is one of {', '.join(KINDS)}",
         )
-    return next(
-        (kind for kind in KINDS[name] if None not in map(tokenizer.token_to_id, (kind.pad, kind.unk, kind.mask))),
-        KINDS[name][0],
-    )
+    for kind in KINDS[name]:
+        if None not in map(tokenizer.token_to_id, (kind.pad, kind.unk, kind.mask)):
+            return kind
+    return KINDS[name][0]
 
 
 @contextmanager
@@ -53,25 +55,33 @@ def tokenizer_errors(where: object, hint: str) -> Iterator[None]:
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
     """Return the tokenizer of a vocabulary or model folder."""
-    path, vocab_txt = Path(folder) / "tokenizer.json", Path(folder) / "vocab.txt"
+    path = Path(folder) / "tokenizer.json"
+    vocab_txt = Path(folder) / "vocab.txt"
     hint = "run the stage that makes this folder again, or `dvc pull` its output"
     if not path.exists():
         raise PipelineError("no tokenizer here", path, hint=hint)
     with tokenizer_errors(path, hint):
         tokenizer = Tokenizer.from_file(str(path))
-        vocabulary, kind = tokenizer.get_vocab(with_added_tokens=False), kind_of(tokenizer)
+        vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+        # Without a vocab.txt, special tokens may be added tokens.
+        known = vocabulary if vocab_txt.exists() else tokenizer.get_vocab()
+        kind = kind_of(tokenizer)
         for token in (kind.pad, kind.unk, kind.mask):
-            if token not in (vocabulary if vocab_txt.exists() else tokenizer.get_vocab()):  # or an added token
+            if token not in known:
                 raise PipelineError("the vocabulary lacks a special token", token, where=path, hint="train it again")
-        tokenizer.encode_special_tokens = True  # not saved in tokenizer.json
-        tokenizer.no_truncation()  # some published files set it, which would cut texts silently
+        # It is not saved in tokenizer.json.
+        tokenizer.encode_special_tokens = True
+        # Some published files set truncation, which would cut texts silently.
+        tokenizer.no_truncation()
         tokenizer.no_padding()
-        read_templates(tokenizer)  # raises if special tokens are missing
+        # These raise an error if special tokens are missing.
+        read_templates(tokenizer)
         tokenizer.encode(RARE)
         entries = sorted(vocabulary, key=vocabulary.__getitem__)
-        if equal := next((pair for pair in pairwise(entries) if len({*map(vocabulary.get, pair)}) == 1), None):
-            pair = " and ".join(map(shown, equal))
-            raise PipelineError("two entries of the vocabulary have one id", pair, where=path, hint=hint)
+        for first, second in pairwise(entries):
+            if vocabulary[first] == vocabulary[second]:
+                pair = f"{shown(first)} and {shown(second)}"
+                raise PipelineError("two entries of the vocabulary have one id", pair, where=path, hint=hint)
         if vocab_txt.exists() and vocab_txt.read_bytes() != "".join(f"{entry}\n" for entry in entries).encode():
             raise PipelineError("not the vocabulary of tokenizer.json", vocab_txt, where=path, hint=hint)
     return tokenizer

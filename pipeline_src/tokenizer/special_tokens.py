@@ -40,11 +40,16 @@ class Template:
 
     def apply(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
         """Put one or two texts into one sequence; return its ids and token_type_ids."""
+        # [CLS] A [SEP] B [SEP] is five runs of ids, with a type each.
         runs: list[Sequence[int]] = [self.special_ids[0]]
         for text, special in zip(texts, self.special_ids[1:], strict=True):
             runs += [text, special]
-        ids = [number for run in runs for number in run]
-        return ids, [type_id for run, type_id in zip(runs, self.token_type_ids, strict=True) for _ in run]
+        ids: list[int] = []
+        token_type_ids: list[int] = []
+        for run, type_id in zip(runs, self.token_type_ids, strict=True):
+            ids += run
+            token_type_ids += [type_id] * len(run)
+        return ids, token_type_ids
 
     def apply_batch(self, texts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and token_type_ids of many sequences end to end, int64 [tokens].
@@ -96,7 +101,8 @@ def read_templates(tokenizer: Tokenizer) -> Templates:
 def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Template:
     special_ids: list[list[int]] = [[] for _ in range(texts + 1)]
     token_type_ids = [0] * (2 * texts + 1)
-    run = 0  # even for special tokens, odd for texts
+    # Even for special tokens, odd for texts.
+    run = 0
     tokens = zip(encoding.ids, encoding.tokens, encoding.type_ids, encoding.sequence_ids, strict=True)
     for number, token, type_id, text in tokens:
         if text is not None:
@@ -169,7 +175,7 @@ def save_fast_tokenizer(folder: Path, tokenizer: Tokenizer, special: Mapping[str
         special: key of the config, such as ``cls_token`` -> spelling.
         inputs: transformers' ``model_input_names``.
     """
-    # PreTrainedTokenizerFast uses tokenizer.json unchanged; the classes of families rebuild parts of it
+    # PreTrainedTokenizerFast uses tokenizer.json unchanged; the classes of families rebuild parts of it.
     with atomic_file(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str(pretty=True))
     config = {

@@ -29,15 +29,18 @@ from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import MAX_WORD_LENGTH
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
-MAX_WORDS_IN_MEMORY = 4_000_000  # some 200 bytes each; further words go to disk
+# Some 200 bytes each; further words go to disk.
+MAX_WORDS_IN_MEMORY = 4_000_000
 TOO_LONG = "longer_than_longest_word"
 
-Count = Callable[..., Counter[str]]  # counts the words of texts; adds drops to its argument `dropped`
+# Counts the words of texts; adds drops to its argument `dropped`.
+Count = Callable[..., Counter[str]]
 
 
 def word_counter(params: VocabularyParams) -> Count:
     """Return the function that counts the words for learning and measuring a vocabulary of kind ``params.kind``."""
-    lowercase, max_length = params.lowercase, params.max_word_length
+    lowercase = params.lowercase
+    max_length = params.max_word_length
     if params.kind == "wordpiece":
         return partial(count_words, lowercase=lowercase, max_length=max_length)
     if params.kind == "byte_bpe":
@@ -84,14 +87,18 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> Non
         dropped = count_shards(slices, words, word_counter(vocabulary), seed, corpus.validation)
         if not words:
             raise PipelineError("no text to learn a vocabulary from", TEXT, hint="see the drops in its manifest.json")
-        texts = chain.from_iterable(training_texts(part, seed, corpus.validation) for part in slices)
+        texts = (text for part in slices for text in training_texts(part, seed, corpus.validation))
         entries = LEARNERS[vocabulary.kind](folder, words, texts, vocabulary)
         if vocabulary.kind != "given" and entries < vocabulary.vocab_size:
             log.warning("only %d pieces in the text, fewer than vocab_size %d", entries, vocabulary.vocab_size)
         manifest = {"entries": entries, **measure(folder, words, dropped[TOO_LONG])}
         write_json(folder / "manifest.json", manifest)
-    coverage, pieces = 100 * manifest["coverage"], manifest["pieces_per_word"]
-    log.info("%d entries; %.3f %% of words covered, %.2f pieces a word", entries, coverage, pieces)
+    log.info(
+        "%d entries; %.3f %% of words covered, %.2f pieces a word",
+        entries,
+        100 * manifest["coverage"],
+        manifest["pieces_per_word"],
+    )
 
 
 def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
@@ -103,9 +110,13 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
     """
     tokenizer = load_tokenizer(folder)
     kind = kind_of(tokenizer)
-    encoder, unknown = Encoder(tokenizer), tokenizer.token_to_id(kind.unk)
-    total = written = too_long if kind is wordpiece.KIND else 0
-    distinct = known = 0
+    encoder = Encoder(tokenizer)
+    unknown = tokenizer.token_to_id(kind.unk)
+    total = too_long if kind is wordpiece.KIND else 0
+    written = total
+    known = 0
+    # Without words that are too long.
+    distinct = 0
     for word, count in track(words.items(), "measuring the vocabulary", "word"):
         ids = encoder.encode(word)
         distinct += 1
@@ -114,7 +125,7 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
         known += count * (unknown not in ids)
     return {
         "words": total,
-        "distinct_words": distinct,  # without words that are too long
+        "distinct_words": distinct,
         "coverage": round(known / total, 6),
         "pieces_per_word": round(written / total, 4),
         "dropped": {TOO_LONG: too_long},
@@ -155,18 +166,21 @@ class WordCounts:
     """Sums counts of words. If there are many words, it writes sorted files to ``folder``, which the caller deletes."""
 
     def __init__(self, folder: Path, max_in_memory: int = MAX_WORDS_IN_MEMORY) -> None:
-        self._folder, self._max_in_memory = folder, max_in_memory
+        self._folder = folder
+        self._max_in_memory = max_in_memory
         self._counts: Counter[str] = Counter()
         self._runs: list[Path] = []
 
     def add(self, counts: Mapping[str, int]) -> None:
         self._counts.update(counts)
-        if len(self._counts) > self._max_in_memory:
-            path = self._folder / f"{len(self._runs)}.tsv"
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{word}\t{count}\n" for word, count in sorted(self._counts.items()))
-            self._runs.append(path)
-            self._counts.clear()
+        if len(self._counts) <= self._max_in_memory:
+            return
+        path = self._folder / f"{len(self._runs)}.tsv"
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            for word, count in sorted(self._counts.items()):
+                file.write(f"{word}\t{count}\n")
+        self._runs.append(path)
+        self._counts.clear()
 
     def __bool__(self) -> bool:
         return bool(self._counts or self._runs)
@@ -184,7 +198,8 @@ class WordCounts:
 def _read_run(path: Path) -> Iterator[tuple[str, int]]:
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
-            word, _, count = line.rpartition("\t")  # a word holds no white space
+            # A word holds no white space.
+            word, _, count = line.rpartition("\t")
             yield word, int(count)
 
 

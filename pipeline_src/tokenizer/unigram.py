@@ -24,12 +24,17 @@ from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_token
 if TYPE_CHECKING:
     import sentencepiece
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4 in ALBERT
+# Ids 0 to 4 in ALBERT.
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 ALBERT_TOKENS = {"cls": CLS, "pad": PAD, "sep": SEP, "unk": UNK, "mask": MASK}
-NEVER = -10_000.0  # below the score of any spelling in letters
-COVERAGE = 0.99995  # share of the text's characters that have a piece (google-research/albert, README.md)
-THREADS = 4  # a fixed number, since the split of sums among threads decides their last bits
-SPACE = "▁"  # opens a word
+# Below the score of any spelling in letters.
+NEVER = -10_000.0
+# Share of the text's characters that have a piece (google-research/albert, README.md).
+COVERAGE = 0.99995
+# A fixed number, since the split of sums among threads decides their last bits.
+THREADS = 4
+# It opens a word.
+SPACE = "▁"
 KIND = Kind(
     pad=PAD,
     unk=UNK,
@@ -37,7 +42,8 @@ KIND = Kind(
     continues_word=lambda piece: not piece.startswith(SPACE) and piece not in (*SPECIAL_TOKENS, "[PAD]", "[UNK]"),
     spelt=lambda piece: piece.removeprefix(SPACE),
 )
-DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")  # as DeBERTa v3's vocabulary spells them
+# As DeBERTa v3's vocabulary spells them.
+DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")
 
 
 def normalizer(lowercase: bool) -> Normalizer:
@@ -89,7 +95,8 @@ def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, fl
 
 def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
     """Return the model that sentencepiece learns from the counts of normalised words."""
-    import sentencepiece  # takes 40 ms, and only this stage needs it
+    # The import takes 40 ms, and only this stage needs it.
+    import sentencepiece
 
     model = io.BytesIO()
     try:
@@ -101,7 +108,8 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             vocab_size=params.vocab_size,
             hard_vocab_limit=False,
             character_coverage=COVERAGE,
-            normalization_rule_name="identity",  # `tokenizers` has normalised the words
+            # `tokenizers` has normalised the words.
+            normalization_rule_name="identity",
             pad_id=0,
             pad_piece=PAD,
             unk_id=1,
@@ -109,9 +117,11 @@ def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.Sente
             bos_id=-1,
             eos_id=-1,
             control_symbols=[CLS, SEP, MASK],
-            required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),  # to spell these
+            # To spell the special tokens in a text.
+            required_chars=normalizer(params.lowercase).normalize_str("".join(SPECIAL_TOKENS)),
             num_threads=THREADS,
-            max_sentence_length=4 * params.max_word_length + 32,  # bytes of a line; longer lines would be skipped
+            # Bytes of a line; longer lines would be skipped.
+            max_sentence_length=4 * params.max_word_length + 32,
             minloglevel=2,
         )
     except RuntimeError as error:

@@ -15,10 +15,13 @@ from pipeline_src.common.files import atomic_file, write_json
 from pipeline_src.tokenizer.special_tokens import Kind, template_processing
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-INNER = "##"  # prefix of a piece that continues a word
+# Prefix of a piece that continues a word.
+INNER = "##"
 KIND = Kind(PAD, UNK, MASK, lambda piece: piece.startswith(INNER), lambda piece: piece.removeprefix(INNER), True)
-UNUSED_FIRST = 99  # reserved entries before [UNK] in the released vocabularies
-MAX_WORD_LENGTH = 100  # characters; longer words become [UNK], as in transformers (google-research/bert: 200)
+# Reserved entries before [UNK] in the released vocabularies.
+UNUSED_FIRST = 99
+# Characters; longer words become [UNK], as in transformers (google-research/bert: 200).
+MAX_WORD_LENGTH = 100
 
 
 def reserved_tokens(unused: int) -> list[str]:

@@ -21,11 +21,17 @@ from pipeline_src.common.progress import Progress
 from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece import reserved_tokens
 
-WORDS_PER_BLOCK = 1 << 17  # words per array
-CODES = 0x110000  # Unicode code points
-END = 0  # the piece after each word
-BASE = 1 << 20  # the pair (left, right) is the number left * BASE + right; there are fewer than BASE pieces
-INSIDE = -1  # in `Merger.pieces`, for letters between the first and the last letter of a piece
+# Words, and letters, that are counted at once.
+WORDS_PER_BLOCK = 1 << 17
+LETTERS_PER_BLOCK = 1 << 22
+# Number of Unicode code points.
+CODES = 0x110000
+# The piece after each word.
+END = 0
+# The pair (left, right) is the number left * BASE + right; there are fewer than BASE pieces.
+BASE = 1 << 20
+# In `Merger.pieces`, for letters between the first and the last letter of a piece.
+INSIDE = -1
 
 
 @dataclass(frozen=True)
@@ -53,16 +59,21 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     Args:
         alphabet: number of characters to choose: the most frequent in all words; at ties, lower code points.
     """
-    frequency = np.zeros(CODES)  # whole numbers, exact up to 2 ** 53
+    # Whole numbers, exact up to 2 ** 53.
+    frequency = np.zeros(CODES)
     continues = np.zeros(CODES, bool)
-    texts, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    texts = [np.zeros(0, np.uint32)]
+    counts = [np.zeros(0, np.int64)]
     stream = iter(words)
     while block := list(islice(stream, WORDS_PER_BLOCK)):
-        text = np.frombuffer("".join(f"{word}\0" for word, _ in block).encode("utf-32-le"), np.uint32)
+        # The words "ab" and "c": a b END c END.
+        joined = "".join(f"{word}\0" for word, _ in block)
+        text = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
         count = np.array([count for _, count in block], np.int64)
         letter_counts = count[_word_of_letter(text)]
         frequency += np.bincount(text, letter_counts, CODES)
-        continues[text[1:][text[:-1] != END]] = True
+        follows_letter = text[:-1] != END
+        continues[text[1:][follows_letter]] = True
         texts.append(text[letter_counts >= min_count])
         counts.append(count[count >= min_count])
     frequency[END] = 0
@@ -70,14 +81,20 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     characters = np.sort(ranked[frequency[ranked] > 0])
     inner = characters[continues[characters]]
 
-    text, count = np.concatenate(texts), np.concatenate(counts)
+    # Leave out the words with another character.
+    text = np.concatenate(texts)
+    count = np.concatenate(counts)
     del texts
     known = np.zeros(CODES, bool)
-    known[characters] = known[END] = True
+    known[characters] = True
+    known[END] = True
     word = _word_of_letter(text)
     is_known = np.ones(len(count), bool)
     is_known[word[~known[text]]] = False
-    text, count = text[is_known[word]], count[is_known]
+    text = text[is_known[word]]
+    count = count[is_known]
+
+    # Number the forms of inner letters first, then overwrite those of first letters.
     number = np.zeros(CODES, np.int32)
     number[inner] = np.arange(len(inner)) + len(characters) + 1
     pieces = number[text]
@@ -85,7 +102,8 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
     first = np.ones(len(text), bool)
     first[1:] = text[:-1] == END
     pieces[first] = number[text[first]]
-    forms = [*map(chr, characters.tolist()), *(f"##{chr(code)}" for code in inner.tolist())]
+    forms = [chr(code) for code in characters.tolist()]
+    forms += [f"##{chr(code)}" for code in inner.tolist()]
     return Spelling(forms, len(characters), pieces, _word_of_letter(text), count)
 
 
@@ -142,10 +160,15 @@ class Merger:
 
     def __init__(self, spelling: Spelling) -> None:
         self.texts = ["", *spelling.forms]
-        self.pieces, self._word, self._word_counts = spelling.pieces, spelling.word, spelling.counts
+        self.pieces = spelling.pieces
+        self._word = spelling.word
+        self._word_counts = spelling.counts
         self._numbers = {text: number for number, text in enumerate(self.texts)}
+        # In letters.
         self._lengths = [0] + [1] * len(spelling.forms)
-        narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))  # narrow types are sorted in linear time
+        # The letters of each piece: sort all letters by piece, and cut between two pieces. With pieces 2 1 2, the order
+        # is 1 | 0 2. Narrow types are sorted in linear time.
+        narrow = self.pieces.astype(np.min_scalar_type(len(self.texts)))
         order = np.argsort(narrow, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(self.pieces, minlength=len(self.texts)))
         self.positions = [part.copy() for part in np.split(order, ends[:-1])]
@@ -153,11 +176,18 @@ class Merger:
 
     def _count_pairs(self) -> defaultdict[int, int]:
         totals: defaultdict[int, int] = defaultdict(int)
-        for start in range(0, len(self.pieces), 1 << 22):
-            block = self.pieces[start : start + (1 << 22) + 1].astype(np.int64)
-            inside = np.flatnonzero((block[:-1] != END) & (block[1:] != END))
-            pairs, which = np.unique(block[inside] * BASE + block[inside + 1], return_inverse=True)
-            counts = np.bincount(which, self._word_counts[self._word[start + inside]])
+        for start in range(0, len(self.pieces), LETTERS_PER_BLOCK):
+            # One more letter, so that the last of this block is in a pair.
+            block = self.pieces[start : start + LETTERS_PER_BLOCK + 1].astype(np.int64)
+            left = block[:-1]
+            right = block[1:]
+            is_pair = np.flatnonzero((left != END) & (right != END))
+            numbers = left[is_pair] * BASE + right[is_pair]
+            pairs, which = np.unique(numbers, return_inverse=True)
+            # A pair counts as often as its word occurs.
+            weights = self._word_counts[self._word[start + is_pair]]
+            counts = np.bincount(which, weights)
+
             for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
                 totals[pair] += int(count)
         return totals
@@ -170,13 +200,15 @@ class Merger:
         while heap:
             count, pair = heapq.heappop(heap)
             now = counts.get(pair, 0)
-            if now != -count:  # other merges changed the count; push the pair again
+            # Other merges changed the count: push the pair again.
+            if now != -count:
                 if now >= min_count:
                     heapq.heappush(heap, (-now, pair))
                 continue
             left, right = divmod(pair, BASE)
             text = self.texts[left] + self.texts[right].removeprefix("##")
-            number = self._numbers.setdefault(text, len(self.texts))  # two pairs can give the same piece
+            # Two pairs can give the same piece: "ab" + "c" and "a" + "bc".
+            number = self._numbers.setdefault(text, len(self.texts))
             new = number == len(self.texts)
             if new:
                 self.texts.append(text)
@@ -190,30 +222,39 @@ class Merger:
 
     def _merge(self, left: int, right: int, merged: int) -> set[int]:
         """Write ``merged`` wherever ``right`` follows ``left``; return the pairs that have become more frequent."""
-        pieces, counts = self.pieces, self.pair_counts
+        pieces = self.pieces
+        counts = self.pair_counts
         positions = self._find(left, right)
-        size, first_size = self._lengths[merged], self._lengths[left]
         weights = self._word_counts[self._word[positions]]
-        after = pieces[positions + size].astype(np.int64)
-        alone = after != END  # also False if the next occurrence follows at once, which counts that pair
-        alone[:-1] &= positions[1:] != positions[:-1] + size
+        size = self._lengths[merged]
+        right_start = self._lengths[left]
 
+        # Where x left right y becomes x merged y, pairs (x, left) and (right, y) become (x, merged) and (merged, y).
         before = pieces[positions - 1].astype(np.int64)
-        lost = [before * BASE + left, (right * BASE + after)[alone]]
-        pieces[positions + (first_size - 1)] = INSIDE
-        pieces[positions + first_size] = INSIDE
+        after = pieces[positions + size].astype(np.int64)
+        has_before = before != END
+        # False as well if the next occurrence follows at once: that one counts the pair, as its (x, left).
+        has_after = after != END
+        has_after[:-1] &= positions[1:] != positions[:-1] + size
+        lost_before = before * BASE + left
+        lost_after = right * BASE + after
+
+        pieces[positions + (right_start - 1)] = INSIDE
+        pieces[positions + right_start] = INSIDE
         pieces[positions] = merged
         pieces[positions + (size - 1)] = merged
+        # It has changed to `merged` where two occurrences are neighbours.
         now_before = pieces[positions - 1].astype(np.int64)
-        gained = [now_before * BASE + merged, (merged * BASE + after)[alone]]
+        gained_before = now_before * BASE + merged
+        gained_after = merged * BASE + after
 
-        inside = before != END
-        weight = np.concatenate([weights[inside], weights[alone]]).tolist()
-        for pair, count in zip(np.concatenate([lost[0][inside], lost[1]]).tolist(), weight, strict=True):
+        weight = np.concatenate([weights[has_before], weights[has_after]]).tolist()
+        less = np.concatenate([lost_before[has_before], lost_after[has_after]]).tolist()
+        more = np.concatenate([gained_before[has_before], gained_after[has_after]]).tolist()
+        for pair, count in zip(less, weight, strict=True):
             counts[pair] -= count
             if not counts[pair]:
                 del counts[pair]
-        more = np.concatenate([gained[0][inside], gained[1]]).tolist()
         for pair, count in zip(more, weight, strict=True):
             counts[pair] += count
         counts.pop(left * BASE + right, None)
@@ -223,16 +264,22 @@ class Merger:
 
     def _find(self, left: int, right: int) -> np.ndarray:
         """Return where ``left`` followed by ``right`` starts, ascending, without overlaps."""
-        pieces, size = self.pieces, self._lengths[left]
+        pieces = self.pieces
+        size = self._lengths[left]
+        # Look at the rarer piece, and drop its outdated positions.
         rarer = min(left, right, key=lambda piece: len(self.positions[piece]))
-        positions = self.positions[rarer]
-        positions = self.positions[rarer] = positions[pieces[positions] == rarer]
+        candidates = self.positions[rarer]
+        positions = candidates[pieces[candidates] == rarer]
+        self.positions[rarer] = positions
         if rarer == left:
             starts = positions[pieces[positions + size] == right]
         else:
             starts = positions[pieces[positions - 1] == left] - size
-        if left == right:  # in a run of this piece, every second occurrence starts a pair
+        if left == right:
+            # In a run of this piece, every second occurrence starts a pair: of x x x x x, occurrences 0 and 2. The last
+            # of a run is no start here, since no piece follows it.
             index = np.arange(len(starts))
             starts_run = np.diff(starts, prepend=-size - 1) != size
-            starts = starts[(index - np.maximum.accumulate(np.where(starts_run, index, 0))) % 2 == 0]
+            run_start = np.maximum.accumulate(np.where(starts_run, index, 0))
+            starts = starts[(index - run_start) % 2 == 0]
         return starts
