@@ -130,6 +130,7 @@ class TokenStore:
         about = read_json(self.folder / "manifest.json", shape)["splits"][split]
         if about["id_type"] not in ("uint16", "uint32"):
             raise PipelineError("not a type of ids", shown(about["id_type"]), where=self.folder, hint=HINT)
+
         path = self.folder / split
         ids_type = np.dtype(about["id_type"]).newbyteorder("<")
         self.ids = _map(path.with_suffix(".ids"), about["tokens"], ids_type)
@@ -150,7 +151,8 @@ class TokenStore:
     def of_documents(self, first: int, stop: int) -> TokenStore:
         """Return a store with documents ``first`` .. ``stop - 1``; its ``ids`` and ``sentences`` remain complete."""
         part = copy.copy(self)
-        part.documents, part._range = self.documents[first : stop + 1], slice(first, stop + 1)
+        part.documents = self.documents[first : stop + 1]
+        part._range = slice(first, stop + 1)
         return part
 
     def __len__(self) -> int:
@@ -168,7 +170,8 @@ class TokenStore:
 
 def _reopen(folder: Path, split: str, documents: slice) -> TokenStore:
     store = TokenStore(folder, split, checked=True)
-    store.documents, store._range = store.documents[documents], documents
+    store.documents = store.documents[documents]
+    store._range = documents
     return store
 
 

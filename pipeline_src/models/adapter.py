@@ -10,11 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Rules = tuple[tuple[str, str], ...]  # regular expression -> replacement, each applied in turn
+# Regular expression -> replacement, each applied in turn.
+Rules = tuple[tuple[str, str], ...]
 
-# prefixes of our parameter names
+# Prefixes of our parameter names.
 ENCODER = ("bert.embeddings.", "bert.encoder.")
-POOLER, MLM_HEAD, NEXT_SENTENCE = "bert.pooler.", "cls.predictions.", "cls.seq_relationship."
+POOLER = "bert.pooler."
+MLM_HEAD = "cls.predictions."
+NEXT_SENTENCE = "cls.seq_relationship."
 
 # RoBERTa's and ELECTRA's two-layer classification head: its first layer is our pooler
 TWO_LAYERS_LOADED: Rules = (
@@ -23,7 +26,8 @@ TWO_LAYERS_LOADED: Rules = (
 )
 TWO_LAYERS_SAVED: Rules = ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
 
-PIPELINES = {  # use of a model -> Hugging Face's pipeline tag
+# Use of a model -> Hugging Face's pipeline tag.
+PIPELINES = {
     "pretraining": "fill-mask",
     "masked_lm": "fill-mask",
     "causal_lm": "text-generation",
@@ -33,14 +37,16 @@ PIPELINES = {  # use of a model -> Hugging Face's pipeline tag
     "span": "question-answering",
     "token": "token-classification",
 }
-ACTIVATIONS = {  # transformers' names -> ours
+# transformers' names -> ours.
+ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}  # ours -> transformers'
+# Ours -> transformers'.
+SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"}
 
@@ -91,7 +97,8 @@ class StateDictAdapter:
     to_hf: Rules = ()
     from_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
     to_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
-    buffers: str = r"\.position_ids$"  # 0, 1, 2, ...: saved by transformers before 4.31
+    # Buffers with the numbers 0, 1, 2, ..., which transformers before 4.31 saved.
+    buffers: str = r"\.position_ids$"
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
 
     def pipeline(self, huggingface_class: str) -> str | None:
@@ -122,10 +129,13 @@ BERT = StateDictAdapter(
     ),
     fixed={"position_embedding_type": ("absolute", None), "add_cross_attention": (False,)},
     from_hf=(
-        (r"\.gamma$", ".weight"),  # LayerNorm's parameters in the first PyTorch releases
+        # LayerNorm's parameters in the first PyTorch releases.
+        (r"\.gamma$", ".weight"),
         (r"\.beta$", ".bias"),
-        (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),  # a BertModel has no prefix
-        (r"^cls\.predictions\.bias$", "cls.predictions.decoder.bias"),  # two names of one tensor
+        # A BertModel has no prefix.
+        (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),
+        # Two names of one tensor.
+        (r"^cls\.predictions\.bias$", "cls.predictions.decoder.bias"),
     ),
     to_hf=((r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),),
 )

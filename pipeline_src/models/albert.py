@@ -24,9 +24,11 @@ SPEC = ArchitectureSpec(
     refused_objectives={"clm": "it reads both directions, and transformers has no class for one"},
 )
 
-HF_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."  # the shared block
+# The shared block.
+HF_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 BLOCK = "bert.encoder.layer.0."
-PARTS = {  # parameters of the block, ours -> theirs
+# Parameters of the block, ours -> theirs.
+PARTS = {
     "attention.self.": "attention.",
     "attention.output.": "attention.",
     "intermediate.dense.": "ffn.",
@@ -75,7 +77,8 @@ class AlbertConfig(FactorizedConfig):
     names: ClassVar[StateDictAdapter] = ALBERT
 
     def training_flops(self, work: Workload) -> int:
-        same_width = self.embedding_size == self.hidden_size  # training_flops counts no projection then
+        # Without a projection, ``training_flops`` counts none.
+        same_width = self.embedding_size == self.hidden_size
         return training_flops(self, work) + (6 * self.hidden_size**2 * work.tokens if same_width else 0)
 
 

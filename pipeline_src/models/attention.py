@@ -97,10 +97,12 @@ class PackedBatch:
         """
         groups: list[tuple[int, int, int]] = []
         for num_queries, length in zip(queries.lengths, self.lengths, strict=True):
-            count, *sizes = groups[-1] if groups else (0,)
-            pairs = (count + 1) * num_queries * length
-            if sizes == [num_queries, length] and pairs <= max_pairs:
-                groups[-1] = (count + 1, num_queries, length)
+            count = 1
+            # Join the group of the sequence before, if both sizes are equal and it is not full.
+            if groups and groups[-1][1:] == (num_queries, length):
+                count += groups[-1][0]
+            if count > 1 and count * num_queries * length <= max_pairs:
+                groups[-1] = (count, num_queries, length)
             else:
                 groups.append((1, num_queries, length))
         return groups

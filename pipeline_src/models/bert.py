@@ -87,7 +87,8 @@ class BertConfig:
 
     names: ClassVar[StateDictAdapter] = BERT
     layer_norm_bias: ClassVar[bool] = True
-    initializer_cutoff_factor: ClassVar[float | None] = 2.0  # google-research/bert
+    # As in google-research/bert.
+    initializer_cutoff_factor: ClassVar[float | None] = 2.0
     head_bias: ClassVar[bool] = True
     pooler_is_mlm_head: ClassVar[bool] = False
     dropout_before_pooler: ClassVar[bool] = False
@@ -197,7 +198,8 @@ class BertConfig:
 
     def head_dropout(self, head: str) -> float:
         """Return the dropout rate before a task's output layer; ``head`` is the kind of task."""
-        return 0.0 if head == "span" else self.hidden_dropout_prob  # google-research/bert, run_squad.py
+        # As in google-research/bert's run_squad.py.
+        return 0.0 if head == "span" else self.hidden_dropout_prob
 
     @property
     def gelu(self) -> str:
@@ -408,7 +410,8 @@ class Encoder(nn.Module):
         for number, block in enumerate(blocks, 1):
             read = query_rows if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)  # restores the RNG for dropout
+                # It restores the random generator for dropout.
+                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)
             else:
                 hidden = block(hidden, layout, read)
         return hidden
@@ -748,7 +751,8 @@ def compile_parts(module: nn.Module) -> None:
     gradients between two graphs of the backward pass. The pooler and the pair head read one token per sequence and are
     not compiled.
     """
-    from torch._dynamo import config  # takes a second to import
+    # Takes a second to import.
+    from torch._dynamo import config
 
     config.recompile_limit = max(MAX_GRAPHS, config.recompile_limit)
     for part in module.modules():

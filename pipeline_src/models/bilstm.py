@@ -22,7 +22,8 @@ from pipeline_src.models.flops import Workload, head_flops
 
 SPEC = ArchitectureSpec(
     pads_sequences=True,
-    even="hidden",  # half per direction
+    # Each direction has half of it.
+    even="hidden",
     refused_objectives={
         "clm": "one of its halves reads from the end; bilm is learnt by each half",
         "tinybert": "it has no attention to imitate",
@@ -51,7 +52,7 @@ def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tenso
 
 
 def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
-    # on a GPU, autocast uses float16 for LSTMs whatever its dtype, which underflows small gradients
+    # On a GPU, autocast uses float16 for LSTMs whatever its dtype, which underflows small gradients.
     with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
         return nn.LSTM.forward(lstm, inputs)[0]
 
@@ -79,7 +80,8 @@ BILSTM = StateDictAdapter(
     model_type="bilstm",
     title="Bidirectional LSTM",
     paper="Peters et al. 2018, [Deep contextualized word representations](https://arxiv.org/abs/1802.05365)",
-    classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # transformers has no BiLSTM
+    # transformers has no BiLSTM.
+    classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},
     from_hf=((r"^bilstm\.", "bert."),),
     to_hf=((r"^bert\.", "bilstm."),),
 )
@@ -100,7 +102,8 @@ class BiLSTMConfig(BertConfig):
 
         A gradient of the previous output is not computed at a sequence's first token, where it is constant.
         """
-        units, half = self.intermediate_size, self.hidden_size // 2
+        units = self.intermediate_size
+        half = self.hidden_size // 2
         layer_flops = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
         return 2 * self.num_hidden_layers * layer_flops
 
@@ -123,7 +126,8 @@ class TokenVectors(nn.Module):
 class Layer(nn.Module):
     """One layer of both directions."""
 
-    residual = True  # not in the first layer (allenai/bilm-tf, training.py)
+    # The first layer has none (allenai/bilm-tf, training.py).
+    residual = True
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

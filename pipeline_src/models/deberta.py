@@ -79,9 +79,10 @@ class RelativeTable:
 
         Computed on the host, without synchronising with a GPU.
         """
-        far, middle = length - 1, self.half // 2
+        far = length - 1
+        middle = self.half // 2
         if self.reach is not None and far > middle:
-            # one more than log_buckets, whose rounding may differ
+            # One more than log_buckets, whose rounding may differ.
             steps = math.ceil(math.log(far / middle) / math.log((self.reach - 1) / middle) * (middle - 1))
             far = middle + 1 + steps
         return slice(max(0, self.half - far), min(2 * self.half, self.half + far + 1))
@@ -175,6 +176,7 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
     keys = inputs.key.split(token_counts)
     values = inputs.value.split(token_counts)
     positions = inputs.positions.split(query_counts)
+
     # The inputs have the embeddings that the longest sequence uses; a shorter one uses fewer, in the middle of these.
     first = table.in_use(inputs.layout.max_seqlen).start
     contexts = []
@@ -187,7 +189,7 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
         window = slice(in_use.start - first, in_use.stop - first)
         position_query = inputs.position_query[:, window]
         position_key = inputs.position_key[:, :, window]
-        # If every token is a query, the index depends on the length alone.
+        # The embedding of each query and token. If every token is a query, it depends on the length alone.
         if num_queries == length:
             index = _pair_index(length, table)[None, None]
         else:
@@ -195,6 +197,7 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
             distances = position - torch.arange(length, device=position.device)
             index = distance_index(length, table)[distances + length - 1] - in_use.start
         index = index.expand(count, heads, num_queries, length)
+
         logits = _logits(q, k, position_query, position_key, index)
         context = _weighted_average(logits, v, inputs.dropout)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
@@ -274,15 +277,19 @@ class DebertaConfig(BertConfig):
             model_type="deberta",
             title="DeBERTa",
             paper="He et al. 2021, [DeBERTa](https://arxiv.org/abs/2006.03654)",
-            classes=huggingface_classes("Deberta", choice="Model"),  # transformers has none for choices
+            # transformers has none for choices.
+            classes=huggingface_classes("Deberta", choice="Model"),
         )
     )
-    initializer_cutoff_factor: ClassVar[float | None] = None  # DeBERTa's nnmodule.py
+    # As in DeBERTa's nnmodule.py.
+    initializer_cutoff_factor: ClassVar[float | None] = None
     layer_norm_eps: float = 1e-7
     type_vocab_size: int = 0
     mask_decoder: bool = False
-    position_biased_input: bool = False  # true only in imported models
-    max_relative_positions: int = -1  # below 1: ``max_position_embeddings``
+    # True only in imported models.
+    position_biased_input: bool = False
+    # Below 1: ``max_position_embeddings``.
+    max_relative_positions: int = -1
 
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
@@ -291,7 +298,8 @@ class DebertaConfig(BertConfig):
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """Translate ``pos_att_type`` if it is text, and check that sizes equal ``hidden_size``, as this code needs."""
-        hidden, kinds = raw.get("hidden_size"), raw.get("pos_att_type")
+        hidden = raw.get("hidden_size")
+        kinds = raw.get("pos_att_type")
         for key in ("embedding_size", "pooler_hidden_size"):
             if raw.get(key, hidden) != hidden:
                 raise ValueError(f"{key} is {shown(raw[key])}, not {shown(hidden)}, the hidden_size")
@@ -339,8 +347,10 @@ class DebertaConfig(BertConfig):
 class DecoderQuery(NamedTuple):
     """Inputs of a pass of the mask decoder: vectors to project to queries; keys and values that both passes share."""
 
-    vectors: Tensor  # input of the query projection, [R, H]
-    keys_values: tuple[Tensor, Tensor]  # [T, heads, head size] each
+    # The input of the query projection, [R, H].
+    vectors: Tensor
+    # [T, heads, head size] each.
+    keys_values: tuple[Tensor, Tensor]
 
 
 class DisentangledAttention(nn.Module):

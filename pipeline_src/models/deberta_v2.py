@@ -40,7 +40,8 @@ SPEC = ArchitectureSpec(
 
 CONVOLUTION = "bert.encoder.layer.0.convolution."
 DISCRIMINATOR = "discriminator_predictions."
-ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}  # of the convolution
+# Activations of the convolution.
+ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,12 @@ class DebertaV2Config(DebertaConfig):
         )
     )
     rtd_adds_cls: ClassVar[bool] = True
-    position_buckets: int = 256  # microsoft/DeBERTa, experiments/language_model; below 1: one embedding per distance
-    conv_kernel_size: int = 0  # 3 in v2's xlarge
-    conv_act: str = "tanh"  # transformers' default; gelu in v2's xlarge
+    # As in microsoft/DeBERTa, experiments/language_model; below 1: one embedding per distance.
+    position_buckets: int = 256
+    # It is 3 in v2's xlarge.
+    conv_kernel_size: int = 0
+    # transformers' default; gelu in v2's xlarge.
+    conv_act: str = "tanh"
 
     def __post_init__(self) -> None:
         middle = self.position_buckets // 2

@@ -18,7 +18,8 @@ from pipeline_src.models.bert import LAYER_NORM_EPS, Architecture, Bert, BertCon
 
 SPEC = ArchitectureSpec(refused_objectives={"clm": "it reads both directions, and transformers has no class for one"})
 
-PARTS = {  # parameters of a block, ours -> theirs
+# Parameters of a block, ours -> theirs.
+PARTS = {
     "attention.self.query.": "attention.q_lin.",
     "attention.self.key.": "attention.k_lin.",
     "attention.self.value.": "attention.v_lin.",
@@ -46,7 +47,8 @@ DISTILBERT = StateDictAdapter(
     },
     fixed={
         **{"sinusoidal_pos_embds": (False,), "is_decoder": (False,)},
-        **{"layer_norm_eps": (LAYER_NORM_EPS,), "type_vocab_size": (0,)},  # transformers reads neither
+        # transformers reads neither.
+        **{"layer_norm_eps": (LAYER_NORM_EPS,), "type_vocab_size": (0,)},
     },
     from_hf=(
         (r"^(embeddings|transformer)\.", r"distilbert.\1."),

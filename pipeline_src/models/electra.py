@@ -15,7 +15,8 @@ from pipeline_src.models.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVE
 from pipeline_src.models.bert import INITIAL_STD, Architecture, GeluPooler
 from pipeline_src.models.factorized import FactorizedBert, FactorizedConfig, FactorizedEncoder
 
-SPEC = ArchitectureSpec(factorized_embeddings=True)  # so a narrower generator can share the embeddings
+# A narrower generator can share these embeddings.
+SPEC = ArchitectureSpec(factorized_embeddings=True)
 
 ELECTRA = StateDictAdapter(
     model_type="electra",
@@ -54,7 +55,8 @@ class ElectraConfig(FactorizedConfig):
 
     @property
     def head_gelu(self) -> str:
-        return "none"  # of transformers' head, with any ``hidden_act``
+        # As in transformers' head, with any ``hidden_act``.
+        return "none"
 
 
 class Projection(nn.Linear):

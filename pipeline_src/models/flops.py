@@ -12,11 +12,14 @@ class Workload(NamedTuple):
     """The counts, summed over sequences, that determine the FLOPs of training on them."""
 
     sequences: int = 0
-    tokens: int = 0  # without padding
+    # Padding does not count.
+    tokens: int = 0
     sum_len_squared: int = 0
     predictions: int = 0
-    num_outputs: int = 0  # query rows of the last block
-    attended_pairs: int = 0  # over the sequences, the sum of (query rows) x (tokens)
+    # Query rows of the last block.
+    num_outputs: int = 0
+    # Over the sequences, the sum of (query rows) x (tokens).
+    attended_pairs: int = 0
 
     def __add__(self, other: Workload) -> Workload:  # type: ignore[override]
         return Workload(*(left + right for left, right in zip(self, other, strict=True)))
@@ -61,7 +64,8 @@ def block_flops(
         products: dot products of width H per pair, all heads together: one for the logit and one for the value.
         key_tokens: number of tokens whose key and value are computed; None: as ``queries``.
     """
-    hidden, keys = sizes.hidden_size, queries if key_tokens is None else key_tokens
+    hidden = sizes.hidden_size
+    keys = queries if key_tokens is None else key_tokens
     per_query = 2 * hidden**2 + matrices * hidden * sizes.intermediate_size
     return 6 * (2 * hidden**2 * keys + per_query * queries) + 6 * products * hidden * pairs
 

@@ -247,7 +247,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     names = kind.names
     # From transformers' keys to ours; keys that the file leaves out have transformers' defaults.
     our_keys = {hf_key: key for key, hf_key in names.keys.items()}
-    values = dict(names.absent)
+    values: dict[str, Any] = dict(names.absent)
     for hf_key, value in raw.items():
         values[our_keys.get(str(hf_key), str(hf_key))] = value
     try:
@@ -258,7 +258,7 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
         if values.get(key, allowed[0]) not in allowed:
             raise _not_bert(f"{names.keys.get(key, key)} is {values[key]}, not {allowed[0]}", folder)
     saved = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
-    known = {name: values[name] for name in saved if name in values}
+    known: dict[str, Any] = {name: values[name] for name in saved if name in values}
     if "hidden_act" in known:
         known["hidden_act"] = ACTIVATIONS[known["hidden_act"]]
     if dropout is not None:

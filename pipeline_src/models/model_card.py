@@ -14,7 +14,8 @@ from pipeline_src.common.names import as_text
 from pipeline_src.models.bert import BertConfig
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
-Score = tuple[str, str, str, float]  # evaluation set ("MNLI-mm"), file, metric, value
+# Evaluation set ("MNLI-mm"), file, metric, value.
+Score = tuple[str, str, str, float]
 # Head of a task whose ``pooling`` is ``first_last``, in transformers' words.
 FIRST_LAST = (
     "This loads the encoder. The task's output layer is in model.safetensors too, as `{layer}.weight` and "
@@ -144,7 +145,8 @@ def sentence_card(text: str, pooling: str, normalise: bool) -> str:
     from huggingface_hub import ModelCard
 
     card = ModelCard(text)
-    card.data["library_name"], card.data["pipeline_tag"] = "sentence-transformers", "sentence-similarity"
+    card.data["library_name"] = "sentence-transformers"
+    card.data["pipeline_tag"] = "sentence-similarity"
     card.data["tags"] = [*dict.fromkeys([*card.data.get("tags", []), "sentence-transformers"])]
     return (
         f"{str(card).rstrip()}\n\n## Vectors of texts\n\n"
@@ -179,7 +181,8 @@ def _card(
     data = ModelCardData(
         license="other",
         license_name="not-stated",
-        language=languages if languages and all(languages) else None,  # some sources' languages would pass for all
+        # Some sources' languages would pass for all.
+        language=languages if languages and all(languages) else None,
         library_name="transformers",
         pipeline_tag=pipeline,
         tags=[config.names.model_type, *tags],

@@ -30,7 +30,8 @@ from pipeline_src.models.bert import Architecture, Bert, BertConfig, Embeddings,
 from pipeline_src.models.flops import Workload, block_flops, head_flops
 
 SPEC = ArchitectureSpec(
-    even="head",  # rotary positions rotate pairs of numbers
+    # Rotary positions rotate pairs of numbers.
+    even="head",
     rotary=True,
     refused_objectives={
         "clm": "it reads both directions, and transformers has no class for one",
@@ -94,8 +95,10 @@ class RotaryAttention(nn.Module):
             key = rotate(key, cache)
             positions = layout.position.index_select(0, rows)
             queries = query_rows.layout
+
         value = value.reshape(key.shape)
         dropout = self.rate if self.training else 0.0
+        # A global layer has no window.
         window = None if self.reach is None else Window(self.reach, positions)
         context = attention(query, key, value, layout, dropout, False, self.back_end, queries, window)
         return self.dropout(self.Wo(context.reshape(-1, width)))
@@ -106,8 +109,10 @@ class RotaryAttention(nn.Module):
         return attention_probs_of(attention_logits(query, key, layout), layout, reach=self.reach)
 
 
-MATRICES = 3  # in the feed-forward layer: input, gate, output
-GLOBAL, LOCAL = "full_attention", "sliding_attention"  # transformers' kinds of layer
+# Matrices of the feed-forward layer: input, gate and output.
+MATRICES = 3
+# transformers' kinds of layer.
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
 TASKS = ("sequence", "choice", "span", "token")
 HEAD = ((r"^bert\.pooler\.dense\.", "head.dense."), (r"^bert\.pooler\.LayerNorm\.", "head.norm."))
 OUR_HEAD = ((r"^head\.dense\.", "bert.pooler.dense."), (r"^head\.norm\.", "bert.pooler.LayerNorm."))
@@ -248,7 +253,8 @@ class ModernBertConfig(BertConfig):
 
     def training_flops(self, work: Workload) -> int:
         """Return the FLOPs; feed-forward layers have three matrices, and local blocks only pairs within the window."""
-        all_pairs, local_pairs = work.sum_len_squared, self.local_pairs(work)
+        all_pairs = work.sum_len_squared
+        local_pairs = self.local_pairs(work)
         visible = [all_pairs if self.is_global(number) else local_pairs for number in range(self.num_hidden_layers)]
         blocks = sum(block_flops(self, work.tokens, pairs, MATRICES) for pairs in visible[:-1])
         last = block_flops(

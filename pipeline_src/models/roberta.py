@@ -51,8 +51,10 @@ class RobertaConfig(BertConfig):
 
     names: ClassVar[StateDictAdapter] = ROBERTA
     dropout_before_pooler: ClassVar[bool] = True
-    initializer_cutoff_factor: ClassVar[float | None] = None  # fairseq, modules/transformer_sentence_encoder.py
-    layer_norm_eps: float = 1e-5  # fairseq, modules/layer_norm.py
+    # As in fairseq's modules/transformer_sentence_encoder.py.
+    initializer_cutoff_factor: ClassVar[float | None] = None
+    # As in fairseq's modules/layer_norm.py.
+    layer_norm_eps: float = 1e-5
     type_vocab_size: int = 1
     pad_token_id: int = 0
 
@@ -72,7 +74,8 @@ class RobertaConfig(BertConfig):
 
     @property
     def head_gelu(self) -> str:
-        return "none"  # of transformers' head, with any ``hidden_act``
+        # As in transformers' head, with any ``hidden_act``.
+        return "none"
 
 
 class RobertaEmbeddings(Embeddings):

@@ -33,7 +33,8 @@ WORD_VECTORS = StateDictAdapter(
     model_type="word-vectors",
     title="Word vectors",
     paper="Mikolov et al. 2013, [Efficient Estimation of Word Representations](https://arxiv.org/abs/1301.3781)",
-    classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},  # unknown to transformers
+    # transformers does not know this architecture.
+    classes={use: known for use, known in BERT.classes.items() if use != "causal_lm"},
     from_hf=((r"^word_vectors\.", "bert."),),
     to_hf=((r"^bert\.", "word_vectors."),),
 )

@@ -60,7 +60,8 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
 
     spec = SPEC
     learns = "the next word from those before it, and each from those after it"
-    config: Any  # the BiLSTM's
+    # The config of a BiLSTM.
+    config: Any
 
     def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
         super().__init__(config, pairs, objective_params)
@@ -79,9 +80,11 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         decoder = self.model.cls["predictions"]["decoder"]
         # The forward model reads token i and predicts token i + 1; the backward model does it the other way round.
         at = batch.predicted
-        tokens_before = batch.ids.index_select(0, at)
-        onward_loss = linear_cross_entropy(onward.index_select(0, at), decoder.weight, decoder.bias, batch.labels)
-        back_loss = linear_cross_entropy(back.index_select(0, at + 1), decoder.weight, decoder.bias, tokens_before)
+        onward_states = onward.index_select(0, at)
+        back_states = back.index_select(0, at + 1)
+        back_labels = batch.ids.index_select(0, at)
+        onward_loss = linear_cross_entropy(onward_states, decoder.weight, decoder.bias, batch.labels)
+        back_loss = linear_cross_entropy(back_states, decoder.weight, decoder.bias, back_labels)
         return {"mlm": LossTerm(*onward_loss), "backward": LossTerm(*back_loss)}
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:

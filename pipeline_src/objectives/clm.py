@@ -18,7 +18,9 @@ SPEC = ObjectiveSpec(
 class CLMObjective(MLMObjective):
     """Predict each token from the text before it; a causal mask hides the rest."""
 
-    spec, use, learns_tokens = SPEC, "causal_lm", "the next word from those before it"
+    spec = SPEC
+    use = "causal_lm"
+    learns_tokens = "the next word from those before it"
 
 
 OBJECTIVE = CLMObjective

@@ -388,6 +388,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         hidden = hidden.index_select(0, batch.predicted_outputs)
         loss, correct, sampled = self.generator.cls["predictions"].sample(hidden, batch.labels, batch.sampling_noise)
         filled = batch.ids.index_copy(0, batch.predicted, sampled)
+        # Every token is predicted, or the masked ones alone.
         if self.objective_params.disc_loss_on == "all":
             real = torch.repeat_interleave(
                 batch.pair_label != IGNORE_INDEX, batch.cu_seqlens.diff(), output_size=len(filled)

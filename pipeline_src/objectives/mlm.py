@@ -16,8 +16,10 @@ SPEC = ObjectiveSpec(
 class BertObjective(MLMObjective):
     """Mask or replace some tokens, and predict them from the text on both sides."""
 
-    spec, use = SPEC, "pretraining"
-    learns_tokens, learns_without_pairs = "masked words", ", without next sentences"
+    spec = SPEC
+    use = "pretraining"
+    learns_tokens = "masked words"
+    learns_without_pairs = ", without next sentences"
 
 
 OBJECTIVE = BertObjective

@@ -20,7 +20,8 @@ from pipeline_src.training.objective import PretrainingObjective, SavedModel
 from pipeline_src.training.trainer import LossTerm
 
 SPEC = ObjectiveSpec(
-    terms={"scores": 1.0, "states": 1.0},  # as in the paper
+    # The weights are the paper's.
+    terms={"scores": 1.0, "states": 1.0},
     validation_columns=("scores_loss", "states_loss"),
     collator="none",
     needs_teacher=True,

@@ -50,7 +50,7 @@ class Capacity:
     @property
     def filler_sequences(self) -> int:
         """Number of filler sequences after B real ones; each missing real sequence adds one."""
-        # the smallest F with F * L >= B * L + F + ALIGNMENT - 1 >= tokens: F sequences could hold all tokens
+        # The smallest F with F * L >= B * L + F + ALIGNMENT - 1 >= tokens: F sequences could hold all tokens.
         return -(-(self.real_sequences * self.length + ALIGNMENT - 1) // (self.length - 1))
 
     @property
@@ -121,7 +121,7 @@ class Capacity:
         return replace(batch, **padded, max_seqlen=self.length, max_outputs=self.max_outputs)  # type: ignore[arg-type]
 
     def _check(self, batch: TensorBatch) -> None:
-        # outputs need no limit: an output is a prediction or the first token of a sequence
+        # Outputs need no limit: an output is a prediction or the first token of a sequence.
         limits = {
             "sequences": (len(batch.pair_label), self.real_sequences),
             "tokens in a sequence": (batch.max_seqlen, self.length),

@@ -78,7 +78,8 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
                 if done.is_set():
                     return
             put(None, StopIteration())
-        except BaseException as error:  # raised on the main thread
+        except BaseException as error:
+            # It is raised on the main thread.
             put(None, error)
 
     thread = threading.Thread(target=make, name="prefetch", daemon=True)

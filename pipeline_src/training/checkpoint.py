@@ -41,19 +41,28 @@ from pipeline_src.training.trainer import Callback, Objective, Requests, Trainer
 
 FOLDER = "PIPELINE_CHECKPOINTS"
 MINUTES = "PIPELINE_CHECKPOINT_MINUTES"
-EXPERIMENTS = ".dvc/tmp/exps"  # where `dvc exp run --temp` and the queue's workers run
+# Where `dvc exp run --temp` and the queue's workers run.
+EXPERIMENTS = ".dvc/tmp/exps"
 WEIGHTS = "model.safetensors"
-STATE, OPTIMIZER_TENSORS, TENSORS = "state.json", "optimizer.safetensors", "tensors.safetensors"
-WEIGHT = "weight"  # prefix of the names of weights in a checkpoint
+STATE = "state.json"
+OPTIMIZER_TENSORS = "optimizer.safetensors"
+TENSORS = "tensors.safetensors"
+# The prefix of the names of weights in a checkpoint.
+WEIGHT = "weight"
 KINDS = (WEIGHT, *MOMENTS)
 NAME = re.compile(r"step-[0-9]{8,}")
-STEPS = "steps"  # folder, in a saved model, of the models of ``keep_checkpoint_steps``
-STATE_CHECKSUM = "checksum_of_the_rest"  # of state.json itself
-IN_USE = ".in-use"  # file in the folder of a training's checkpoints; locked while the training runs
+# Folder, in a saved model, of the models of ``keep_checkpoint_steps``.
+STEPS = "steps"
+# The checksum of state.json itself.
+STATE_CHECKSUM = "checksum_of_the_rest"
+# File in the folder of a training's checkpoints; locked while the training runs.
+IN_USE = ".in-use"
 # Settings of machine.yaml with which dropout draws the same random numbers in the same order.
 SAME_MASKS = {"portable", "threads", "activation_checkpointing", "sharding"}
-NUM_KEPT = 2  # newest checkpoints of one training; the best by validation loss is kept as well
-Parameters = Mapping[str, nn.Parameter]  # stored name -> parameter
+# So many of the newest checkpoints are kept, and the best by validation loss.
+NUM_KEPT = 2
+# Stored name -> parameter.
+Parameters = Mapping[str, nn.Parameter]
 
 
 def checkpoint_root(folder: Path) -> Path:
@@ -153,7 +162,8 @@ def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
 
 def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
     yield OPTIMIZER_TENSORS, folder / OPTIMIZER_TENSORS
-    for path in (folder.parent / WEIGHTS, *sorted(folder.parent.glob(f"*/{WEIGHTS}"))):  # each saved model
+    # The weights of each saved model.
+    for path in (folder.parent / WEIGHTS, *sorted(folder.parent.glob(f"*/{WEIGHTS}"))):
         yield str(path.relative_to(folder.parent)), path
 
 
@@ -487,6 +497,7 @@ def _lock(path: Path) -> IO[str]:
         file.close()
         hint = "wait for it, or stop it; this one would go on from it"
         raise PipelineError("the same training runs already", path.parent, hint=hint) from None
-    except OSError as error:  # a disk without locks
+    except OSError as error:
+        # A disk without locks.
         log.warning("%s cannot be locked (%s): start this training only once", path.parent, error.strerror)
     return file

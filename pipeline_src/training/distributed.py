@@ -34,7 +34,8 @@ from pipeline_src.config.machine import Device, Precision
 from pipeline_src.models.attention import AMPERE
 from pipeline_src.training.throughput import cpu_slowdown
 
-if TYPE_CHECKING:  # FSDP, slow to load, is imported where something is sharded
+# FSDP, slow to load, is imported where something is sharded.
+if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
@@ -70,8 +71,10 @@ class Distributed:
     rank: int
     world_size: int
     device: torch.device
-    precision: torch.dtype = torch.float32  # of matrix products
-    slow_group: dist.ProcessGroup | None = None  # over gloo, with a timeout that covers reading and writing
+    # The dtype of matrix products.
+    precision: torch.dtype = torch.float32
+    # Over gloo, with a timeout that covers reading and writing.
+    slow_group: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -167,7 +170,8 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
         if rank == 0:
             log.info("%d processes train together", world_size)
         yield distributed
-    except Interrupted:  # all processes have agreed on it
+    except Interrupted:
+        # All processes have agreed on it.
         _leave()
         raise
     except BaseException as error:
@@ -191,7 +195,7 @@ def _lost(message: str, roll_call: dist.ProcessGroup) -> str:
     """Return torch's message on a failed collective; after a timeout, its message on which processes do not answer."""
     if "Timed out" in message:
         try:
-            # the other processes wait for OTHERS_TIMEOUT
+            # The other processes wait for OTHERS_TIMEOUT.
             dist.monitored_barrier(roll_call, MAIN_TIMEOUT, wait_all_ranks=True)
         except RuntimeError as error:
             message = str(error)
@@ -258,7 +262,8 @@ def _claim_gpu(gpus: int) -> int:
     visible = os.environ.get(VISIBLE, "").split(",")
     names = visible if len(visible) == gpus else [str(number) for number in range(gpus)]
     folder = own_folder(Path(tempfile.gettempdir(), f"pipeline-gpus-{os.getuid()}"))
-    for turn in itertools.count():  # a second training on a GPU locks its second file
+    # A second training on a GPU locks its second file.
+    for turn in itertools.count():
         for number, name in enumerate(names):
             lock = open(folder / f"{name.replace('/', '-')}.{turn}", "w")  # noqa: SIM115  # held until the process ends
             try:
@@ -268,7 +273,7 @@ def _claim_gpu(gpus: int) -> int:
                 continue
             _CLAIMED.append(lock)
             return number
-    raise AssertionError  # count() has no end
+    raise AssertionError("itertools.count() has no end")
 
 
 def choose_precision(

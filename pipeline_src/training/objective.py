@@ -28,9 +28,11 @@ from pipeline_src.training.trainer import B, Objective
 class SavedModel(NamedTuple):
     """A module that is saved as a model folder."""
 
-    module: nn.Module  # its parameter names match Hugging Face's
+    # Its parameter names match Hugging Face's.
+    module: nn.Module
     config: BertConfig
-    huggingface_class: str  # the class that transformers loads it with
+    # The class that transformers loads it with.
+    huggingface_class: str
 
 
 def ratio(total: Any, count: Any) -> float:

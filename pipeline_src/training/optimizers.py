@@ -19,7 +19,7 @@ from pipeline_src.training.distributed import distribute_like, full_tensor, is_d
 
 # The paper, appendix A.2.
 BETAS = (0.9, 0.999)
-# google-research/bert, optimization.py.
+# As in google-research/bert, optimization.py.
 EPSILON = 1e-6
 DEFAULT_MAX_GRAD_NORM = 1.0
 # In the parameter names of Transformer blocks.

@@ -11,10 +11,11 @@ from types import FrameType
 
 from pipeline_src.common.errors import Interrupted
 
-# in turn: Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it),
-# `scancel` or the end of a container, Ctrl-C, and a terminal that is closed
+# In turn: Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it),
+# `scancel` or the end of a container, Ctrl-C, and a terminal that is closed.
 SIGNALS = (signal.SIGURG, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-REPEAT_SECONDS = 1.0  # a second signal within this time counts as the same one: torchrun forwards what Slurm sends
+# A second signal within this time counts as the same one: torchrun forwards what Slurm sends.
+REPEAT_SECONDS = 1.0
 
 
 class StopRequest:

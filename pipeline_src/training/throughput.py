@@ -52,7 +52,10 @@ DATASHEET_TFLOPS: dict[str, float] = {
 # A name with one of these is another GPU, or a part of the GPU, whose key it contains
 OTHER_GPUS = ("Laptop", "Max-Q", "MIG ", "RTX 5090 D")
 CPU = torch.device("cpu")
-SMALL_SIZE, CPU_SIZE, GPU_SIZE = 256, 768, 8192  # rows and columns of the matrices whose product is timed
+# Rows and columns of the matrices whose product is timed.
+SMALL_SIZE = 256
+CPU_SIZE = 768
+GPU_SIZE = 8192
 MEASURE_SECONDS = 0.08
 
 
@@ -109,7 +112,8 @@ def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float
         return time.perf_counter() - start
 
     time_product()
-    best, end = time_product(), time.perf_counter() + MEASURE_SECONDS
+    best = time_product()
+    end = time.perf_counter() + MEASURE_SECONDS
     while time.perf_counter() < end:
         best = min(best, time_product())
     return 2 * size**3 / best
@@ -136,11 +140,16 @@ class Compute:
 
     steps: int = 0
     work: Workload = Workload()
-    seconds: float = 0.0  # wall time in the loop, over all sessions of a run that was stopped and resumed
-    training_seconds: float = 0.0  # ``seconds`` less validation, saving, and the steps in which torch compiled
-    capacity: float = 0.0  # FLOPs of the hardware at its peak in ``training_seconds``
-    peak_memory: int = 0  # bytes
-    compile_steps: int = 0  # steps in which torch compiled
+    # Wall time in the loop, over all sessions of a run that was stopped and resumed.
+    seconds: float = 0.0
+    # ``seconds`` less validation, saving, and the steps in which torch compiled.
+    training_seconds: float = 0.0
+    # FLOPs of the hardware at its peak in ``training_seconds``.
+    capacity: float = 0.0
+    # In bytes.
+    peak_memory: int = 0
+    # Steps in which torch compiled.
+    compile_steps: int = 0
     compile_seconds: float = 0.0
     compile_work: Workload = Workload()
 
@@ -183,10 +192,15 @@ class ComputeTracker:
         peak: Peak | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.sizes, self.device, self.processes = sizes, device, processes
-        self.parameters, self.tokens_per_batch = parameters, tokens_per_batch
+        self.sizes = sizes
+        self.device = device
+        self.processes = processes
+        self.parameters = parameters
+        self.tokens_per_batch = tokens_per_batch
         self.peak = peak or peak_flops(device, precision)
-        self._compute = self._reported = Compute()  # the second at the last call of throughput()
+        self._compute = Compute()
+        # As it was at the last call of throughput().
+        self._reported = self._compute
         self._clock = clock
         self.start()
 
@@ -195,7 +209,8 @@ class ComputeTracker:
         self._compilations = compilations()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        work, compile_work = Workload(*state["work"]), Workload(*state["compile_work"])
+        work = Workload(*state["work"])
+        compile_work = Workload(*state["compile_work"])
         self._compute = self._reported = Compute(**{**state, "work": work, "compile_work": compile_work})
 
     def add(self, work: Workload) -> None:
@@ -251,7 +266,8 @@ class ComputeTracker:
     def measured(self) -> dict[str, Any]:
         """Return the figures that depend on the machine, for ``logs/``, and ``flops``, which identifies the run."""
         compute = self._tick()
-        trained = compute.training_seconds or float("inf")  # nothing trained: no rate
+        # If nothing was trained, there is no rate.
+        trained = compute.training_seconds or float("inf")
         return {
             "flops": compute.flops(self.sizes),
             "seconds": compute.seconds,
@@ -286,7 +302,8 @@ class ComputeTracker:
         passed = now - self._last
         self._last = now
         compute = self._compute
-        is_gpu = self.device.type == "cuda"  # on a GPU tensors count, on a CPU the process
+        # On a GPU tensors count, on a CPU the process.
+        is_gpu = self.device.type == "cuda"
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
         self._compute = replace(
             compute,
@@ -300,5 +317,6 @@ class ComputeTracker:
 
 def compilations() -> int:
     """Return how many functions torch.compile has compiled in this process, recompilations included."""
-    dynamo = sys.modules.get("torch._dynamo.utils")  # not imported until something is compiled
+    # Not imported until something is compiled.
+    dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["frames"]["total"] if dynamo else 0

@@ -88,11 +88,16 @@ class Objective(nn.Module, ABC, Generic[B]):
 class TrainState:
     """State that, together with weights and moments, lets training continue as if it had never stopped."""
 
-    step: int = 0  # steps taken
-    curve: list[dict[str, float]] = field(default_factory=list)  # rows by ascending ``step``
-    sums: dict[str, Any] = field(default_factory=dict)  # of losses, accuracies, gradient norms since the last row
-    summed_steps: int = 0  # steps since the last row
-    samples: list[dict[str, Any]] = field(default_factory=list)  # of the model's output, JSON values
+    # Steps taken.
+    step: int = 0
+    # Rows by ascending ``step``.
+    curve: list[dict[str, float]] = field(default_factory=list)
+    # Sums of losses, accuracies and gradient norms since the last row.
+    sums: dict[str, Any] = field(default_factory=dict)
+    # Steps since the last row.
+    summed_steps: int = 0
+    # Samples of the model's output, JSON values.
+    samples: list[dict[str, Any]] = field(default_factory=list)
 
     def row(self) -> dict[str, float]:
         """Return the curve's row of the current step; add it if it does not exist."""
@@ -107,7 +112,8 @@ class Request(Protocol):
     Processes exchange their requests before a step, so they act on a request made during a step after the next step.
     """
 
-    is_agreed: bool  # all processes act on it after the current step
+    # All processes act on it after the current step.
+    is_agreed: bool
 
     def __bool__(self) -> bool: ...
 
@@ -325,8 +331,9 @@ class Trainer(Generic[B]):
             with self.distributed.autocast():
                 terms: dict[str, LossTerm] = self._module(microbatch)
             means = {name: term.loss / counts[name] for name, term in terms.items()}
-            weighted = [self.objective.weights[name] * mean for name, mean in means.items()]
-            loss = torch.stack(weighted).sum()
+            weights = self.objective.weights
+            loss = torch.stack([weights[name] * mean for name, mean in means.items()]).sum()
+
             # Multiplied, since the processes' gradients are averaged.
             factor = world_size if is_own else 0
             (loss * factor).backward()
@@ -414,7 +421,8 @@ class CurveLogger(Callback):
 class OptimizerConfig:
     """Settings of the weights' updates; see ``linear_schedule`` and ``make_optimizer`` in ``.optimizers``."""
 
-    learning_rate: float  # peak of the schedule
+    # The peak of the schedule.
+    learning_rate: float
     total_steps: int
     warmup_steps: int = 0
     decay_steps: int | None = None
@@ -424,7 +432,8 @@ class OptimizerConfig:
     epsilon: float = EPSILON
     muon_learning_rate: float | None = None
     muon_weight_decay: float | None = None
-    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM  # None: no clipping
+    # None: gradients are not clipped.
+    max_grad_norm: float | None = DEFAULT_MAX_GRAD_NORM
 
 
 def make_trainer(
