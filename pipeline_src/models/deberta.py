@@ -83,9 +83,13 @@ class RelativeTable:
         middle = self.half // 2
         if self.reach is not None and far > middle:
             # One more than log_buckets, whose rounding may differ.
-            steps = math.ceil(math.log(far / middle) / math.log((self.reach - 1) / middle) * (middle - 1))
-            far = middle + 1 + steps
-        return slice(max(0, self.half - far), min(2 * self.half, self.half + far + 1))
+            fraction = math.log(far / middle) / math.log((self.reach - 1) / middle)
+            far = middle + 1 + math.ceil(fraction * (middle - 1))
+
+        # The embedding of the distance 0 is in the middle.
+        first = max(0, self.half - far)
+        stop = min(2 * self.half, self.half + far + 1)
+        return slice(first, stop)
 
 
 @lru_cache(maxsize=1024)
@@ -299,12 +303,16 @@ class DebertaConfig(BertConfig):
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """Translate ``pos_att_type`` if it is text, and check that sizes equal ``hidden_size``, as this code needs."""
         hidden = raw.get("hidden_size")
-        kinds = raw.get("pos_att_type")
         for key in ("embedding_size", "pooler_hidden_size"):
             if raw.get(key, hidden) != hidden:
                 raise ValueError(f"{key} is {shown(raw[key])}, not {shown(hidden)}, the hidden_size")
-        kinds = [kind.strip() for kind in kinds.lower().split("|")] if isinstance(kinds, str) else kinds
-        return {**raw, "pos_att_type": sorted(map(str, kinds)) if isinstance(kinds, list) else kinds}
+        # "p2c|c2p", or a list of both.
+        kinds = raw.get("pos_att_type")
+        if isinstance(kinds, str):
+            kinds = [kind.strip() for kind in kinds.lower().split("|")]
+        if isinstance(kinds, list):
+            kinds = sorted(map(str, kinds))
+        return {**raw, "pos_att_type": kinds}
 
     @property
     def export_caveat(self) -> str:

@@ -257,6 +257,8 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
     for key, allowed in {**names.fixed, "hidden_act": tuple(ACTIVATIONS)}.items():
         if values.get(key, allowed[0]) not in allowed:
             raise _not_bert(f"{names.keys.get(key, key)} is {values[key]}, not {allowed[0]}", folder)
+
+    # Other keys are transformers' own.
     saved = [field.name for field in fields(kind) if field.name not in NOT_SAVED]
     known: dict[str, Any] = {name: values[name] for name in saved if name in values}
     if "hidden_act" in known:
