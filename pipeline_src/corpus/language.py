@@ -24,9 +24,11 @@ def load_identifier() -> Identify:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         raise PipelineError(
-            "identifying languages takes py3langid", "not installed", where="filters of corpus.sources in params.yaml",
+            "identifying languages takes py3langid",
+            "not installed",
+            where="filters of corpus.sources in params.yaml",
             hint="pip install py3langid, or remove `language` from the filters",
-        ) from None  # fmt: skip
+        ) from None
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     threads = ThreadpoolController()
 
@@ -55,9 +57,11 @@ def check_language(
     known = load()("")
     if language is not None and _code(language) not in known:
         raise PipelineError(
-            "py3langid does not know this language", language, where=f"filters of corpus.sources.{source}",
+            "py3langid does not know this language",
+            language,
+            where=f"filters of corpus.sources.{source}",
             hint="set the source's language, or remove `language` from its filters",
-        )  # fmt: skip
+        )
 
 
 def _code(language: str) -> str:

@@ -102,9 +102,11 @@ def as_text(findings: Sequence[Finding]) -> str:
             wrap = textwrap.TextWrapper(WIDTH, first, indent, break_long_words=False, break_on_hyphens=False)
             lines += wrap.wrap(text)
     states = [finding.state for finding in findings]
-    counts = f"ok: {states.count(OK)}, warnings: {states.count(WARNING)}, problems: {states.count(PROBLEM)}"
-    conclusion = "fix the problems first" if PROBLEM in states else "the study can run"
-    return "\n".join([*lines, f"{counts}; {conclusion}"])
+    num_problems = states.count(PROBLEM)
+    counts = f"ok: {states.count(OK)}, warnings: {states.count(WARNING)}, problems: {num_problems}"
+    conclusion = "fix the problems first" if num_problems else "the study can run"
+    lines.append(f"{counts}; {conclusion}")
+    return "\n".join(lines)
 
 
 def read_study() -> tuple[Finding, Any | None]:

@@ -35,19 +35,23 @@ def main(arguments: argparse.Namespace) -> None:
 
 def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, float]]]:
     """Return, for each [MASK], the ``top`` likeliest tokens with their probabilities, while all others stay masked."""
-    marked = text.replace(MASK, model.kind.mask)  # the vocabulary may spell it otherwise
-    ids = reading_masks(model.tokenizer).encode(marked, add_special_tokens=False).ids
+    tokenizer = model.tokenizer
+    # The vocabulary may spell the mask otherwise.
+    marked = text.replace(MASK, model.kind.mask)
+    ids = reading_masks(tokenizer).encode(marked, add_special_tokens=False).ids
     positions = [position for position, token in enumerate(ids) if token == model.mask]
     if not positions:
-        raise PipelineError(f"no {MASK} in the text", repr(text), hint=f"put {MASK}, in capitals, where a word is")
+        hint = f"put {MASK}, in capitals, where a word is"
+        raise PipelineError(f"no {MASK} in the text", repr(text), hint=hint)
     if len(ids) > model.max_tokens:
         limit = f"{len(ids)} tokens, of which the model takes {model.max_tokens}"
         raise PipelineError("the text is too long", limit, hint="give a shorter one")
     probabilities = model.log_probabilities([ids], [positions])[0].exp()
-    best = probabilities.topk(min(top, model.tokenizer.get_vocab_size()))
+    count = min(top, tokenizer.get_vocab_size())
+    best = probabilities.topk(count)
     filled = []
     for indices, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-        tokens = [str(model.tokenizer.id_to_token(index)) for index in indices]
+        tokens = [str(tokenizer.id_to_token(index)) for index in indices]
         filled.append(list(zip(tokens, values, strict=True)))
     return filled
 

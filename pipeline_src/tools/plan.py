@@ -180,30 +180,39 @@ def _fetching(study: Study, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
     raw = sum(size.files for size in sizes.values())
     fetched = sum(size.fetched for size in sizes.values())
     yield Stage("download", len(sizes), fetched, raw, max(0, fetched - raw))
+    start = 0.0
     entry = Path(study.pretrain.init_from)
-    start = fetched_bytes(load_source(MODELS, entry.stem)) if entry.parent == Path(MODELS) else 0
-    yield Stage("start_model", 1, start, start, start)
+    if entry.parent == Path(MODELS):
+        start = fetched_bytes(load_source(MODELS, entry.stem))
+    yield Stage("start_model", fetched=start, written=start, extra=start)
     tasks = _task_sources(study)
     wire = sum(map(fetched_bytes, tasks.values()))
-    made = MADE_TASK_BYTES * len(set(study.tasks) - tasks.keys())
-    yield Stage("download_tasks", 1, wire, wire + made, wire)
+    num_made = len(set(study.tasks) - tasks.keys())
+    written = wire + MADE_TASK_BYTES * num_made
+    yield Stage("download_tasks", fetched=wire, written=written, extra=wire)
 
 
 def _text_stages(study: Study, sizes: Mapping[str, SourceSize], text: float, tokens: float) -> Iterator[Stage]:
     cleaned = 0.0
     for name, size in sizes.items():
-        cleaned += size.files / (1 if study.corpus.sources[name].kind == "wikipedia" else BOOKS_SPEED)
+        is_dump = study.corpus.sources[name].kind == "wikipedia"
+        cleaned += size.files if is_dump else size.files / BOOKS_SPEED
     yield Stage("clean", len(sizes), written=text, work=cleaned)
     vocab_size = study.vocabulary.vocab_size
     yield Stage("train_tokenizer", written=30 * vocab_size, work=text)
     yield Stage("tokenize", written=BYTES_PER_STORED_TOKEN * tokens, work=text, tokens=tokens)
     read = tokens * study.examples.dupe_factor
-    examples_per_token = sum(1 / length for _, length in study.examples.max_seq_length) / FILL
-    yield Stage("build_examples", written=BYTES_PER_STORED_EXAMPLE * read * examples_per_token, work=read, tokens=read)
+    index = 0.0
+    for _, length in study.examples.max_seq_length:
+        num_examples = read / (FILL * length)
+        index += BYTES_PER_STORED_EXAMPLE * num_examples
+    yield Stage("build_examples", written=index, work=read, tokens=read)
     yield Stage("corpus_statistics", work=text)
     vectors = study.word_vectors
+    # Reading a token takes as long as the arithmetic of TOKEN_WIDTH numbers.
     effort = tokens * vectors.epochs * (1 + vectors.width / TOKEN_WIDTH)
-    yield Stage("train_word_vectors", written=4 * vocab_size * vectors.width, work=effort, max_cores=1)
+    written = 4 * vocab_size * vectors.width
+    yield Stage("train_word_vectors", written=written, work=effort, max_cores=1)
 
 
 def _pretraining(study: Study, objective: Any) -> Iterator[Stage]:
@@ -359,10 +368,15 @@ def as_table(plan: Mapping[str, Any]) -> str:
     devices = plan["devices"]
     gpus = f"{devices['gpus']} GPUs, " if devices["gpus"] else ""
     rate = f"{amount(devices['flops_per_second'])}FLOP/s each"
-    title = f"{plan['study']}: {amount(plan['parameters'])} parameters, on {gpus}{devices['cores']} cores, {rate}"
-    rows = [_row(row) for row in plan["stages"]]
-    total = _row({"stage": "total", **plan["totals"]})
-    lines = [title, "", _line(HEADS), *rows, "-" * WIDTH, total, "", *textwrap.wrap(ABOUT, WIDTH)]
+    parameters = amount(plan["parameters"])
+    lines = [f"{plan['study']}: {parameters} parameters, on {gpus}{devices['cores']} cores, {rate}", ""]
+    lines.append(_line(HEADS))
+    for row in plan["stages"]:
+        lines.append(_row(row))
+    lines.append("-" * WIDTH)
+    lines.append(_row({"stage": "total", **plan["totals"]}))
+    lines.append("")
+    lines += textwrap.wrap(ABOUT, WIDTH)
     for note in plan["notes"]:
         lines += textwrap.wrap(note, WIDTH, initial_indent="- ", subsequent_indent="  ")
     return "\n".join(lines)

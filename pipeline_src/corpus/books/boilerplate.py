@@ -84,11 +84,12 @@ _IMPRINT = re.compile(
     r"|impreso (?:en|por)\b|stampato (?:in|da)\b|tipografia\b|imprenta de\b|riverside press\b|the end\b)"
     r"|.{0,40}\b(?:imprimerie|printers?,|electrotypers|press of)\b",
     re.I,
-)  # fmt: skip
+)
 _PUBLISHER = re.compile(
     r"&\s(?:co|sons?|fils|cie|söhne|zoon)\b|\b(?:verlag|éditeurs?|libraires?|librairie|editori?a?l?|publishers?|publishing"
-    r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z", re.I
-)  # fmt: skip
+    r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z",
+    re.I,
+)
 _SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|8vo|4to)\b")  # of a book
 MAX_BLURB = 300  # characters of an advertisement without a price
 _FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")

@@ -97,7 +97,9 @@ def run(source: str, params: FilesParams) -> None:
             shards.append(write_shard(folder / f"books-{len(shards):05d}.jsonl", shard))
         shards, dropped = drop_documents(folder, shards, params.max_words, books_filter.sample)
         manifest = write_manifest(
-            folder, shards, +(books_filter.dropped + dropped),
+            folder,
+            shards,
+            +(books_filter.dropped + dropped),
             files=len(paths),
             books=books_filter.num_books,
             dropped_blocks=books_filter.blocks,
@@ -105,13 +107,15 @@ def run(source: str, params: FilesParams) -> None:
             copies=books_filter.copies,
             language=language,
             sources=origins,
-        )  # fmt: skip
+        )
         books_filter.sample.write(folder)
         if not manifest["documents"]:
             raise PipelineError(
-                "no text is left", manifest["dropped"], where=files,
+                "no text is left",
+                manifest["dropped"],
+                where=files,
                 hint=f"lower corpus.sources.{source}.min_words in params.yaml, or add texts",
-            )  # fmt: skip
+            )
     log.info(
         "%d texts, cut into %d documents, %d words kept; dropped %s",
         *(manifest[key] for key in ("books", "documents", "words", "dropped")),
@@ -160,9 +164,11 @@ class _BookFilter:
             name = book.start.id
             if name in self._ids:
                 raise PipelineError(
-                    "two texts have the same id", name, where=raw_files(self._source),
+                    "two texts have the same id",
+                    name,
+                    where=raw_files(self._source),
                     hint="rename one of the files, or give its row another id",
-                )  # fmt: skip
+                )
             self._ids[name] = None
             self.blocks.update(book.dropped_blocks)
             if book.encoding:

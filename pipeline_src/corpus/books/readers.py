@@ -60,9 +60,11 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
         text = record[text_column]
         if not isinstance(text, str):
             raise PipelineError(
-                "a row without text", f"{text_column} is {json.dumps(text, default=str)[:80]}", where=where,
+                "a row without text",
+                f"{text_column} is {json.dumps(text, default=str)[:80]}",
+                where=where,
                 hint="leave such rows out, or name another column as text_column of the source in params.yaml",
-            )  # fmt: skip
+            )
         row = TextRow(
             number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS)
         )
@@ -96,9 +98,11 @@ def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     raise PipelineError("not JSON", error, where=where, hint="fix or remove that line") from None
                 if not isinstance(record, dict):
                     raise PipelineError(
-                        "not a JSON object", type(record).__name__, where=where,
+                        "not a JSON object",
+                        type(record).__name__,
+                        where=where,
                         hint='write each text as one line: {"title": ..., "text": ...}',
-                    )  # fmt: skip
+                    )
                 yield where, record
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise PipelineError(
@@ -138,9 +142,11 @@ def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]
 
 def _no_column(where: object, text_column: str, names: Iterable[str]) -> PipelineError:
     return PipelineError(
-        "no such column", text_column, where=f"{where}, which has {', '.join(names) or 'none'}",
+        "no such column",
+        text_column,
+        where=f"{where}, which has {', '.join(names) or 'none'}",
         hint="name the one that holds the text as the source's text_column in params.yaml",
-    )  # fmt: skip
+    )
 
 
 # by suffix
@@ -259,9 +265,10 @@ def find_books(folder: Path) -> list[Path]:
     paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
     if not paths:
         raise PipelineError(
-            "no text found", where=folder,
+            "no text found",
+            where=folder,
             hint=f"run `download`, or put files there: {', '.join(SUFFIXES)}",
-        )  # fmt: skip
+        )
     by_name: dict[str, Path] = {}
     for path in paths:
         if stem_of(path) in by_name:
@@ -322,9 +329,11 @@ def read_books(
         # Much of an EPUB may be pictures; its reader limits the text.
         elif path.stat().st_size > MAX_BOOK_BYTES and suffix_of(path) != ".epub":
             raise PipelineError(
-                "too large for one text", path, where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
+                "too large for one text",
+                path,
+                where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
                 hint="cut it into one file a text, or into one sentence a line",
-            )  # fmt: skip
+            )
         else:
             yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
 

@@ -131,9 +131,11 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
         )
         if not manifest["documents"]:
             raise PipelineError(
-                "no article of the dump is left", dict(sorted(dropped.items())), where=_names(dumps),
+                "no article of the dump is left",
+                dict(sorted(dropped.items())),
+                where=_names(dumps),
                 hint=f"lower corpus.sources.{source}.min_words in params.yaml, or use a pages-articles dump",
-            )  # fmt: skip
+            )
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
 
 

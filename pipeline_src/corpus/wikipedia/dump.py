@@ -212,9 +212,11 @@ def read_head(path: Path) -> str:
             break
     if b"<mediawiki" not in head:
         raise PipelineError(
-            "not a MediaWiki dump", repr(head[:40].decode("utf-8", "replace")), where=f"{path}, at its start",
+            "not a MediaWiki dump",
+            repr(head[:40].decode("utf-8", "replace")),
+            where=f"{path}, at its start",
             hint="use a pages-articles dump in XML (plain, .bz2, .gz or .zst)",
-        )  # fmt: skip
+        )
     return head.decode("utf-8", "replace")
 
 
@@ -267,9 +269,11 @@ def read_pages(path: Location, start: int = 0, end: int | None = None, damage: D
             yield parse_page(bytes(pending[begin:used]), path)
         if begin < len(pending) and len(pending) - begin > MAX_PAGE_BYTES:
             raise PipelineError(
-                f"a page of more than {MAX_PAGE_BYTES:,} bytes", f"{bytes(pending[begin : begin + 80])!r}", where=path,
+                f"a page of more than {MAX_PAGE_BYTES:,} bytes",
+                f"{bytes(pending[begin : begin + 80])!r}",
+                where=path,
                 hint="use a pages-articles dump, which holds one revision of each page",
-            )  # fmt: skip
+            )
         keep = min(begin, max(used, len(pending) - len(END) - 20))
         if ended:
             if more := bytes(pending[used:]).split(END, 1)[-1].strip(PADDING):
@@ -300,9 +304,11 @@ def parse_page(xml: bytes, path: Location) -> Page:
     inside = revision.find(b">", opening) + 1
     if title is None or not all(_NUMBER.fullmatch(number) for number in numbers) or opening < 0 or not inside:
         raise PipelineError(
-            "a page without title, id or text", title or identifier, where=f"{path}, {xml[:80]!r}",
+            "a page without title, id or text",
+            title or identifier,
+            where=f"{path}, {xml[:80]!r}",
             hint=f"use an unchanged pages-articles dump; if this is one, {FETCH_AGAIN}",
-        )  # fmt: skip
+        )
     close = revision.find(b"</text>", inside)
     text = revision[inside:close] if close >= 0 else b""
     return Page(

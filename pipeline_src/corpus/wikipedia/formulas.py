@@ -27,9 +27,15 @@ _STYLES = frozenset(
     limits nolimits""".split()
 )
 _ACCENTS = {
-    "bar": "\u0304", "overline": "\u0304", "hat": "\u0302", "widehat": "\u0302", "tilde": "\u0303", "vec": "\u20d7",
-    "dot": "\u0307", "ddot": "\u0308",
-}  # fmt: skip
+    "bar": "\u0304",
+    "overline": "\u0304",
+    "hat": "\u0302",
+    "widehat": "\u0302",
+    "tilde": "\u0303",
+    "vec": "\u20d7",
+    "dot": "\u0307",
+    "ddot": "\u0308",
+}
 _FRACTIONS = frozenset((r"\frac", r"\dfrac", r"\tfrac"))
 _MARKS = {"|": "&#124;", "[": "&#91;", "]": "&#93;", "<": " < ", ">": " > ", "'": "′", "~": " ", "-": "-"}
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)

@@ -21,11 +21,26 @@ _UNSEEN = str.maketrans("", "", f" {JOINER}\u2060")  # in a number: 1{{shy}}0
 LOWERED = str.maketrans("²³", "23")  # {{convert|750|km²}}
 # the words between two numbers with full units, and with symbols
 BETWEEN = {
-    "to": ("to", "to"), "-": ("–", "–"), "–": ("–", "–"), "to(-)": ("to", "–"), "and": ("and", "and"),
-    "and(-)": ("and", "–"), "&": ("and", "&"), "or": ("or", "or"), "by": ("by", "by"), "by(x)": ("by", "×"),
-    "x": ("by", "×"), "×": ("by", "×"), "xx": ("×", "×"), "+/-": ("±", "±"), "±": ("±", "±"), ",": (",", ","),
-    "to about": ("to about", "to about"), "and about": ("and about", "and about"), "to roughly": ("to roughly",) * 2,
-}  # fmt: skip
+    "to": ("to", "to"),
+    "-": ("–", "–"),
+    "–": ("–", "–"),
+    "to(-)": ("to", "–"),
+    "and": ("and", "and"),
+    "and(-)": ("and", "–"),
+    "&": ("and", "&"),
+    "or": ("or", "or"),
+    "by": ("by", "by"),
+    "by(x)": ("by", "×"),
+    "x": ("by", "×"),
+    "×": ("by", "×"),
+    "xx": ("×", "×"),
+    "+/-": ("±", "±"),
+    "±": ("±", "±"),
+    ",": (",", ","),
+    "to about": ("to about", "to about"),
+    "and about": ("and about", "and about"),
+    "to roughly": ("to roughly",) * 2,
+}
 TIGHT = frozenset("–,")  # without a space next to a number
 # pairs of a unit and a smaller one: 5 ft 3 in
 SMALLER = frozenset(
