@@ -21,9 +21,9 @@ CORES ?= $(shell nproc 2> /dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 PIP := $(PYTHON) -m pip --python $(VENV)/bin/python --disable-pip-version-check
 # packages that mypy checks
-PACKAGES := common config download corpus tokenizer examples tasks finetuning evaluation report
+PACKAGES := base engine study sources text tokenizer tasks examples finetune evaluate report
 TYPED := pipeline_src/*.py pipeline_src/tools/doctor.py pipeline_src/tools/plan.py pipeline_src/tools/ablations.py $(addprefix pipeline_src/,$(PACKAGES)) \
-         pipeline_src/pretraining/train_word_vectors.py workflow/*.py benchmarks/*.py tests/stress/*.py
+         pipeline_src/family workflow/*.py benchmarks/*.py tests/stress/*.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # uv installs no bytecode by itself. Where Python writes none (a read-only image, PYTHONDONTWRITEBYTECODE), each start of

@@ -28,16 +28,16 @@ from torch.utils.data import SequentialSampler
 
 from benchmarks.material import MORE, minilm_folder
 from benchmarks.measure import cpu_seconds
-from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.config.machine import Machine
-from pipeline_src.finetuning import task_data
-from pipeline_src.finetuning.finetune import TaskTrainer, task_settings
-from pipeline_src.finetuning.hyperparameter_grid import GridPoint
-from pipeline_src.finetuning.task_data import EvalSet
-from pipeline_src.models.hub import load_config, save_model
+from pipeline_src.finetune import task_data
+from pipeline_src.finetune.finetune import TaskTrainer, task_settings
+from pipeline_src.finetune.hyperparameter_grid import GridPoint
+from pipeline_src.finetune.task_data import EvalSet
+from pipeline_src.model.hub import load_config, save_model
+from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.study.machine import Machine
+from pipeline_src.study.task_spec import TaskSpec, load_spec
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.spec import TaskSpec, load_spec
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SQUAD_WINDOWS, SQUAD_JUDGED = 2_000, 300

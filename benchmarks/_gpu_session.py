@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.files import write_json
+from pipeline_src.base.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 STOPPED = 75  # a piece's exit status if its time ended before its work: also that of a stage that can go on

@@ -34,11 +34,11 @@ from benchmarks._pretrain_sides import (
     process_on,
     random_examples,
 )
-from pipeline_src.config.model import ModelParams
-from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture
-from pipeline_src.models.flops import Workload
-from pipeline_src.pretraining.capacity import Capacity
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.model.bert import BertConfig, compile_parts, load_architecture
+from pipeline_src.model.flops import Workload
+from pipeline_src.pretrain.capacity import Capacity
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.study.model import ModelParams
 from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import CapturedSteps

@@ -27,11 +27,11 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks._gpu_session import COMMIT, ROOT, STOPPED, Session, commit
 from benchmarks._gpu_steps import VARIANTS, fastest
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
-from pipeline_src.common.paths import EXAMPLES, START_MODEL, TASKS, TOKENS, VOCABULARY, clean_text
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import load_study
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
+from pipeline_src.base.paths import EXAMPLES, START_MODEL, TASKS, TOKENS, VOCABULARY, clean_text
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import load_study
 
 PROBE, REHEARSED_PROBE = 200, 4  # steps of the first phase
 SAFETY = 0.93  # share of the time left that is planned for
@@ -262,9 +262,9 @@ def wheels_command(folder: Path) -> list[str]:
 
 def make_tiny_study(folder: Path) -> None:
     """Text of a few hundred made-up words, and all that the stages make of it, in a few seconds."""
-    from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-    from pipeline_src.download import download_tasks
     from pipeline_src.examples import build_examples, tokenize_corpus
+    from pipeline_src.tasks import download_tasks
+    from pipeline_src.text.documents import Document, write_manifest, write_shard
     from pipeline_src.tokenizer import train_tokenizer
 
     values = yaml.safe_load(preset_text("test", ROOT / "workflow/presets"))

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.material import articles_text, sample_pages
-from pipeline_src.common.files import atomic_file
-from pipeline_src.common.parallel import map_in_order
+from pipeline_src.base.files import atomic_file
+from pipeline_src.base.parallel import map_in_order
 
 PAGES_A_STREAM = 100  # as Wikimedia packs a dump
 # English Wikipedia: 3,150 bytes of prose an article (Hugging Face's wikimedia/wikipedia, 20231101.en); 45 % of the

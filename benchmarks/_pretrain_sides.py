@@ -26,15 +26,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.common.registry import architecture_spec
-from pipeline_src.config.machine import Precision
-from pipeline_src.config.model import ModelParams
-from pipeline_src.models.bert import BertConfig, compile_parts, load_architecture
-from pipeline_src.models.hub import save_tensors
-from pipeline_src.pretraining.data import DataShard, PretrainingBatch, TensorBatch
+from pipeline_src.base.registry import architecture_spec
+from pipeline_src.model.bert import BertConfig, compile_parts, load_architecture
+from pipeline_src.model.hub import save_tensors
+from pipeline_src.pretrain.data import DataShard, PretrainingBatch, TensorBatch
+from pipeline_src.pretrain.objective import PretrainingObjective, load_objective
+from pipeline_src.study.machine import Precision
+from pipeline_src.study.model import ModelParams
 from pipeline_src.training.batches import to_device, transfer
 from pipeline_src.training.distributed import Distributed, choose_precision
-from pipeline_src.training.objective import PretrainingObjective, load_objective
 from pipeline_src.training.optimizers import DEFAULT_MAX_GRAD_NORM, make_optimizer
 from pipeline_src.training.trainer import OptimizerConfig, Trainer, make_trainer
 

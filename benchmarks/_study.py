@@ -13,9 +13,11 @@ from pathlib import Path
 
 from benchmarks._pretrain_sides import ENTRIES
 from benchmarks.material import CACHE, articles_text, books_text
-from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.paths import clean_text
-from pipeline_src.config.data import (
+from pipeline_src.base.files import atomic_directory
+from pipeline_src.base.paths import clean_text
+from pipeline_src.examples import build_examples, tokenize_corpus
+from pipeline_src.pretrain.data import PretrainingExamples, open_examples
+from pipeline_src.study.data import (
     AnySource,
     BooksParams,
     CorpusParams,
@@ -24,10 +26,8 @@ from pipeline_src.config.data import (
     VocabularyParams,
     WikipediaParams,
 )
-from pipeline_src.config.pretrain import Masking
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.examples import build_examples, tokenize_corpus
-from pipeline_src.pretraining.data import PretrainingExamples, open_examples
+from pipeline_src.study.pretrain import Masking
+from pipeline_src.text.documents import Document, write_manifest, write_shard
 from pipeline_src.tokenizer import train_tokenizer
 from pipeline_src.tokenizer.load import load_tokenizer
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks.measure import cpu_seconds
-from pipeline_src.common.paths import clean_text, raw_files
+from pipeline_src.base.paths import clean_text, raw_files
 
 Article = tuple[str, str, str]  # id, title, wikitext
 TEXT = clean_text("wikipedia")
@@ -23,8 +23,8 @@ TEXT = clean_text("wikipedia")
 
 def beam(dump: Path, folder: Path) -> None:
     """Ours: the stage as it is, in a project of its own, on the runner that ``$BEAM_ARGS`` names, if any."""
-    from pipeline_src.config.data import WikipediaParams
-    from pipeline_src.corpus.wikipedia import clean_wikipedia as wikipedia
+    from pipeline_src.study.data import WikipediaParams
+    from pipeline_src.text.wikipedia import clean_wikipedia as wikipedia
 
     os.chdir(folder)
     raw_files("wikipedia").mkdir(parents=True)
@@ -34,11 +34,11 @@ def beam(dump: Path, folder: Path) -> None:
 
 def loop(dump: Path, folder: Path) -> None:
     """Call the same functions on one range after another: a lower bound of the cost."""
-    from pipeline_src.config.data import WikipediaParams
-    from pipeline_src.corpus.documents import write_manifest
-    from pipeline_src.corpus.wikipedia.clean_wikipedia import DumpPart, Range, clean_range
-    from pipeline_src.corpus.wikipedia.dump import read_head, split_ranges
-    from pipeline_src.corpus.wikipedia.siteinfo import read_siteinfo
+    from pipeline_src.study.data import WikipediaParams
+    from pipeline_src.text.documents import write_manifest
+    from pipeline_src.text.wikipedia.clean_wikipedia import DumpPart, Range, clean_range
+    from pipeline_src.text.wikipedia.dump import read_head, split_ranges
+    from pipeline_src.text.wikipedia.siteinfo import read_siteinfo
 
     (folder / TEXT).mkdir(parents=True)
     part, params = DumpPart("", dump, read_siteinfo(read_head(dump))), WikipediaParams(entry="own-wikipedia")

@@ -18,9 +18,9 @@ from functools import partial
 
 from benchmarks.material import articles_text, books_text
 from benchmarks.measure import cpu_seconds, race, report
-from pipeline_src.config.filters import FiltersParams
-from pipeline_src.corpus.filters import refusal
-from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.study.filters import FiltersParams
+from pipeline_src.text.filters import refusal
+from pipeline_src.text.sentences import split_sentences
 
 DOCUMENTS = 10_000
 FEWER = 2_000  # first documents, on which speed is measured and spaCy's words are tried

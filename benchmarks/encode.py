@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.material import MORE, articles_text, books_text
 from benchmarks.measure import race, report
-from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.text.sentences import split_sentences
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer

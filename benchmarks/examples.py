@@ -20,14 +20,14 @@ import numpy as np
 
 from benchmarks.material import articles_text, books_text
 from benchmarks.measure import race, report
-from pipeline_src.common.files import write_json
-from pipeline_src.config.pretrain import Masking
-from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.base.files import write_json
 from pipeline_src.examples.build_examples import draw_samples, pass_keys
+from pipeline_src.examples.masking import MLMCollator
 from pipeline_src.examples.pairs import PairRules
 from pipeline_src.examples.token_store import TokenStore, TokenWriter, write_sample_index
-from pipeline_src.pretraining.data import DataShard, PretrainingExamples
-from pipeline_src.pretraining.masking import MLMCollator
+from pipeline_src.pretrain.data import DataShard, PretrainingExamples
+from pipeline_src.study.pretrain import Masking
+from pipeline_src.text.sentences import split_sentences
 from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks._gpu_session import ROOT, RUNNING, STOPPED, Session, in_one_line, read_piece, write_piece
-from pipeline_src.common.files import write_json
+from pipeline_src.base.files import write_json
 
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
 MINUTES = 13.0

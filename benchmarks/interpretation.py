@@ -21,9 +21,7 @@ import torch
 
 from benchmarks.material import MORE, articles_text, minilm_folder
 from benchmarks.measure import cpu_seconds, race
-from pipeline_src.corpus.documents import in_validation_split
-from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.interpretation.data import (
+from pipeline_src.interpret.data import (
     MAX_SENTENCES,
     MAX_WORDS,
     MIN_WORDS,
@@ -31,11 +29,13 @@ from pipeline_src.interpretation.data import (
     read_tagged,
     words_of,
 )
-from pipeline_src.interpretation.heads import Tree, read_trees, relations
-from pipeline_src.interpretation.model import ProbedModel, Sentence
-from pipeline_src.interpretation.probes import LabelledWords, capitals, labelled_words, probe, train_probes
-from pipeline_src.interpretation.senses import in_two_contexts, self_similarity, two_contexts
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.interpret.heads import Tree, read_trees, relations
+from pipeline_src.interpret.model import ProbedModel, Sentence
+from pipeline_src.interpret.probes import LabelledWords, capitals, labelled_words, probe, train_probes
+from pipeline_src.interpret.senses import in_two_contexts, self_similarity, two_contexts
+from pipeline_src.study.task_spec import load_spec
+from pipeline_src.text.documents import in_validation_split
+from pipeline_src.text.sentences import split_sentences
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
 SEED, TEST_SHARE = 1, 0.2

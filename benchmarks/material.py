@@ -16,17 +16,17 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from pipeline_src.common.yaml_files import SOURCES
-from pipeline_src.corpus.books.markdown import markdown_paragraphs
-from pipeline_src.corpus.books.plain_text import plain_paragraphs
-from pipeline_src.corpus.wikipedia.clean_wikipedia import why_not_an_article
-from pipeline_src.corpus.wikipedia.dump import Page, read_head, read_pages
-from pipeline_src.corpus.wikipedia.siteinfo import SiteInfo, read_siteinfo
-from pipeline_src.corpus.wikipedia.wikitext import clean
-from pipeline_src.download.catalogue import Wheel, load_source, resolve
-from pipeline_src.download.fetch import fill_folder, obtain
-from pipeline_src.download.pypi import fetch_wheel
-from pipeline_src.pretraining import import_model
+from pipeline_src.base.yaml_files import SOURCES
+from pipeline_src.pretrain import import_model
+from pipeline_src.sources.catalogue import Wheel, load_source, resolve
+from pipeline_src.sources.fetch import fill_folder, obtain
+from pipeline_src.sources.pypi import fetch_wheel
+from pipeline_src.text.books.markdown import markdown_paragraphs
+from pipeline_src.text.books.plain_text import plain_paragraphs
+from pipeline_src.text.wikipedia.clean_wikipedia import why_not_an_article
+from pipeline_src.text.wikipedia.dump import Page, read_head, read_pages
+from pipeline_src.text.wikipedia.siteinfo import SiteInfo, read_siteinfo
+from pipeline_src.text.wikipedia.wikitext import clean
 
 CACHE = Path("data/benchmarks")
 MORE = Path(os.environ.get("BENCH_DATA", "../shared/data"))

@@ -23,9 +23,9 @@ from tempfile import TemporaryDirectory, mkdtemp
 import numpy as np
 
 from benchmarks.measure import cpu_seconds, report
-from pipeline_src.common.parallel import peak_memory
-from pipeline_src.corpus.documents import Document, read_documents, slice_shards, write_manifest, write_shard
-from pipeline_src.corpus.near_duplicates import find_copies, shingle_slice
+from pipeline_src.base.parallel import peak_memory
+from pipeline_src.text.documents import Document, read_documents, slice_shards, write_manifest, write_shard
+from pipeline_src.text.near_duplicates import find_copies, shingle_slice
 
 DOCUMENTS, PEER_DOCUMENTS, SHARD_DOCUMENTS = 1_000_000, 10_000, 100_000
 VOCABULARY_SIZE, MIN_WORDS, MAX_WORDS = 100_000, 100, 300

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks._pretrain_sides import config_of, ours_objective, process_on, random_batches, training_side
 from benchmarks.measure import report, time_once
-from pipeline_src.config.machine import MKL, PORTABLE
+from pipeline_src.study.machine import MKL, PORTABLE
 
 SIZES = {"tiny": ("bert", 64, 0.8), "mini": ("modernbert", 128, 0.77)}  # architecture, length, AdamW's time over Muon's
 SEQUENCES, WARM_UP = 32, 2

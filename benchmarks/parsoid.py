@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.material import sample_articles
-from pipeline_src.corpus.wikipedia.wikitext import clean
+from pipeline_src.text.wikipedia.wikitext import clean
 
 KNOWN = Path(__file__).with_name("parsoid_known.tsv")  # file, case, reason
 BEFORE, AFTER = "The old mill by the river was built of stone. ", " The miller grinds corn there every day."

@@ -50,11 +50,11 @@ from benchmarks._pretrain_sides import (
     process_on,
 )
 from benchmarks.measure import cpu_seconds, report
-from pipeline_src.common.parallel import usable_cores
-from pipeline_src.common.registry import member_names
-from pipeline_src.config.machine import Precision
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import Workload
+from pipeline_src.base.parallel import usable_cores
+from pipeline_src.base.registry import member_names
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.model.flops import Workload
+from pipeline_src.study.machine import Precision
 from pipeline_src.training.throughput import compilations, peak_flops
 
 WARM_UP, PROFILED = 2, 2  # steps before those that are timed, and after them

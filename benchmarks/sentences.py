@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.material import MORE, articles_text, books_text
 from benchmarks.measure import race, report
-from pipeline_src.corpus.sentences import split_sentences
+from pipeline_src.text.sentences import split_sentences
 from tests.hard_sentences import ENCYCLOPEDIA, NOVEL
 
 EWT = MORE / "ud_ewt" / "en_ewt-ud-dev.conllu"

@@ -27,21 +27,21 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from pipeline_src.common.paths import VOCABULARY
-from pipeline_src.config.machine import Precision
-from pipeline_src.config.study import load_study
-from pipeline_src.interpretation.minimal_pairs import judge_sentence_pairs, read_pair_set
-from pipeline_src.models.hub import save_model
-from pipeline_src.pretraining.build import build_objective, fill_weights
-from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
-from pipeline_src.pretraining.phases import Phase
-from pipeline_src.pretraining.validation import ValidationSet
+from pipeline_src.base.paths import VOCABULARY
+from pipeline_src.interpret.minimal_pairs import judge_sentence_pairs, read_pair_set
+from pipeline_src.model.hub import save_model
+from pipeline_src.pretrain.build import build_objective, fill_weights
+from pipeline_src.pretrain.data import DataShard, TensorBatch, open_examples
+from pipeline_src.pretrain.objective import PretrainingObjective
+from pipeline_src.pretrain.phases import Phase
+from pipeline_src.pretrain.validation import ValidationSet
+from pipeline_src.study.machine import Precision
+from pipeline_src.study.study import load_study
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.ablations import apply
 from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.batches import transfer
 from pipeline_src.training.distributed import Distributed, choose_precision
-from pipeline_src.training.objective import PretrainingObjective
 from pipeline_src.training.trainer import make_trainer
 
 BASELINE = "baseline"

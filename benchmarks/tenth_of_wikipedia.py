@@ -33,9 +33,9 @@ import yaml
 from benchmarks._checkout import Checkout, check_out
 from benchmarks._made_wikipedia import write_dump
 from benchmarks.material import CACHE
-from pipeline_src.common.files import hash_file
-from pipeline_src.common.parallel import usable_cores
-from pipeline_src.corpus.corpus_statistics import OVERLAP_TASKS
+from pipeline_src.base.files import hash_file
+from pipeline_src.base.parallel import usable_cores
+from pipeline_src.examples.corpus_statistics import OVERLAP_TASKS
 
 ARTICLES = 730_000  # English Wikipedia has 7.0 million
 STAGES = (  # train_word_vectors would take hours
@@ -177,9 +177,9 @@ def load() -> None:
     """Load batches of both phases in the current folder, as training does, and print the tokens per CPU-second."""
     import torch
 
-    from pipeline_src.common.paths import VOCABULARY
-    from pipeline_src.config.study import load_study
-    from pipeline_src.pretraining.data import DataShard, TensorBatch, open_examples
+    from pipeline_src.base.paths import VOCABULARY
+    from pipeline_src.pretrain.data import DataShard, TensorBatch, open_examples
+    from pipeline_src.study.study import load_study
     from pipeline_src.tokenizer.load import load_tokenizer
 
     torch.set_num_threads(1)

@@ -24,7 +24,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from benchmarks.measure import cpu_seconds, report
-from pipeline_src.corpus.documents import Document, slice_shards, write_manifest, write_shard
+from pipeline_src.text.documents import Document, slice_shards, write_manifest, write_shard
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.train_tokenizer import WordCounts, count_shards, count_words
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer

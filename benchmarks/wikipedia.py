@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks._wikipedia_sides import TEXT
 from benchmarks.material import CACHE, sample_pages
 from benchmarks.measure import report
-from pipeline_src.common.files import atomic_file
-from pipeline_src.common.parallel import map_in_order
-from pipeline_src.corpus.documents import read_manifest
+from pipeline_src.base.files import atomic_file
+from pipeline_src.base.parallel import map_in_order
+from pipeline_src.text.documents import read_manifest
 
 FEW, MANY, TWICE = 4, 50, 100  # copies of the sample's 6.1 MB: for the published topology, for us, for memory
 ROUNDS = 3

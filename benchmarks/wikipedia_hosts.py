@@ -22,7 +22,7 @@ from benchmarks._wikipedia_sides import TEXT
 from benchmarks.material import CACHE
 from benchmarks.measure import report
 from benchmarks.wikipedia import TWICE, make_dump, megabytes, run_apart, shards
-from pipeline_src.corpus.documents import read_manifest
+from pipeline_src.text.documents import read_manifest
 from tests.two_machines import ADDRESSES, Machines
 
 LINEAR = 0.75  # of the single process's CPU time, at least: 1 if the hosts together take no more
@@ -85,7 +85,7 @@ def run_on_hosts(dump: Path) -> dict[str, float]:
         try:
             while not file.exists():
                 time.sleep(0.1)
-            common += ["--no-nanny", "--nthreads=1", "--preload=pipeline_src.common.beam", f"--local-directory={home}"]
+            common += ["--no-nanny", "--nthreads=1", "--preload=pipeline_src.text.beam", f"--local-directory={home}"]
             for number, host in enumerate(WORKERS):
                 name = f"worker {number}"
                 processes[name] = start(host, "dask", "worker", *common, "--host", addresses[host])

@@ -9,7 +9,7 @@ from benchmarks._cleaners import escaped, tfds, wikiextractor
 from benchmarks._prose_quality import Quality, judge, read_truth
 from benchmarks.material import sample_articles
 from benchmarks.measure import race, report
-from pipeline_src.corpus.wikipedia.wikitext import clean
+from pipeline_src.text.wikipedia.wikitext import clean
 
 LABELS = {
     "markup_per_mb": "markup remains per MB",

@@ -16,19 +16,19 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from pipeline_src.common.errors import Interrupted, PipelineError
-from pipeline_src.common.mistakes import explain
-from pipeline_src.common.names import shown
+from pipeline_src.base.errors import Interrupted, PipelineError
+from pipeline_src.base.mistakes import explain
+from pipeline_src.base.names import shown
 from pipeline_src.stages import STAGES
 
 # tool -> (module, or MODULE:NAME if the module has several: functions NAME and add_NAME_arguments; line of help)
 TOOLS = {
-    "preset": ("pipeline_src.config.preset", "put a complete study in place of params.yaml"),
+    "preset": ("pipeline_src.study.preset", "put a complete study in place of params.yaml"),
     "plan": ("pipeline_src.tools.plan", "sizes, FLOPs, time and cost of the study before it runs"),
     "show-examples": ("pipeline_src.tools.show_examples", "print pretraining examples as text, with their masks"),
     "export": ("pipeline_src.tools.export", "write a model for other libraries, or examples as Parquet"),
     "ablations": ("pipeline_src.tools.ablations", "print or queue the paper's ablations as DVC experiments"),
-    "import": ("pipeline_src.pretraining.import_model", "import a model in Hugging Face's layout"),
+    "import": ("pipeline_src.pretrain.import_model", "import a model in Hugging Face's layout"),
     "predict": ("pipeline_src.tools.predict", "what a fine-tuned model predicts for a file, as lines of JSON"),
     "fill-mask": ("pipeline_src.tools.fill_mask", "the likeliest tokens at each [MASK] of a text"),
     "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
                 hint = "rename the file, or type it where the terminal's text is UTF-8"
                 raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
         if argv[:1] in (["verify"], ["predict"]):  # give a stage's numbers again: set before torch is imported
-            from pipeline_src.config.machine import load_machine
+            from pipeline_src.study.machine import load_machine
 
             load_machine().choose_code_paths()
         arguments = _parse(argv)

@@ -18,22 +18,22 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline_src.common.dependencies import changed_files, declared_stages, sign
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory
-from pipeline_src.common.fingerprint import MEMBER_FOLDERS, ROOT, covered_files, fingerprint, statements_of
-from pipeline_src.common.paths import CODE
-from pipeline_src.common.progress import log
-from pipeline_src.common.registry import member_names
-from pipeline_src.common.workspace import check_outputs
-from pipeline_src.common.yaml_files import CATALOGUE
-from pipeline_src.config.data import CorpusParams
-from pipeline_src.config.finetune import FinetuneParams
-from pipeline_src.config.pretrain import PretrainParams
-from pipeline_src.config.schema import HUB
-from pipeline_src.corpus.clean import CLEANERS
-from pipeline_src.corpus.language import check_language
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory
+from pipeline_src.base.paths import CODE
+from pipeline_src.base.progress import log
+from pipeline_src.base.registry import CORE, members
+from pipeline_src.base.yaml_files import CATALOGUE
+from pipeline_src.engine.dependencies import changed_files, declared_stages, sign
+from pipeline_src.engine.fingerprint import ROOT, covered_files, fingerprint, statements_of
+from pipeline_src.engine.workspace import check_outputs
 from pipeline_src.stages import STAGES
+from pipeline_src.study.data import CorpusParams
+from pipeline_src.study.finetune import FinetuneParams
+from pipeline_src.study.pretrain import PretrainParams
+from pipeline_src.study.schema import HUB
+from pipeline_src.text.clean import CLEANERS
+from pipeline_src.text.language import check_language
 
 
 def untracked_entries() -> str | None:
@@ -49,20 +49,21 @@ def untracked_entries() -> str | None:
 
 def modules() -> dict[str, str]:
     """Return, for each path below ``code``, the module whose fingerprint is written there."""
-    stages = {name: stage.module for name, stage in STAGES.items() if name != "code"}
-    members = [f"{folder}/{name}" for folder in MEMBER_FOLDERS for name in member_names(folder)]
-    return (
-        stages
-        | {name: f"pipeline_src.{name.replace('/', '.')}" for name in members}
-        | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
-    )
+    stages = {}
+    for name, stage in STAGES.items():
+        # A ring, such as interpret/, can be taken away.
+        folder = (ROOT / stage.module.replace(".", "/")).parent
+        if name != "code" and folder.is_dir():
+            stages[name] = stage.module
+    family = {f"{kind}/{name}": member.module for kind in CORE for name, member in members(kind).items()}
+    return stages | family | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
 
 
 def fetch_models(paths: Iterable[str]) -> None:
     """Import each model of the hub among ``paths`` into the folder of that path, unless it is there."""
     for path in sorted(set(paths)):
         if path.startswith(HUB) and not Path(path).exists():
-            from pipeline_src.pretraining.import_model import fetch_and_import  # needs torch
+            from pipeline_src.pretrain.import_model import fetch_and_import  # needs torch
 
             with atomic_directory(path) as folder:
                 fetch_and_import(Path(path), folder)

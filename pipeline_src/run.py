@@ -16,20 +16,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pipeline_src.base.errors import Interrupted, PipelineError
+from pipeline_src.base.files import write_json
+from pipeline_src.base.mistakes import explain
+from pipeline_src.base.names import check_name, shown
+from pipeline_src.base.parallel import peak_memory, process_rank, usable_cores
+from pipeline_src.base.progress import DONE, PLAIN, log, open_log
 from pipeline_src.code import StageCode
-from pipeline_src.common.dependencies import CHECKS, check_nothing, declared_stage, declared_stages, remove_folder
-from pipeline_src.common.errors import Interrupted, PipelineError
-from pipeline_src.common.files import write_json
-from pipeline_src.common.mistakes import explain
-from pipeline_src.common.names import check_name, shown
-from pipeline_src.common.parallel import peak_memory, process_rank, usable_cores
-from pipeline_src.common.progress import DONE, PLAIN, log, open_log
-from pipeline_src.common.records import StageRecord, keep_copy_of_lock, settle_records
-from pipeline_src.common.workspace import check_outputs, put_aside_undeclared
-from pipeline_src.config.machine import load_machine
-from pipeline_src.config.settled import when_settled
-from pipeline_src.config.study import Study, check_unchanged, load_study
+from pipeline_src.engine.dependencies import CHECKS, check_nothing, declared_stage, declared_stages, remove_folder
+from pipeline_src.engine.records import StageRecord, keep_copy_of_lock, settle_records
+from pipeline_src.engine.workspace import check_outputs, put_aside_undeclared
 from pipeline_src.stages import STAGES, Stage
+from pipeline_src.study.machine import load_machine
+from pipeline_src.study.settled import when_settled
+from pipeline_src.study.study import Study, check_unchanged, load_study
 
 
 def run_stage(name: str, items: Mapping[str, str], options: Mapping[str, object] = MappingProxyType({})) -> None:

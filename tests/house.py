@@ -1,4 +1,4 @@
-"""How much code the tree holds, and how densely it is written; tests/unit/common/test_house.py compares.
+"""How much code the tree holds, and how densely it is written; tests/unit/test_house.py compares.
 
 ``python -m tests.house`` prints the table of the checkout; ``python -m tests.house > tests/house.tsv`` records it.
 

@@ -6,7 +6,7 @@ import bz2
 import random
 from pathlib import Path
 
-from pipeline_src.corpus.wikipedia import clean_wikipedia, dump
+from pipeline_src.text.wikipedia import clean_wikipedia, dump
 
 STREAMS, PAGES = 24, 30
 HEAD = '<mediawiki xml:lang="en"><siteinfo><dbname>madewiki</dbname></siteinfo>\n'

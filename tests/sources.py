@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_src.config.data import CorpusParams
+from pipeline_src.study.data import CorpusParams
 
 KINDS = {"wikipedia": {"kind": "wikipedia", "parts": ("a",)}, "books": {"kind": "books"}}
 

@@ -25,7 +25,7 @@ import psutil
 import yaml
 from snakemake.logging import logger
 
-from pipeline_src.common.dvc_lock import (
+from pipeline_src.engine.dvc_lock import (
     LOCK,
     LOCK_COPY,
     committed_lock,
@@ -33,7 +33,7 @@ from pipeline_src.common.dvc_lock import (
     split_entries,
     without_cut_entry,
 )
-from pipeline_src.common.records import cache_folder, run_of_same_inputs, settle_records
+from pipeline_src.engine.records import cache_folder, run_of_same_inputs, settle_records
 
 STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.study import Study
-from pipeline_src.download.sizes import source_size
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.sources.sizes import source_size
+from pipeline_src.study.study import Study
 
 Resources = dict[str, Any]
 MINUTES_A_DAY = 1440

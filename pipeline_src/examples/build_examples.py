@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_src.common.counter_rng import derive_seed, permuted, phase_key
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, read_json, write_json
-from pipeline_src.common.names import checked_path
-from pipeline_src.common.parallel import map_in_order
-from pipeline_src.common.paths import EXAMPLES, TOKENS
-from pipeline_src.common.progress import Progress, log
-from pipeline_src.config.data import ExamplesParams
+from pipeline_src.base.counter_rng import derive_seed, permuted, phase_key
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, read_json, write_json
+from pipeline_src.base.names import checked_path
+from pipeline_src.base.parallel import map_in_order
+from pipeline_src.base.paths import EXAMPLES, TOKENS
+from pipeline_src.base.progress import Progress, log
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.shares import sample_sources, select_examples, shares_are_set, source_shares
 from pipeline_src.examples.token_store import SPLITS, TokenStore, read_sample_index, write_sample_index
+from pipeline_src.study.data import ExamplesParams
 
 # Tokens in the documents that are processed together: some hundred MB of memory.
 TOKENS_PER_BLOCK = 1 << 24

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline_src.common.counter_rng import bits, integers, uniform
+from pipeline_src.base.counter_rng import bits, integers, uniform
 from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore
 
 # A row of the sample index is an example: starts and lengths of its segments (0 for B if examples are not pairs), and

@@ -14,9 +14,9 @@ from importlib.metadata import version
 
 import numpy as np
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import shown, shown_text
-from pipeline_src.common.packages import distributions_of
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import shown, shown_text
+from pipeline_src.base.packages import distributions_of
 
 WHERE = "segmenter of a source in params.yaml"
 Segmenter = Callable[[str], Sequence[str]]

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline_src.common.counter_rng import derive_seed, permuted
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.paths import TOKENS
-from pipeline_src.config.data import ExamplesParams
+from pipeline_src.base.counter_rng import derive_seed, permuted
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.paths import TOKENS
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, read_sample_index, write_sample_index
+from pipeline_src.study.data import ExamplesParams
 
 # How many times as often as without shares a source may be read.
 MAX_REPEATS = 100

@@ -17,9 +17,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json
-from pipeline_src.common.names import shown
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file, read_json
+from pipeline_src.base.names import shown
 
 SPLITS = ("train", "validation")
 # Schema of a split's entry in the manifest.

@@ -1,7 +1,7 @@
 """Stage ``tokenize``: encode every document as sentences of token ids, in a training and a validation split.
 
 A document with the same tokens as a document of an earlier source is left out and counted, so that no source trains on
-another source's validation documents. With ``corpus.near_duplicates``, near-copies of earlier documents, also of the
+another source's validation documents. With ``text.near_duplicates``, near-copies of earlier documents, also of the
 same source, are dropped; with ``corpus.decontaminate: remove``, training documents that share a passage with an
 evaluation set.
 """
@@ -21,15 +21,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pipeline_src.common.addresses import Location, input_folder
-from pipeline_src.common.beam import Workers
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, hash_file, write_json
-from pipeline_src.common.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
-from pipeline_src.common.progress import Progress, log
-from pipeline_src.config.data import CorpusParams
-from pipeline_src.corpus.contamination import EvaluationRuns, Words, end_to_end, read_texts
-from pipeline_src.corpus.documents import (
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, hash_file, write_json
+from pipeline_src.base.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
+from pipeline_src.base.progress import Progress, log
+from pipeline_src.examples.contamination import EvaluationRuns, Words, end_to_end
+from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
+from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
+from pipeline_src.study.data import CorpusParams
+from pipeline_src.tasks.evaluation_texts import read_texts
+from pipeline_src.text.addresses import Location, input_folder
+from pipeline_src.text.beam import Workers
+from pipeline_src.text.documents import (
     Document,
     ShardSlice,
     corpus_folders,
@@ -40,11 +43,9 @@ from pipeline_src.corpus.documents import (
     read_slice,
     slice_shards,
 )
-from pipeline_src.corpus.dropped import DroppedSample, Record
-from pipeline_src.corpus.near_duplicates import Shingles, find_copies, shingle_slice
-from pipeline_src.corpus.sentences import split_sentences
-from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
-from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
+from pipeline_src.text.dropped import DroppedSample, Record
+from pipeline_src.text.near_duplicates import Shingles, find_copies, shingle_slice
+from pipeline_src.text.sentences import split_sentences
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -87,7 +88,7 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     """Read ``data/text``, ``data/vocabulary`` and ``data/evaluation_texts``, write ``data/tokens``.
 
     Args:
-        beam_args: see ``common.beam.Workers``.
+        beam_args: see ``text.beam.Workers``.
     """
     # Step 1: read all inputs, so that errors are raised before any process starts.
     tokenizer = load_tokenizer(VOCABULARY)

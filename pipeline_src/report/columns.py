@@ -9,10 +9,10 @@ from enum import Flag, auto
 from statistics import fmean, stdev
 from typing import Any
 
-from pipeline_src.common.names import as_text
+from pipeline_src.base.names import as_text
 from pipeline_src.report.published import TEST_SERVER, Published, PublishedScores, split_of
 from pipeline_src.report.rendering import show
-from pipeline_src.tasks.spec import METRIC_TITLES
+from pipeline_src.study.task_spec import METRIC_TITLES
 
 # Evaluation set -> the score that is part of the average in the paper's table 1: MNLI-m and -mm separately, without
 # WNLI; F1 for QQP and MRPC, Spearman for STS-B (section 4.1).
@@ -22,7 +22,7 @@ SYNTHETIC = "synthetic"
 FROM_CORPUS = "from this corpus"
 # Key of scores.json that lists the tasks -> what was chosen on their development sets.
 CHOICES = {"best_epoch": "best epoch", "best_of_grid": "best of a grid"}
-# See Comparison in evaluation/significance.py.
+# See Comparison in evaluate/significance.py.
 Difference = dict[str, Any]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
-from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.report.columns import ScoreRow, verdict
 from pipeline_src.report.experiments import Experiment, compared_with
 from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, ORANGE, PANELS, curve_points, new_axes, svg

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import checked_path
-from pipeline_src.common.paths import TASKS, task_predictions
-from pipeline_src.common.yaml_files import parse_yaml
-from pipeline_src.config.settled import read_settled
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import checked_path
+from pipeline_src.base.paths import TASKS, task_predictions
+from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.report.columns import Difference, ScoreRow, score_rows
 from pipeline_src.report.results import Curve, curve_of, reading_results
+from pipeline_src.study.settled import read_settled
 
 WORKSPACE = "workspace"
 CURVES = "results/pretrain/*.tsv"
@@ -161,9 +161,9 @@ def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str]
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
     """Return (``eval_set``, metric) -> the difference of the first of two ``sides`` from the second."""
-    from pipeline_src.evaluation.scores import confidence_intervals, predictions_path, read_predictions
+    from pipeline_src.evaluate.scores import confidence_intervals, predictions_path, read_predictions
+    from pipeline_src.study.task_spec import load_spec
     from pipeline_src.tasks.kinds import make_task
-    from pipeline_src.tasks.spec import load_spec
 
     spec = load_spec(task)
     first_data, second_data = (side.folder(TASKS / task) for side in sides)

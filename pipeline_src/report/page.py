@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from pipeline_src.common.yaml_files import parse_yaml
-from pipeline_src.config.settled import read_settled
+from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.report import figures
 from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, cells_of_page
 from pipeline_src.report.experiments import dotted
@@ -26,6 +25,7 @@ from pipeline_src.report.results import (
     position_losses,
     source_losses,
 )
+from pipeline_src.study.settled import read_settled
 
 PARAMS = Path("params.yaml")
 SAMPLE = Path("workflow/presets/sample.yaml")

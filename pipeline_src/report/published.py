@@ -8,7 +8,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from pipeline_src.common.yaml_files import parse_yaml
+from pipeline_src.base.yaml_files import parse_yaml
 
 PAPER = Path(__file__).with_name("paper.yaml")
 TEST_SERVER = "test server"

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from pipeline_src.common.progress import duration
+from pipeline_src.base.progress import duration
 
 TEMPLATES = Path(__file__).with_name("templates")
 DASH = "–"

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.files import atomic_file, write_json
-from pipeline_src.common.progress import log
-from pipeline_src.config.settled import when_settled
+from pipeline_src.base.files import atomic_file, write_json
+from pipeline_src.base.progress import log
 from pipeline_src.report.columns import COLUMNS, TSV
 from pipeline_src.report.comparison import render_comparison
 from pipeline_src.report.experiments import read_experiment
@@ -18,6 +17,7 @@ from pipeline_src.report.page import render_page
 from pipeline_src.report.results import RESULTS, Results, read_results, reading_results, summarise
 from pipeline_src.report.run_page import check_price, render_run
 from pipeline_src.report.table import render_markdown
+from pipeline_src.study.settled import when_settled
 
 CONFUSION_COLUMNS = ("score", "actual", "predicted", "share", "count")
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
-from pipeline_src.common.names import checked_path, shown
-from pipeline_src.common.paths import RESULTS
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
+from pipeline_src.base.names import checked_path, shown
+from pipeline_src.base.paths import RESULTS
 from pipeline_src.report.columns import FROM_CORPUS, ScoreRow, error_of_average, glue_average, score_rows
 from pipeline_src.report.published import model_of, published_scores
 

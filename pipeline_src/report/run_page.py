@@ -11,15 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
-from pipeline_src.common.parallel import usable_cores
-from pipeline_src.common.paths import CORPUS, LOGS, SCORES
-from pipeline_src.common.yaml_files import parse_yaml
-from pipeline_src.config.settled import read_settled
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
+from pipeline_src.base.parallel import usable_cores
+from pipeline_src.base.paths import CORPUS, LOGS, SCORES
+from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.report.figures import throughput_panel
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import Results, read_curve
+from pipeline_src.study.settled import read_settled
 
 # Schemas of the logs of a pretraining phase and of one run of a stage.
 COST = {"flops": float, "seconds": float, "processes": int}

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline_src.common.files import read_json
-from pipeline_src.common.names import as_text, checked_path
+from pipeline_src.base.files import read_json
+from pipeline_src.base.names import as_text, checked_path
 from pipeline_src.report.columns import (
     FROM_CORPUS,
     GLUE_AVERAGE,

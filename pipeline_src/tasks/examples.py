@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import shown
+from pipeline_src.base.counter_rng import derive_seed
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import shown
+from pipeline_src.study.task_spec import Columns, Layout, TaskSpec
 from pipeline_src.tasks.readers import (
     FETCH_AGAIN,
     READERS,
@@ -25,7 +26,6 @@ from pipeline_src.tasks.readers import (
     read_questions,
     read_sentences,
 )
-from pipeline_src.tasks.spec import Columns, Layout, TaskSpec
 
 
 def read_examples(

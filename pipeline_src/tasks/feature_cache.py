@@ -21,13 +21,13 @@ from uuid import uuid4
 
 import numpy as np
 
-from pipeline_src.common.dependencies import CHECKS
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import checksum, read_json, write_json
-from pipeline_src.common.fingerprint import fingerprint
-from pipeline_src.common.names import check_file_name
-from pipeline_src.common.paths import FEATURES
-from pipeline_src.common.progress import log
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import checksum, read_json, write_json
+from pipeline_src.base.names import check_file_name
+from pipeline_src.base.paths import FEATURES
+from pipeline_src.base.progress import log
+from pipeline_src.engine.dependencies import CHECKS
+from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"

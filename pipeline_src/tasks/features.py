@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.progress import log
+from pipeline_src.base.progress import log
 from pipeline_src.tokenizer.special_tokens import Templates
 
 # Label of a token that is not scored: torch's cross-entropy ignores it.

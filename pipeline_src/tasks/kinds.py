@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.classification import Classification, MultipleChoice
 from pipeline_src.tasks.retrieval import Retrieval
-from pipeline_src.tasks.spec import TaskSpec
 from pipeline_src.tasks.squad import QuestionAnswering
 from pipeline_src.tasks.tagging import Tagging
 from pipeline_src.tasks.task import Task

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, schema_error
-from pipeline_src.common.names import shown, shown_text
-from pipeline_src.common.progress import log
-from pipeline_src.tasks.spec import Column, Columns, Layout, TaskSpec
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, schema_error
+from pipeline_src.base.names import shown, shown_text
+from pipeline_src.base.progress import log
+from pipeline_src.study.task_spec import Column, Columns, Layout, TaskSpec
 
 FETCH_AGAIN = "fix the file, or fetch it again"
 SHORT = "rows dropped (a column is missing)"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import schema_error
-from pipeline_src.common.progress import log
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import schema_error
+from pipeline_src.base.progress import log
 from pipeline_src.tasks.features import Features, SpanFeatures
 from pipeline_src.tasks.metrics import BootstrapStatistics, ratio_statistics
 from pipeline_src.tasks.readers import Answer, Question, is_at_start

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.progress import log
+from pipeline_src.base.progress import log
 from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures, encode
 from pipeline_src.tasks.metrics import (
     BootstrapStatistics,

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import BootstrapStatistics
-from pipeline_src.tasks.spec import TaskSpec
 
 # The prediction for an example has at least `id` and `prediction`, and can be written as JSON.
 Prediction = dict[str, Any]

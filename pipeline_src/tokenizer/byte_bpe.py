@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from tokenizers.processors import RobertaProcessing
 from tokenizers.trainers import BpeTrainer
 
-from pipeline_src.config.data import VocabularyParams
+from pipeline_src.study.data import VocabularyParams
 from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer
 
 CLS, PAD, SEP, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import write_json
-from pipeline_src.common.progress import log
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import write_json
+from pipeline_src.base.progress import log
 from pipeline_src.tokenizer import wordpiece
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Counted

@@ -24,8 +24,8 @@ from tokenizers.decoders import Metaspace as MetaspaceDecoder
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import RobertaProcessing
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
 from pipeline_src.tokenizer.byte_bpe import DEBERTA_TOKENS, ROBERTA_TOKENS
 from pipeline_src.tokenizer.load import RARE, kind_of, tokenizer_errors
 from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer, template_processing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -9,8 +10,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError, is_panic
-from pipeline_src.common.names import shown
+from pipeline_src.base.errors import PipelineError, is_panic
+from pipeline_src.base.names import shown
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.special_tokens import Kind, read_templates
 
@@ -97,3 +98,13 @@ def check_vocab_size(tokenizer: Tokenizer, vocab_size: int, where: object) -> No
             where=where,
             hint="use the tokenizer that was saved with it",
         )
+
+
+def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a copy of a tokenizer that encodes the mask token in a text as such, other special tokens as text."""
+    state = json.loads(tokenizer.to_str())
+    for token in state["added_tokens"]:
+        token["special"] = token["special"] and token["content"] != kind_of(tokenizer).mask
+    copy = Tokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True  # encodes tokens that are marked special as text; the mask is no longer marked
+    return copy

@@ -15,8 +15,8 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_file, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_file, write_json
 
 HINT = "use the tokenizer that the stage `train_tokenizer` writes, or one made for two texts"
 

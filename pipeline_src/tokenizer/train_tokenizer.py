@@ -15,13 +15,13 @@ from typing import Any
 
 from tokenizers.normalizers import Normalizer, Sequence
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.parallel import map_in_order
-from pipeline_src.common.paths import START_MODEL, TEXT, VOCABULARY
-from pipeline_src.common.progress import Progress, log, track
-from pipeline_src.config.data import CorpusParams, VocabularyParams
-from pipeline_src.corpus.documents import ShardSlice, corpus_folders, in_validation_split, read_slice, slice_shards
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, write_json
+from pipeline_src.base.parallel import map_in_order
+from pipeline_src.base.paths import START_MODEL, TEXT, VOCABULARY
+from pipeline_src.base.progress import Progress, log, track
+from pipeline_src.study.data import CorpusParams, VocabularyParams
+from pipeline_src.text.documents import ShardSlice, corpus_folders, in_validation_split, read_slice, slice_shards
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.encode import Encoder, WordSplitter
 from pipeline_src.tokenizer.extend import extend

@@ -17,8 +17,8 @@ from tokenizers.models import Unigram
 from tokenizers.normalizers import NFKC, NFKD, Lowercase, Normalizer, Replace, Sequence, Strip, StripAccents
 from tokenizers.pre_tokenizers import Metaspace
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.data import VocabularyParams
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.data import VocabularyParams
 from pipeline_src.tokenizer.special_tokens import Counted, Kind, save_fast_tokenizer, template_processing
 
 if TYPE_CHECKING:

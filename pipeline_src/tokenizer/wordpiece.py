@@ -10,8 +10,8 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_file, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_file, write_json
 from pipeline_src.tokenizer.special_tokens import Kind, template_processing
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

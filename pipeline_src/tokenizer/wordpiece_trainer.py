@@ -16,8 +16,8 @@ from itertools import islice
 
 import numpy as np
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.progress import Progress
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.progress import Progress
 from pipeline_src.tokenizer.special_tokens import Counted
 from pipeline_src.tokenizer.wordpiece import reserved_tokens
 

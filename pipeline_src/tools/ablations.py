@@ -17,11 +17,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.names import check_name
-from pipeline_src.common.yaml_files import parse_yaml
-from pipeline_src.config.preset import PARAMS
-from pipeline_src.config.study import Study, check_study, load_study
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import check_name
+from pipeline_src.base.yaml_files import parse_yaml
+from pipeline_src.study.preset import PARAMS
+from pipeline_src.study.study import Study, check_study, load_study
 from pipeline_src.tools.plan import make_objective, phase_flops
 
 FOLDER = Path("workflow/ablations")

@@ -11,14 +11,14 @@ from typing import get_args
 
 import torch
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, write_json
-from pipeline_src.common.paths import DEFAULT_MODEL, TASKS
-from pipeline_src.common.yaml_files import TASK_SOURCES
-from pipeline_src.config.machine import Precision
-from pipeline_src.download.catalogue import load_source, resolve
-from pipeline_src.download.fetch import fill_folder, obtain
-from pipeline_src.interpretation.minimal_pairs import judge_sentence_pairs, read_pair_set
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, write_json
+from pipeline_src.base.paths import DEFAULT_MODEL, TASKS
+from pipeline_src.base.yaml_files import TASK_SOURCES
+from pipeline_src.interpret.minimal_pairs import judge_sentence_pairs, read_pair_set
+from pipeline_src.sources.catalogue import load_source, resolve
+from pipeline_src.sources.fetch import fill_folder, obtain
+from pipeline_src.study.machine import Precision
 from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.distributed import choose_precision
 

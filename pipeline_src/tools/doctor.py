@@ -21,9 +21,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.messages import amount, printable, without_credentials
-from pipeline_src.common.parallel import usable_cores
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.messages import amount, printable, without_credentials
+from pipeline_src.base.parallel import usable_cores
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 WIDTH = 80
@@ -112,7 +112,7 @@ def as_text(findings: Sequence[Finding]) -> str:
 def read_study() -> tuple[Finding, Any | None]:
     """Check params.yaml; return the finding and the study, which is None if it cannot be read."""
     try:
-        from pipeline_src.config.study import load_study
+        from pipeline_src.study.study import load_study
 
         study = load_study()
     except ImportError as error:
@@ -200,7 +200,7 @@ def check_memory(study: Any, available: float | None = None) -> Finding:
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
     """Check that ``free`` bytes on the disk (None: ask the system) hold all files of the study, even if some exist."""
-    from pipeline_src.download.sizes import source_size
+    from pipeline_src.sources.sizes import source_size
     from pipeline_src.tools.plan import COPIES, make_objective, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free
@@ -236,7 +236,7 @@ def check_start_model(study: Any) -> Finding:
     """Check the model that pretraining starts from, as its stage does, unless it must be fetched first."""
     if study.vocabulary.kind != "given" or not Path(study.pretrain.init_from).is_dir():
         return Finding("start model", OK, "none to read here")
-    from pipeline_src.pretraining.start_model import import_start_model
+    from pipeline_src.pretrain.start_model import import_start_model
 
     with tempfile.TemporaryDirectory() as folder:
         import_start_model(study.pretrain, study.model, study.examples, Path(folder))
@@ -245,8 +245,8 @@ def check_start_model(study: Any) -> Finding:
 
 def check_recordable_outputs(study: Any) -> Finding:
     """Check that DVC can record the outputs, which lie in the checkout unless a folder is a link."""
-    from pipeline_src.common.dependencies import declared_stages
-    from pipeline_src.common.workspace import check_outputs
+    from pipeline_src.engine.dependencies import declared_stages
+    from pipeline_src.engine.workspace import check_outputs
 
     check_outputs(output for stage in declared_stages().values() for output in stage["outs"])
     return Finding("outputs", OK, "all lie in the checkout, where DVC can record them")

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, read_json, write_json
-from pipeline_src.common.paths import DEFAULT_MODEL, VOCABULARY
-from pipeline_src.common.progress import Progress
-from pipeline_src.config.study import load_study
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, read_json, write_json
+from pipeline_src.base.paths import DEFAULT_MODEL, VOCABULARY
+from pipeline_src.base.progress import Progress
 from pipeline_src.examples.token_store import SPLITS
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.models.hub import CARD, MAX_LENGTH
-from pipeline_src.models.model_card import POOLED, imported_card, sentence_card
-from pipeline_src.models.tokenizer_config import state_inputs
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.model.hub import CARD, MAX_LENGTH
+from pipeline_src.model.model_card import POOLED, imported_card, sentence_card
+from pipeline_src.model.tokenizer_config import state_inputs
+from pipeline_src.study.study import load_study
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.show_examples import open_study_examples
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.paths import DEFAULT_MODEL
-from pipeline_src.config.interpretation import MASK
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.paths import DEFAULT_MODEL
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.study.interpretation import MASK
+from pipeline_src.tokenizer.load import reading_masks
 from pipeline_src.tools.inspect import open_masked_lm
 
 
@@ -54,13 +51,3 @@ def fill_mask(model: ProbedModel, text: str, top: int) -> list[list[tuple[str, f
         tokens = [str(tokenizer.id_to_token(index)) for index in indices]
         filled.append(list(zip(tokens, values, strict=True)))
     return filled
-
-
-def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy of a tokenizer that encodes the mask token in a text as such, other special tokens as text."""
-    state = json.loads(tokenizer.to_str())
-    for token in state["added_tokens"]:
-        token["special"] = token["special"] and token["content"] != kind_of(tokenizer).mask
-    copy = Tokenizer.from_str(json.dumps(state))
-    copy.encode_special_tokens = True  # encodes tokens that are marked special as text; the mask is no longer marked
-    return copy

@@ -6,17 +6,17 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_file, read_json
-from pipeline_src.common.paths import DEFAULT_MODEL
-from pipeline_src.config.study import load_study
-from pipeline_src.download.synthetic import RULES
-from pipeline_src.interpretation.data import InterpretationContext, words_of
-from pipeline_src.interpretation.heads import head_roles
-from pipeline_src.interpretation.interpret import write_measures
-from pipeline_src.interpretation.model import ProbedModel, Sentence, SkipMeasure
-from pipeline_src.interpretation.sentences import shown_sentences
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_file, read_json
+from pipeline_src.base.paths import DEFAULT_MODEL
+from pipeline_src.interpret.data import InterpretationContext, words_of
+from pipeline_src.interpret.heads import head_roles
+from pipeline_src.interpret.interpret import write_measures
+from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure
+from pipeline_src.interpret.sentences import shown_sentences
 from pipeline_src.report.interpretation import FILES, most_attended, render_interpretation
+from pipeline_src.study.study import load_study
+from pipeline_src.tasks.made.synthetic import RULES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

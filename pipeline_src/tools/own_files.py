@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.yaml_files import SOURCES
-from pipeline_src.config.data import FilesParams, SourceParams
-from pipeline_src.config.study import Study
-from pipeline_src.corpus.books.readers import WrongFile, find_wrong_files
-from pipeline_src.corpus.wikipedia.dump import find_dump, read_head
-from pipeline_src.download.catalogue import Source, load_source
-from pipeline_src.download.download import resolved
-from pipeline_src.download.download_tasks import check_own_task, fetched_sources
-from pipeline_src.download.fetch import fill_folder, local_files, obtain, with_local_paths
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.yaml_files import SOURCES
+from pipeline_src.sources.catalogue import Source, load_source
+from pipeline_src.sources.download import resolved
+from pipeline_src.sources.fetch import fill_folder, local_files, obtain, with_local_paths
+from pipeline_src.study.data import FilesParams, SourceParams
+from pipeline_src.study.study import Study
+from pipeline_src.tasks.download_tasks import check_own_task, fetched_sources
+from pipeline_src.text.books.readers import WrongFile, find_wrong_files
+from pipeline_src.text.wikipedia.dump import find_dump, read_head
 
 
 def find_wrong(study: Study) -> Iterator[WrongFile]:
@@ -44,7 +44,7 @@ def _is_own(source: Source) -> bool:
 
 def _check_pairs(name: str, source: Source) -> None:
     # it imports torch, which few studies need here
-    from pipeline_src.interpretation.minimal_pairs import read_pair_set
+    from pipeline_src.interpret.minimal_pairs import read_pair_set
 
     obtained = obtain(name, source)
     with TemporaryDirectory() as temporary:

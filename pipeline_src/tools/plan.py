@@ -16,19 +16,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.messages import amount
-from pipeline_src.common.parallel import usable_cores
-from pipeline_src.common.paths import START_MODEL
-from pipeline_src.common.registry import objective_spec
-from pipeline_src.common.yaml_files import MODELS, parse_yaml
-from pipeline_src.config.machine import load_machine
-from pipeline_src.config.preset import PARAMS, preset_text
-from pipeline_src.config.study import Study, check_study, load_study
-from pipeline_src.download.catalogue import Source, load_source
-from pipeline_src.download.sizes import BYTES_PER_WORD, SourceSize, fetched_bytes, file_bytes, source_size
-from pipeline_src.finetuning.hyperparameter_grid import grid_points
-from pipeline_src.models.flops import Workload
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.messages import amount
+from pipeline_src.base.parallel import usable_cores
+from pipeline_src.base.paths import START_MODEL
+from pipeline_src.base.registry import objective_spec
+from pipeline_src.base.yaml_files import MODELS, parse_yaml
+from pipeline_src.finetune.hyperparameter_grid import grid_points
+from pipeline_src.model.flops import Workload
+from pipeline_src.sources.catalogue import Source, load_source
+from pipeline_src.sources.sizes import BYTES_PER_WORD, SourceSize, fetched_bytes, file_bytes, source_size
+from pipeline_src.study.machine import load_machine
+from pipeline_src.study.preset import PARAMS, preset_text
+from pipeline_src.study.study import Study, check_study, load_study
 
 BYTES_PER_TOKEN = 4.5
 BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
@@ -254,7 +254,7 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
 
 
 def _task_sources(study: Study) -> Mapping[str, Source]:
-    from pipeline_src.download.download_tasks import fetched_sources
+    from pipeline_src.tasks.download_tasks import fetched_sources
 
     return fetched_sources(study.task_source, study.tasks, study.interpretation.pair_sets)
 
@@ -302,9 +302,9 @@ def make_objective(study: Study, teacher: Study | None = None) -> Any:
     The teacher is the model in the folder ``pretrain.teacher``. If that does not exist yet, it is the model of the
     study ``teacher``, by default of ``study`` itself.
     """
-    from pipeline_src.models.bert import load_architecture, uninitialised
-    from pipeline_src.models.hub import load_config
-    from pipeline_src.training.objective import load_objective
+    from pipeline_src.model.bert import load_architecture, uninitialised
+    from pipeline_src.model.hub import load_config
+    from pipeline_src.pretrain.objective import load_objective
 
     kind = load_objective(study.pretrain.objective)
 

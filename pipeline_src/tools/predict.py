@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_file
-from pipeline_src.common.paths import FINETUNED, KEPT_MODEL, finetuned_model
-from pipeline_src.config.machine import load_machine
-from pipeline_src.finetuning.predict import load
-from pipeline_src.tasks.spec import task_names
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_file
+from pipeline_src.base.paths import FINETUNED, KEPT_MODEL, finetuned_model
+from pipeline_src.finetune.predict import load
+from pipeline_src.study.machine import load_machine
+from pipeline_src.study.task_spec import task_names
 
 STDIN = "-"
 

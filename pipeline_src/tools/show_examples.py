@@ -9,12 +9,11 @@ import sys
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipeline_src.common.counter_rng import permuted
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.paths import VOCABULARY
-from pipeline_src.config.study import Study, load_study
+from pipeline_src.base.counter_rng import permuted
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.paths import VOCABULARY
 from pipeline_src.examples.token_store import SPLITS
-from pipeline_src.pretraining.data import (
+from pipeline_src.pretrain.data import (
     PretrainingBatch,
     PretrainingExamples,
     ReadablePiece,
@@ -22,7 +21,8 @@ from pipeline_src.pretraining.data import (
     pair_label,
     readable_pieces,
 )
-from pipeline_src.pretraining.validation import open_validation_examples
+from pipeline_src.pretrain.validation import open_validation_examples
+from pipeline_src.study.study import Study, load_study
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 
 STYLES = {"mask": "\033[1;31m", "random": "\033[1;33m", "keep": "\033[1;32m"}
@@ -97,7 +97,7 @@ def add_statistics_arguments(parser: argparse.ArgumentParser) -> None:
 
 def statistics(arguments: argparse.Namespace) -> None:
     """Print the statistics of the study in params.yaml."""
-    from pipeline_src.corpus.corpus_statistics import corpus_statistics
+    from pipeline_src.examples.corpus_statistics import corpus_statistics
 
     study = load_study()
     print(json.dumps(corpus_statistics(study.corpus.sources, study.tasks), indent=2, ensure_ascii=False))

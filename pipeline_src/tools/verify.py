@@ -19,20 +19,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pipeline_src.common.dvc_lock import hashes, parse_entry, read_entry_text
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json
-from pipeline_src.common.fingerprint import fingerprint
-from pipeline_src.common.paths import DEFAULT_MODEL, EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
-from pipeline_src.common.progress import log
-from pipeline_src.config.machine import Machine, load_machine
-from pipeline_src.config.model import ModelParams
-from pipeline_src.config.pretrain import ObjectivesParams, PretrainParams
-from pipeline_src.config.reading import check_block
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file, read_json
+from pipeline_src.base.paths import DEFAULT_MODEL, EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
+from pipeline_src.base.progress import log
+from pipeline_src.engine.dvc_lock import hashes, parse_entry, read_entry_text
+from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.examples.token_store import read_sample_index
-from pipeline_src.pretraining.outputs import TRAINING_STATE, save_models
-from pipeline_src.pretraining.phases import Phase, StepRange
-from pipeline_src.pretraining.pretrain import (
+from pipeline_src.pretrain.outputs import TRAINING_STATE, save_models
+from pipeline_src.pretrain.phases import Phase, StepRange
+from pipeline_src.pretrain.pretrain import (
     CODE,
     checkpoint_identity,
     make_phase_trainer,
@@ -40,6 +36,10 @@ from pipeline_src.pretraining.pretrain import (
     phase_batches,
     phase_capacity,
 )
+from pipeline_src.study.machine import Machine, load_machine
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.pretrain import ObjectivesParams, PretrainParams
+from pipeline_src.study.reading import check_block
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.checkpoint import STEPS, difference, environment, saved_files
 from pipeline_src.training.distributed import Distributed, single_process
@@ -233,7 +233,7 @@ def _edited_code(phase: str) -> list[str]:
     for path, digest in recorded.items():
         folder, _, name = path.partition("/")
         if folder == "code":
-            # "models/bert" is the fingerprint of pipeline_src/models/bert.py
+            # "models/bert" is the fingerprint of pipeline_src/model/bert.py
             module = CODE if name == "pretrain" else f"pipeline_src.{name.replace('/', '.')}"
             if hashlib.md5(f"{fingerprint(module)}\n".encode()).hexdigest() != digest:
                 edited.append(f"code of {name}")

@@ -27,13 +27,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.common.dependencies import CHECKS, remove_folder
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import atomic_directory, checksum, hash_file, read_json, write_json
-from pipeline_src.common.names import number_of
-from pipeline_src.common.paths import CHECKPOINTS
-from pipeline_src.common.progress import log
-from pipeline_src.models.hub import CARD, write_tensors
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, checksum, hash_file, read_json, write_json
+from pipeline_src.base.names import number_of
+from pipeline_src.base.paths import CHECKPOINTS
+from pipeline_src.base.progress import log
+from pipeline_src.engine.dependencies import CHECKS, remove_folder
+from pipeline_src.model.hub import CARD, write_tensors
 from pipeline_src.training.distributed import Distributed, distribute_like, full_tensor, is_dtensor
 from pipeline_src.training.optimizers import MOMENTS, step_count
 from pipeline_src.training.stop import StopRequest

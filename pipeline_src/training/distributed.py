@@ -25,13 +25,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipeline_src.common.errors import Interrupted, PipelineError
-from pipeline_src.common.files import own_folder
-from pipeline_src.common.names import number_of
-from pipeline_src.common.parallel import process_rank
-from pipeline_src.common.progress import log
-from pipeline_src.config.machine import Device, Precision
-from pipeline_src.models.attention import AMPERE
+from pipeline_src.base.errors import Interrupted, PipelineError
+from pipeline_src.base.files import own_folder
+from pipeline_src.base.names import number_of
+from pipeline_src.base.parallel import process_rank
+from pipeline_src.base.progress import log
+from pipeline_src.model.attention import AMPERE
+from pipeline_src.study.machine import Device, Precision
 from pipeline_src.training.throughput import cpu_slowdown
 
 # FSDP, slow to load, is imported where something is sharded.

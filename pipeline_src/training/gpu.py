@@ -1,6 +1,6 @@
 """What makes training fast on a GPU: decisions from the FLOPs of a step, and steps captured in CUDA graphs.
 
-A captured step needs microbatches of fixed capacity (``pipeline_src.pretraining.capacity``). The host then launches one
+A captured step needs microbatches of fixed capacity (``pipeline_src.pretrain.capacity``). The host then launches one
 graph per microbatch and one for the update, instead of some 1,300 kernels; a small model would wait for the launches.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.progress import log
-from pipeline_src.config.machine import Switch
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.progress import log
+from pipeline_src.study.machine import Switch
 from pipeline_src.training.batches import batch_tensors
 from pipeline_src.training.optimizers import is_capturable
 from pipeline_src.training.trainer import Trainer

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pipeline_src.common.errors import Interrupted
+from pipeline_src.base.errors import Interrupted
 
 # In turn: Slurm's warning before the time limit (`--signal=URG@120`: ignored by default, so wrappers survive it),
 # `scancel` or the end of a container, Ctrl-C, and a terminal that is closed.

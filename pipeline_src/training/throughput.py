@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import torch
 
-from pipeline_src.common.parallel import peak_memory
-from pipeline_src.models.flops import Workload
+from pipeline_src.base.parallel import peak_memory
+from pipeline_src.model.flops import Workload
 
 # Dense bfloat16 TFLOP/s with float32 sums, from NVIDIA's and AMD's datasheets, and for RTX cards from the whitepapers
 # on GA102, Ada and Blackwell; figures printed "with sparsity" are halved. A key is part of the name from

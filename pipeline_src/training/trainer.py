@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.progress import Progress
-from pipeline_src.models.flops import Workload
+from pipeline_src.base.counter_rng import derive_seed
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.progress import Progress
+from pipeline_src.model.flops import Workload
 from pipeline_src.training.batches import transfer
 from pipeline_src.training.distributed import FULL_SHARD, Distributed, full_tensor, gradient_sync, sharding_of
 from pipeline_src.training.optimizers import (

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from benchmarks._gpu_steps import SHAPES, VARIANTS, Shape, trainer_of
 from benchmarks._pretrain_sides import process_on
-from pipeline_src.config.machine import Precision
 from pipeline_src.examples.build_examples import run as plan_examples
-from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+from pipeline_src.study.machine import Precision
+from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products need it
 

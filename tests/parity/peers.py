@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.models.bert import BertConfig, initialise
-from pipeline_src.models.hub import save_model
+from pipeline_src.model.bert import BertConfig, initialise
+from pipeline_src.model.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 

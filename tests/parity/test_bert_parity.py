@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.finetuning.heads import BertForTask, token_loss
-from pipeline_src.finetuning.task_data import TaskBatch
-from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
-from pipeline_src.objectives.mlm import BertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.finetune.heads import BertForTask, token_loss
+from pipeline_src.finetune.task_data import TaskBatch
+from pipeline_src.model.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretrain.mlm import BertObjective
 from pipeline_src.training.trainer import LossTerm
 from tests.parity.peers import assert_close, load_in_transformers, randomize, save
 

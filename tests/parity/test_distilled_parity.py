@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.config.pretrain import DistilBertParams
-from pipeline_src.models import losses as chunked
-from pipeline_src.models.bert import BertConfig, BertForMaskedLM
-from pipeline_src.models.hub import save_tensors
-from pipeline_src.models.losses import LazyLogits, distillation_loss
-from pipeline_src.objectives.distilbert import DistilBertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.family.distilbert.objective import DistilBertObjective
+from pipeline_src.model import losses as chunked
+from pipeline_src.model.bert import BertConfig, BertForMaskedLM
+from pipeline_src.model.hub import save_tensors
+from pipeline_src.model.losses import LazyLogits, distillation_loss
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.study.pretrain import DistilBertParams
 from tests.parity.peers import randomize
 
 ENTRIES, LENGTHS = 97, (20, 7, 13)

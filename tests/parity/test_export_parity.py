@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.models.bert import BertConfig, initialise, make_encoder
-from pipeline_src.models.hub import save_model
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.model.bert import BertConfig, initialise, make_encoder
+from pipeline_src.model.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools import export
 

@@ -15,19 +15,19 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.finetuning.heads import BertForTask
-from pipeline_src.interpretation.attention_maps import record_attention
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.models.attention import PackedBatch, QueryRows
-from pipeline_src.models.bert import (
+from pipeline_src.finetune.heads import BertForTask
+from pipeline_src.interpret.attention_maps import record_attention
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.model.attention import PackedBatch, QueryRows
+from pipeline_src.model.bert import (
     INITIAL_STD,
     BertConfig,
     BertForPretraining,
     initialise,
     load_architecture,
 )
-from pipeline_src.models.hub import TOKENIZER_FILES, load_config, load_weights
-from pipeline_src.pretraining.import_model import main
+from pipeline_src.model.hub import TOKENIZER_FILES, load_config, load_weights
+from pipeline_src.pretrain.import_model import main
 from pipeline_src.tools.fill_mask import fill_mask
 from tests.parity.peers import assert_close, load_in_transformers, randomize, save
 

@@ -21,17 +21,17 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.config.model import ModelParams
-from pipeline_src.download.synthetic import write_task
-from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.pretraining.import_model import main
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.finetune.finetune import run as finetune
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.pretrain.import_model import main
+from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.study.model import ModelParams
+from pipeline_src.tasks.made.synthetic import write_task
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
-from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer, reading_masks
 from pipeline_src.tokenizer.special_tokens import read_templates
-from pipeline_src.tools.fill_mask import fill_mask, reading_masks
+from pipeline_src.tools.fill_mask import fill_mask
 
 transformers = pytest.importorskip("transformers")
 TRICKY = [

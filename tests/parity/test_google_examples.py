@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from benchmarks.examples import google_program
-from pipeline_src.common.counter_rng import bits, derive_seed, uniform
-from pipeline_src.common.files import write_json
-from pipeline_src.config.pretrain import Masking
+from pipeline_src.base.counter_rng import bits, derive_seed, uniform
+from pipeline_src.base.files import write_json
+from pipeline_src.examples.masking import MLMCollator
 from pipeline_src.examples.pairs import (
     A_END,
     COIN,
@@ -32,7 +32,7 @@ from pipeline_src.examples.pairs import (
     document_pairs,
 )
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
-from pipeline_src.pretraining.masking import MLMCollator
+from pipeline_src.study.pretrain import Masking
 
 CLS, SEP, MASK, ENTRIES = 101, 102, 103, 30_522
 VOCABULARY = [f"w{number}" for number in range(ENTRIES)]

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from transformers import BertForMaskedLM, BertModel
 
-from pipeline_src.interpretation.attention_maps import attention_maps
-from pipeline_src.interpretation.minimal_pairs import SentencePair, judge_sentence_pairs
-from pipeline_src.interpretation.model import ProbedModel, pseudo_log_likelihoods
-from pipeline_src.models.hub import save_tensors
-from tests.unit.interpretation.conftest import make_model
+from pipeline_src.interpret.attention_maps import attention_maps
+from pipeline_src.interpret.minimal_pairs import SentencePair, judge_sentence_pairs
+from pipeline_src.interpret.model import ProbedModel, pseudo_log_likelihoods
+from pipeline_src.model.hub import save_tensors
+from tests.unit.interpret.conftest import make_model
 
 TEXTS = [[5, 6, 7], [8, 9, 10, 11, 12], [13]]
 

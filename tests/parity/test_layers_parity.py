@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.hub import save_tensors
-from pipeline_src.objectives.tinybert import TinyBertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.family.tinybert.objective import TinyBertObjective
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.model.hub import save_tensors
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
 from tests.parity.peers import randomize
 
 LENGTHS = (9, 4, 6)

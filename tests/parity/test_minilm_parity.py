@@ -13,9 +13,9 @@ import pytest
 import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.models.bert import Bert
-from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.pretraining import import_model
+from pipeline_src.model.bert import Bert
+from pipeline_src.model.hub import load_config, load_weights
+from pipeline_src.pretrain import import_model
 from pipeline_src.tokenizer.load import load_tokenizer
 
 SENTENCES = [

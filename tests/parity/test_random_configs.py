@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
-from pipeline_src.finetuning.heads import BertForTask
-from pipeline_src.models.attention import PackedBatch
-from pipeline_src.models.bert import BertForPretraining, architecture_name, load_architecture
-from pipeline_src.models.hub import filled, load_config, read_tensors, save_tensors
-from pipeline_src.pretraining.import_model import select_tensors
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
+from pipeline_src.finetune.heads import BertForTask
+from pipeline_src.model.attention import PackedBatch
+from pipeline_src.model.bert import BertForPretraining, architecture_name, load_architecture
+from pipeline_src.model.hub import filled, load_config, read_tensors, save_tensors
+from pipeline_src.pretrain.import_model import select_tensors
 
 transformers = pytest.importorskip("transformers")
 SEED = int(os.environ["PARITY_SEED"])

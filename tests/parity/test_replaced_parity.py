@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.config.pretrain import ElectraParams
-from pipeline_src.models.electra import ARCHITECTURE
-from pipeline_src.models.hub import load_config, load_weights, save_tensors
-from pipeline_src.models.losses import sample_tokens
-from pipeline_src.objectives.electra import MODELS, ElectraObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.family.electra.encoder import ARCHITECTURE
+from pipeline_src.family.electra.objective import MODELS, ElectraObjective
+from pipeline_src.model.hub import load_config, load_weights, save_tensors
+from pipeline_src.model.losses import sample_tokens
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.study.pretrain import ElectraParams
 
 transformers = pytest.importorskip("transformers")
 ENTRIES, LENGTHS = 97, (20, 7, 13)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.common.registry import member_names
-from pipeline_src.config.model import ModelParams
-from pipeline_src.finetuning.heads import BertForTask, ranking_loss
-from pipeline_src.finetuning.task_data import make_batch
-from pipeline_src.models.bert import load_architecture
-from pipeline_src.models.hub import load_config, load_weights
+from pipeline_src.base.registry import member_names
+from pipeline_src.finetune.heads import BertForTask, ranking_loss
+from pipeline_src.finetune.task_data import make_batch
+from pipeline_src.model.bert import load_architecture
+from pipeline_src.model.hub import load_config, load_weights
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import Query
-from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools import export
 from tests.parity.peers import randomize, save

@@ -6,12 +6,12 @@ import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 
-from pipeline_src.common.files import read_json
-from pipeline_src.common.registry import member_names
-from pipeline_src.config.model import ModelParams
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.models.bert import BertForPretraining, initialise, load_architecture
-from pipeline_src.models.hub import save_model
+from pipeline_src.base.files import read_json
+from pipeline_src.base.registry import member_names
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.model.bert import BertForPretraining, initialise, load_architecture
+from pipeline_src.model.hub import save_model
+from pipeline_src.study.model import ModelParams
 from pipeline_src.tokenizer import byte_bpe, unigram, wordpiece
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from tests.parity.peers import assert_close

@@ -11,19 +11,19 @@ import pytest
 import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from pipeline_src.common.files import read_json, write_json
-from pipeline_src.config.data import ExamplesParams, Lengths
-from pipeline_src.config.model import ModelParams
-from pipeline_src.config.pretrain import Masking, PretrainParams, Steps
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.examples.build_examples import run as build_examples
-from pipeline_src.models.bert import BertForPretraining, initialise
-from pipeline_src.models.hub import save_model
-from pipeline_src.pretraining import start_model
-from pipeline_src.pretraining.data import PretrainingExamples, open_examples
+from pipeline_src.model.bert import BertForPretraining, initialise
+from pipeline_src.model.hub import save_model
+from pipeline_src.pretrain import start_model
+from pipeline_src.pretrain.data import PretrainingExamples, open_examples
+from pipeline_src.study.data import ExamplesParams, Lengths
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.tokenizer.load import load_tokenizer
 from tests.hub_server import serving_hub
 from tests.parity.test_family_parity import CASES, Case
-from tests.unit.pretraining.small import make_study, train_phase
+from tests.unit.pretrain.small import make_study, train_phase
 
 transformers = pytest.importorskip("transformers")
 EXAMPLES = ExamplesParams(max_seq_length=Lengths(phase1=16, phase2=32), pair_objective="none")

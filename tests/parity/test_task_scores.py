@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.metrics import METRICS
-from pipeline_src.tasks.spec import load_spec
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli", "qnli")
 EQUAL = 1e-12  # of a share or a correlation; the project's are in percent

@@ -11,7 +11,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from pipeline_src.common.files import read_json
+from pipeline_src.base.files import read_json
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, reserved_tokens, save_tokenizer

@@ -7,8 +7,8 @@ from copy import deepcopy
 
 import yaml
 
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import check_study
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import check_study
 from tests.stress.chaos import LEDGER, draw_study, summary
 
 

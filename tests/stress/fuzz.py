@@ -32,27 +32,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline_src.common.files import hash_file
-from pipeline_src.common.mistakes import explain
-from pipeline_src.common.progress import PLAIN, log
-from pipeline_src.config.data import BooksParams
-from pipeline_src.corpus.books.clean_books import clean_document
-from pipeline_src.corpus.books.encodings import check_encoding
-from pipeline_src.corpus.books.readers import ROW_READERS, find_books, read_books, suffix_of
-from pipeline_src.download import https
-from pipeline_src.download.archive import unpack
-from pipeline_src.models.bert import BertConfig, BertForPretraining
-from pipeline_src.models.hub import load_config, read_tensors, save_model
-from pipeline_src.pretraining import import_model
+from pipeline_src.base.files import hash_file
+from pipeline_src.base.mistakes import explain
+from pipeline_src.base.progress import PLAIN, log
+from pipeline_src.model.bert import BertConfig, BertForPretraining
+from pipeline_src.model.hub import load_config, read_tensors, save_model
+from pipeline_src.pretrain import import_model
+from pipeline_src.sources import https
+from pipeline_src.sources.archive import unpack
+from pipeline_src.study.data import BooksParams
+from pipeline_src.study.task_spec import Columns, Layout, load_spec
 from pipeline_src.tasks.readers import READERS, read_columns, read_questions, read_sentences
-from pipeline_src.tasks.spec import Columns, Layout, load_spec
+from pipeline_src.text.books.clean_books import clean_document
+from pipeline_src.text.books.encodings import check_encoding
+from pipeline_src.text.books.readers import ROW_READERS, find_books, read_books, suffix_of
 from pipeline_src.tokenizer.foreign_tokenizer import read_foreign
-from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.load import load_tokenizer, reading_masks
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
-from pipeline_src.tools.fill_mask import fill_mask, reading_masks
+from pipeline_src.tools.fill_mask import fill_mask
 from pipeline_src.tools.inspect import open_masked_lm
 from tests.replies import reply, replying
-from tests.unit.corpus.books.published import epub_files, html_page, write_zip
+from tests.unit.text.books.published import epub_files, html_page, write_zip
 
 HOSTILE = [
     *("", " ", "..", "../x", "/etc/x", "a/b", "-rf", "$(touch x)", "a; touch x", "\0", "\ud800", "ü", "\x1b[31m", "²"),

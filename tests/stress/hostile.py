@@ -12,7 +12,7 @@ from functools import partial
 
 from benchmarks.material import sample_articles
 from benchmarks.measure import time_once
-from pipeline_src.corpus.wikipedia.wikitext import clean
+from pipeline_src.text.wikipedia.wikitext import clean
 
 RUN = 20_000  # openers in a row
 LARGE = 50_000_000  # characters

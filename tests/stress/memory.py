@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from benchmarks._pretrain_sides import LEARNING_RATE, WEIGHT_DECAY, config_of, memory, ours_objective, random_batch
-from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.pretrain.data import TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.trainer import CurveLogger, OptimizerConfig, make_trainer
-from tests.unit.pretraining.small import AfterStep
+from tests.unit.pretrain.small import AfterStep
 
 LENGTH, SEQUENCES = 512, 8
 WINDOW, SETTLED = 250, 500  # steps

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.tools.verify import MISMATCH, MODIFIED, OK, TRUNCATED, read_ledgers, verify
 from pipeline_src.training.checkpoint import OPTIMIZER_TENSORS, WEIGHTS, saved_files
-from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
 
 MODELS = {"phase1/steps/10": 10, "phase1/steps/25": 25, "phase1": 40, "phase2/steps/45": 45, "phase2": 50}
 CHANGES = {"phase1": 40, "keep_checkpoint_steps": (10, 25, 45)}

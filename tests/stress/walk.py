@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pipeline_src.examples.build_examples import run as build_examples
-from tests.unit.pretraining.small import EXAMPLES, make_study, train_phase
+from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
 
 ROOT = Path(__file__).parents[2] / "pipeline_src"
 STEP = 3  # the one that is watched

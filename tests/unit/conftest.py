@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_src.common.files import write_json
+from pipeline_src.base.files import write_json
 from pipeline_src.examples.token_store import TokenStore, TokenWriter
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
@@ -53,7 +53,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory, monkeypatch, root: Path)
     """A copy of the catalogue, read in its place, to which entries may be added."""
     place = tmp_path_factory.mktemp("catalogue")
     shutil.copytree(root / "catalogue", place / "catalogue")
-    monkeypatch.setattr("pipeline_src.common.yaml_files.ROOT", place)
+    monkeypatch.setattr("pipeline_src.base.yaml_files.ROOT", place)
     load_spec.cache_clear()
     yield place / "catalogue"
     load_spec.cache_clear()

@@ -93,7 +93,7 @@ ELSEWHERE = {
     "python -m benchmarks.gpu --list": f"{GPU}::test_benchmark_gpu_list_names_every_piece",
     "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_benchmark_gpu_rehearses_rates",
     "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (
-        "tests/unit/finetuning/test_finetune.py::test_finetune_grid_saves_best_run_and_predicts_test_file"
+        "tests/unit/finetune/test_finetune.py::test_finetune_grid_saves_best_run_and_predicts_test_file"
     ),
 }
 # name in the docs -> value in the tests

@@ -22,8 +22,8 @@ import yaml
 
 from benchmarks.__main__ import names as benchmark_names
 from pipeline_src import __main__ as command_line
-from pipeline_src.download.catalogue import Source
-from pipeline_src.tasks.spec import TaskSpec
+from pipeline_src.sources.catalogue import Source
+from pipeline_src.study.task_spec import TaskSpec
 from tests.versions import versions
 from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands, pages
 
@@ -122,7 +122,7 @@ def test_docs_files_and_parameters_exist(page: Path) -> None:
 
 
 def _is_parameter(key: str) -> bool:
-    from pipeline_src.config.study import Study
+    from pipeline_src.study.study import Study
 
     block = Study
     for step in key.split("."):

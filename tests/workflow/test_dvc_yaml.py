@@ -10,20 +10,20 @@ import pytest
 import yaml
 
 from pipeline_src.__main__ import STAGES
-from pipeline_src.common import yaml_files
-from pipeline_src.common.fingerprint import imported_files
-from pipeline_src.config.study import Study
+from pipeline_src.base import yaml_files
+from pipeline_src.engine.fingerprint import imported_files
 from pipeline_src.report.page import PARAMS, SAMPLE
+from pipeline_src.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES_AS_WRITTEN: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 DECLARED = {name: stage.get("do", stage) for name, stage in STAGES_AS_WRITTEN.items()}
 LOADERS = {  # a file that loads a member by name -> the member's fingerprint, by the parameter that chooses it
-    "pipeline_src/corpus/clean.py": "code/cleaners/${item.kind}",
-    "pipeline_src/models/bert.py": "code/models/${model.architecture}",
-    "pipeline_src/training/objective.py": "code/objectives/${pretrain.objective}",
+    "pipeline_src/text/clean.py": "code/cleaners/${item.kind}",
+    "pipeline_src/model/bert.py": "code/models/${model.architecture}",
+    "pipeline_src/pretrain/objective.py": "code/objectives/${pretrain.objective}",
 }
-CATALOGUE_FOLDERS = ("SOURCES", "TASK_SOURCES", "TASK_SPECS")  # in pipeline_src/common/yaml_files.py
+CATALOGUE_FOLDERS = ("SOURCES", "TASK_SOURCES", "TASK_SPECS")  # in pipeline_src/base/yaml_files.py
 
 
 def command_of(stage: str) -> str:
@@ -79,7 +79,7 @@ def test_dvc_yaml_report_depends_on_whole_params(root: Path) -> None:
 
 
 def test_dvc_yaml_finetune_depends_on_params_of_its_task_only(root: Path) -> None:
-    from pipeline_src.config.finetune import FinetuneParams
+    from pipeline_src.study.finetune import FinetuneParams
 
     declared = yaml.safe_load((root / "dvc.yaml").read_text())["stages"]["finetune"]["params"]
     names = {entry.removeprefix("finetune.") for entry in declared if str(entry).startswith("finetune.")}

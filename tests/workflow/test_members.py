@@ -11,17 +11,17 @@ import yaml
 from ruamel.yaml import YAML
 from safetensors.torch import load_file
 
-from pipeline_src.common.files import read_json
-from pipeline_src.common.registry import member_names
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import check_study
-from pipeline_src.download.synthetic import write_task
+from pipeline_src.base.files import read_json
+from pipeline_src.base.registry import member_names
 from pipeline_src.examples.build_examples import run as build_examples
-from pipeline_src.finetuning.finetune import run as finetune
-from pipeline_src.models.bert import load_architecture
-from pipeline_src.pretraining.pretrain import run as pretrain
+from pipeline_src.finetune.finetune import run as finetune
+from pipeline_src.model.bert import load_architecture
+from pipeline_src.pretrain.pretrain import run as pretrain
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import check_study
+from pipeline_src.tasks.made.synthetic import write_task
 from pipeline_src.tools.ablations import apply
-from tests.unit.pretraining.small import EXAMPLES, build_teacher, make_study
+from tests.unit.pretrain.small import EXAMPLES, build_teacher, make_study
 
 if TYPE_CHECKING:
     from conftest import Project

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ["a; touch touched", "' $(touch touched) `touch touched` '"]
 ELSEWHERE = ["../../../notes", "../../own/books", "../../../docs", "../../../checkpoints", ".."]
-CODE = "../../../pipeline_src/download"
+CODE = "../../../pipeline_src/sources"
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,8 @@ def test_dvc_repro_forced_with_path_as_name_deletes_no_folder(clone: Project, pa
     for folder in (outside, vocabulary):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "mine.txt").write_text("mine\n")
-    parts = ["../../../pipeline_src/common", "../../../../notes", "../../vocabulary", "."]
-    seeds = ["../../../pipeline_src/common", "../../../../notes", "../../../data/vocabulary"]
+    parts = ["../../../pipeline_src/base", "../../../../notes", "../../vocabulary", "."]
+    seeds = ["../../../pipeline_src/base", "../../../../notes", "../../../data/vocabulary"]
     names = [*parts, "../../../../notes", "../vocabulary", "../../notes"]
     cases = [
         ("\n    wikipedia:", f"\n    {json.dumps(name)}:", stage) for name in names for stage in ("download", "clean")
@@ -119,12 +119,12 @@ def test_dvcignore_ignores_files_of_engines_and_python(clone: Project) -> None:
     """Where it counted, a killed study recorded other hashes, and importing a module made its stage stale."""
     leftovers = [
         "models/pretrained/phase2/.snakemake_timestamp",
-        "pipeline_src/corpus/__pycache__/tokenize.cpython-311.pyc",
+        "pipeline_src/text/__pycache__/tokenize.cpython-311.pyc",
     ]
     leftovers += ["models/pretrained/.long.partial", "data/raw/books/fetched-files/.gitignore"]
     parts = [
         "models/pretrained/phase2/config.json",
-        "pipeline_src/corpus/tokenize.py",
+        "pipeline_src/text/tokenize.py",
         "data/raw/books/fetched-files/a.txt",
     ]
     output = clone.dvc("check-ignore", "--details", "--non-matching", *leftovers, *parts)

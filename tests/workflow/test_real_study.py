@@ -145,7 +145,7 @@ def test_code_edit_of_metrics_makes_only_scoring_stages_stale(done: Project, tmp
 
 def test_code_edit_of_other_architecture_makes_no_stage_stale(done: Project, tmp_path: Path) -> None:
     project = done.copy(tmp_path / "study")
-    with open(project.path / "pipeline_src/models/deberta.py", "a") as deberta:
+    with open(project.path / "pipeline_src/family/deberta/encoder.py", "a") as deberta:
         deberta.write("CHANGED = 1\n")
     before = (project.path / "code/models/deberta").read_text()
     assert stale_stages(project) == set()

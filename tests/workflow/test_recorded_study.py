@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.code import modules
-from pipeline_src.common.dependencies import declared_stages
-from pipeline_src.common.dvc_lock import hashes, parse_entry, split_entries
-from pipeline_src.common.fingerprint import fingerprint
-from pipeline_src.common.records import folder_hash
+from pipeline_src.engine.dependencies import declared_stages
+from pipeline_src.engine.dvc_lock import hashes, parse_entry, split_entries
+from pipeline_src.engine.fingerprint import fingerprint
+from pipeline_src.engine.records import folder_hash
 
 HINT = "run `make study` and commit dvc.lock"
 

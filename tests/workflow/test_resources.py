@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import Study
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import Study
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline_src.config.preset import preset_text
+from pipeline_src.study.preset import preset_text
 from tests.made_dump import shards, write_dump
 from tests.workflow.on_slurm import on, wait_until
 
@@ -47,7 +47,7 @@ def test_slurm_array_of_dask_workers_cleans_same_bytes(cluster: Cluster, tmp_pat
         submit("python -m dask scheduler --scheduler-file logs/dask.json --no-dashboard")
         wait_until((study / "logs/dask.json").exists, "the scheduler")
         worker = "python -m dask worker --scheduler-file logs/dask.json --nworkers 1 --nthreads 1 --no-dashboard"
-        array = submit(f"{worker} --preload pipeline_src.common.beam", "--array=1-2", "--cpus-per-task=12")
+        array = submit(f"{worker} --preload pipeline_src.text.beam", "--array=1-2", "--cpus-per-task=12")
         nodes = wait_until(
             lambda: sorted(cluster.ask("squeue", "-h", "-r", "-t", "R", "-j", array, "-o", "%N").split())[1:], "workers"
         )

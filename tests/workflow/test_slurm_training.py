@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.pretraining.conftest import study as study
+from tests.unit.pretrain.conftest import study as study
 from tests.workflow.on_slurm import PATIENCE, on, wait_until
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow  # it waits for Slurm
 PROGRAM = """
 __import__("os").write(1, f"pid {__import__('os').getpid()}\\n".encode())  # at once: four write
-from tests.unit.pretraining.small import train_short
+from tests.unit.pretrain.small import train_short
 train_short()
 """
 STOPPABLE = """
 __import__("os").write(1, f"pid {__import__('os').getpid()}\\n".encode())  # at once: four write
 from pipeline_src import __main__ as command, run
-from tests.unit.pretraining.small import train_short
+from tests.unit.pretrain.small import train_short
 run.run_stage = lambda *_: train_short()
 raise SystemExit(command.main(["pretrain", "--phase", "phase1"]))
 """

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_src.common.counter_rng import derive_seed
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
-from pipeline_src.config.data import ExamplesParams, Lengths
+from pipeline_src.base.counter_rng import derive_seed
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
 from pipeline_src.examples import build_examples as stage
 from pipeline_src.examples.build_examples import draw_samples, pass_keys
 from pipeline_src.examples.pairs import PAIRS, PairRules, document_pairs
 from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter, write_sample_index
+from pipeline_src.study.data import ExamplesParams, Lengths
 
 RULES = PairRules(32, 0.1, 0.5, "nsp", 3)
 

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.normalizers import BertNormalizer
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.data import TextParams
+from pipeline_src.base.errors import PipelineError
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
+from pipeline_src.study.data import TextParams
 from tests.segmenters import in_twos, install
 
 
@@ -72,7 +72,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Python's own, this project's, what no pip has installed
 NOT_OF_A_PACKAGE = ["os:system", "builtins:eval", "posix:system", "subprocess:getoutput", "importlib:import_module"]
-NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.common.names:shown", "no_such_module:cut", "tests.segmenters:in_twos"]
+NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.base.names:shown", "no_such_module:cut", "tests.segmenters:in_twos"]
 
 
 @pytest.mark.parametrize("name", NOT_OF_A_PACKAGE)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.config.data import ExamplesParams, Lengths
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file, read_json, write_json
 from pipeline_src.examples import build_examples as stage
 from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter
+from pipeline_src.study.data import ExamplesParams, Lengths
 
 SIZES = {"books": 30, "news": 6, "wiki": 300}  # documents
 WEIGHTS = {"books": 0.3, "news": 0.2, "wiki": 0.5}

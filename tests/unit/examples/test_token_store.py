@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter, read_sample_index
 
 

@@ -5,12 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json, write_json
-from pipeline_src.config.data import ExamplesParams, Lengths, VocabularyParams
-from pipeline_src.config.pretrain import Masking
-from pipeline_src.corpus.contamination import write_texts
-from pipeline_src.corpus.documents import (
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file, read_json, write_json
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.examples.tokenize_corpus import run
+from pipeline_src.pretrain.data import open_examples
+from pipeline_src.study.data import ExamplesParams, Lengths, VocabularyParams
+from pipeline_src.study.pretrain import Masking
+from pipeline_src.tasks.evaluation_texts import write_texts
+from pipeline_src.text.documents import (
     Document,
     in_validation_split,
     read_documents,
@@ -18,11 +22,7 @@ from pipeline_src.corpus.documents import (
     write_manifest,
     write_shard,
 )
-from pipeline_src.corpus.dropped import read_dropped
-from pipeline_src.examples.build_examples import run as build_examples
-from pipeline_src.examples.token_store import TokenStore
-from pipeline_src.examples.tokenize_corpus import run
-from pipeline_src.pretraining.data import open_examples
+from pipeline_src.text.dropped import read_dropped
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import comparison, figures
 from pipeline_src.report.columns import GLUE_AVERAGE
 

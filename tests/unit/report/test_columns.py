@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import pytest
 
-from pipeline_src.common.files import read_json
+from pipeline_src.base.files import read_json
 from pipeline_src.report import report, table
 from pipeline_src.report.columns import (
     COLUMNS,

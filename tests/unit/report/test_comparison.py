@@ -12,8 +12,8 @@ import yaml
 from dvc.repo import Repo
 from scipy import stats
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import report
 from pipeline_src.report.columns import score_rows
 from pipeline_src.report.comparison import (
@@ -36,7 +36,7 @@ from pipeline_src.report.experiments import (
     resolve,
 )
 from pipeline_src.report.results import SUMMARY
-from pipeline_src.tasks.spec import load_spec, task_names
+from pipeline_src.study.task_spec import load_spec, task_names
 from tests.unit.report.conftest import Page, score_row, write_scores
 
 

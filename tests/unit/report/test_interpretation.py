@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import interpretation, report
 from pipeline_src.report.figures import svg
 from tests.unit.report.conftest import Page, sketch, update_json

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report.page import (
     RIGHT,
     arithmetic,

@@ -5,7 +5,7 @@ import yaml
 
 from pipeline_src.report.columns import GLUE_AVERAGE
 from pipeline_src.report.published import model_of, published_scores, read_paper, split_of
-from pipeline_src.tasks.spec import load_spec, task_names
+from pipeline_src.study.task_spec import load_spec, task_names
 
 
 def test_split_of_the_catalogues_files_is_known():

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
-from pipeline_src.config.settled import TABLE
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import report
+from pipeline_src.study.settled import TABLE
 from tests.unit.report.conftest import RUN, write_costs
 
 

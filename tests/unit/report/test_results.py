@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline_src.__main__ import main
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
 from pipeline_src.report import report
 from pipeline_src.report.results import read_results, reading_results, summarise
 from tests.unit.report.conftest import ROWS, glue_rows, score_row, update_json, write_scores

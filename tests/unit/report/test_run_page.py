@@ -4,8 +4,8 @@ from hashlib import md5
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import write_json
 from pipeline_src.report.results import read_results
 from pipeline_src.report.run_page import check_price, data_hashes, measured_phases, render_run
 from tests.unit.report.conftest import LOG, Page, write_costs

@@ -6,8 +6,8 @@ from argparse import Namespace
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.report import table
 from pipeline_src.report.columns import TERMINAL, score_rows, text_table
 from pipeline_src.report.page import render_page

@@ -8,6 +8,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
+from tests.unit.sources.conftest import no_waiting, project, web
+
+__all__ = ["no_waiting", "project", "web"]
 
 
 @pytest.fixture(scope="session")

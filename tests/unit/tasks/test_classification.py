@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
 from pipeline_src.tasks.features import truncate_pair
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.spec import load_spec
 
 MRPC, STSB, SST2 = (make_task(load_spec(name)) for name in ("mrpc", "stsb", "sst2"))
 PAIRS = [TextExample("0", ("w1 w2", "w3"), 1), TextExample("1", ("w4", "w5 w6 w7"), 0), TextExample("2", ("w8", ""), 1)]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import TaskSpec, load_spec
 from pipeline_src.tasks.examples import read_unlabelled
-from pipeline_src.tasks.spec import TaskSpec, load_spec
 
 MNLI = "index\tsentence1\tsentence2"
 SQUAD = {"data": [{"paragraphs": [{"context": "She was born in Paris.", "qas": [{"id": "q", "question": "Where?"}]}]}]}

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.config.machine import Machine
-from pipeline_src.download.synthetic import RULES, write_task
-from pipeline_src.finetuning.finetune import TaskTrainer, task_settings
-from pipeline_src.finetuning.hyperparameter_grid import grid_points
-from pipeline_src.finetuning.task_data import EvalSet
-from pipeline_src.models.bert import BertConfig
+from pipeline_src.finetune.finetune import TaskTrainer, task_settings
+from pipeline_src.finetune.hyperparameter_grid import grid_points
+from pipeline_src.finetune.task_data import EvalSet
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.study.machine import Machine
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.features import NO_TAG
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.spec import load_spec
+from pipeline_src.tasks.made.synthetic import RULES, write_task
 from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary

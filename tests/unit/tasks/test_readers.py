@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import Columns, Layout, TaskSpec, load_spec
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import (
     IOB1,
@@ -27,7 +28,6 @@ from pipeline_src.tasks.readers import (
     read_columns,
     read_sentences,
 )
-from pipeline_src.tasks.spec import Columns, Layout, TaskSpec, load_spec
 from pipeline_src.tasks.task import Task
 
 HEADER = "sentence\tlabel\n"

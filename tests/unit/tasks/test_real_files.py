@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.download import layouts
+from pipeline_src.sources import layouts
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.spec import load_spec
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import squad
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.squad import gold_tokens
 from pipeline_src.tokenizer.load import load_tokenizer
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import TaskSpec, load_spec
 from pipeline_src.tasks import retrieval
 from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.features import RankingFeatures
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import Query
-from pipeline_src.tasks.spec import TaskSpec, load_spec
 
 METRICS = ["ndcg_at_10", "recall_at_100", "mrr_at_10"]
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import squad
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import Answer, Question
-from pipeline_src.tasks.spec import load_spec
 from pipeline_src.tasks.squad import (
     SpanFeatures,
     find_spans,

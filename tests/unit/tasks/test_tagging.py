@@ -11,14 +11,14 @@ from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import Tokenizer
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.finetuning.heads import LOSSES
-from pipeline_src.finetuning.task_data import make_batch, training_batches
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.finetune.heads import LOSSES
+from pipeline_src.finetune.task_data import make_batch, training_batches
+from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import tagging
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.readers import TaggedSentence
-from pipeline_src.tasks.spec import load_spec
 
 NER, POS = make_task(load_spec("ner")), make_task(load_spec("pos"))
 EXAMPLES = [

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file
-from pipeline_src.config.data import VocabularyParams
-from pipeline_src.config.pretrain import Masking
-from pipeline_src.corpus.documents import Document, write_manifest, write_shard
-from pipeline_src.pretraining.masking import MLMCollator
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file
+from pipeline_src.examples.masking import MLMCollator
+from pipeline_src.study.data import VocabularyParams
+from pipeline_src.study.pretrain import Masking
+from pipeline_src.text.documents import Document, write_manifest, write_shard
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.encode import Encoder
-from pipeline_src.tokenizer.load import kind_of, load_tokenizer
+from pipeline_src.tokenizer.load import kind_of, load_tokenizer, reading_masks
 from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_chunks
 from pipeline_src.tokenizer.unigram import build_tokenizer, learn_model, normalizer, pieces_of
-from pipeline_src.tools.fill_mask import reading_masks
 from tests.sources import corpus_of
 
 KINDS = ["byte_bpe", "unigram"]
@@ -32,9 +31,9 @@ TRICKY = [
 ]  # fmt: skip
 CODE = """
 import os
-from pipeline_src.corpus import documents
+from pipeline_src.text import documents
 documents.slice_shards.__defaults__ = (700,)
-from pipeline_src.config.data import VocabularyParams
+from pipeline_src.study.data import VocabularyParams
 from pipeline_src.tokenizer import train_tokenizer as train
 from tests.sources import corpus_of
 for kind in ("byte_bpe", "unigram"):

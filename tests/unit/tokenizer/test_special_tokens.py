@@ -11,7 +11,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import ByteLevel as ByteLevelProcessor
 from tokenizers.processors import RobertaProcessing
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Template, read_templates
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer

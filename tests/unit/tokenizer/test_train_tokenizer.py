@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file, read_json
-from pipeline_src.config.data import VocabularyParams
-from pipeline_src.corpus.documents import Document, in_validation_split, write_manifest, write_shard
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file, read_json
+from pipeline_src.study.data import VocabularyParams
+from pipeline_src.text.documents import Document, in_validation_split, write_manifest, write_shard
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_words
@@ -25,11 +25,11 @@ from tests.sources import corpus_of
 CORPUS = corpus_of(validation=0.1)
 CODE = """
 import sys
-from pipeline_src.corpus import documents
+from pipeline_src.text import documents
 documents.slice_shards.__defaults__ = (int(sys.argv[1]),)
 from pipeline_src.tokenizer import train_tokenizer as train
 train.WordCounts.__init__.__defaults__ = (int(sys.argv[2]),)
-from pipeline_src.config.data import VocabularyParams
+from pipeline_src.study.data import VocabularyParams
 from tests.sources import corpus_of
 vocabulary = VocabularyParams(vocab_size=150, limit_alphabet=60, max_word_length=20)
 train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.tokenizer.load import check_vocab_size, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, reserved_tokens, save_tokenizer
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
 from pipeline_src.tokenizer.wordpiece_trainer import END, learn_vocabulary, spell
 

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from tests.unit.download.conftest import no_waiting, project, web
+from tests.unit.sources.conftest import no_waiting, project, web
 
 __all__ = ["no_waiting", "project", "web"]
 

@@ -12,12 +12,12 @@ import yaml
 from dvc.utils.hydra import apply_overrides
 
 from pipeline_src import __main__ as command_line
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import Study, check_study
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.models.flops import Workload
-from pipeline_src.models.hub import save_tensors
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.model.flops import Workload
+from pipeline_src.model.hub import save_tensors
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import Study, check_study
 from pipeline_src.tools import ablations
 from pipeline_src.tools.ablations import FOLDER, Table, apply, equal_steps, flops, read_table, table_names
 

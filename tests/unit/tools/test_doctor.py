@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from pipeline_src import __main__ as command
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import Study, check_study, load_study
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import Study, check_study, load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
 from tests.users import FIRST, GROUP, as_user

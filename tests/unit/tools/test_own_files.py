@@ -14,8 +14,8 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import Study, check_study
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import Study, check_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING, Finding
 

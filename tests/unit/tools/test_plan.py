@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from pipeline_src import __main__ as command
-from pipeline_src.common.messages import amount
-from pipeline_src.common.registry import member_names
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.study import Study, check_study
-from pipeline_src.download.sizes import source_size
-from pipeline_src.models.bert import BertConfig
+from pipeline_src.base.messages import amount
+from pipeline_src.base.registry import member_names
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.sources.sizes import source_size
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import Study, check_study
 from pipeline_src.tools.plan import (
     TEXT_RATES,
     Devices,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.config.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.config.model import ModelParams
-from pipeline_src.finetuning.finetune import run
-from pipeline_src.finetuning.predict import load
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.finetune.finetune import run
+from pipeline_src.finetune.predict import load
+from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.study.model import ModelParams
 from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tools import predict as tool
-from tests.unit.finetuning.conftest import make_study, study
+from tests.unit.finetune.conftest import make_study, study
 
 __all__ = ["make_study", "study"]
 

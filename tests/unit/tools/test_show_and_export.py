@@ -9,23 +9,23 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pipeline_src.common.counter_rng import PHASE_KEYS, derive_seed
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
-from pipeline_src.config.preset import preset_text
-from pipeline_src.config.pretrain import Masking
-from pipeline_src.config.study import load_study
+from pipeline_src.base.counter_rng import PHASE_KEYS, derive_seed
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.examples.token_store import TokenStore
-from pipeline_src.models.bert import BertConfig
-from pipeline_src.pretraining.data import DataShard, open_examples, shown_examples
-from pipeline_src.pretraining.validation import ValidationSet
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.pretrain.data import DataShard, open_examples, shown_examples
+from pipeline_src.pretrain.objective import load_objective
+from pipeline_src.pretrain.validation import ValidationSet
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.pretrain import Masking
+from pipeline_src.study.study import load_study
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.tools import export
 from pipeline_src.tools import show_examples as show
 from pipeline_src.training.distributed import single_process
-from pipeline_src.training.objective import load_objective
 
 WORDS = ["the", "river", "ran", "##s", "##ning", "through", "town", "old", "."]
 

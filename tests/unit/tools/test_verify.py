@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.common.dvc_lock import HEADER
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import read_json, write_json
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, write_json
+from pipeline_src.engine.dvc_lock import HEADER
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.tools import verify as tool
 from tests.stress import swaps
-from tests.unit.pretraining.conftest import study as study
-from tests.unit.pretraining.small import EXAMPLES, PAIRS, WAYS, build_teacher
-from tests.unit.pretraining.small import train_phase as run
+from tests.unit.pretrain.conftest import study as study
+from tests.unit.pretrain.small import EXAMPLES, PAIRS, WAYS, build_teacher
+from tests.unit.pretrain.small import train_phase as run
 
 PHASE1 = Path("models/pretrained/phase1")
 IN_CI = [way if way in ("mlm", "disentangled") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]

@@ -1,3 +1,3 @@
 """A checkpoint or a group of processes is tested on what pretraining trains."""
 
-from tests.unit.pretraining.conftest import study as study
+from tests.unit.pretrain.conftest import study as study

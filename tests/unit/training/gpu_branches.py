@@ -6,6 +6,7 @@ of its own.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -16,13 +17,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pipeline_src.models import attention, bert, deberta, losses
-from pipeline_src.models.bert import compile_parts
-from pipeline_src.pretraining.data import TensorBatch
+from pipeline_src.base.registry import member_module, member_names
+from pipeline_src.model import attention, bert, losses
+from pipeline_src.model.bert import compile_parts
+from pipeline_src.pretrain.data import TensorBatch
 from pipeline_src.training.distributed import Distributed, init_distributed
 from pipeline_src.training.trainer import CurveLogger
 from tests.flash_on_cpu import flash_on_cpu
-from tests.unit.pretraining.small import AfterStep
+from tests.unit.pretrain.small import AfterStep
 from tests.unit.training.rehearsal import (
     LONGEST,
     make_batch,
@@ -41,9 +43,12 @@ def take_them(compiler: str = "") -> None:
     """From now on the project's code takes its branches for a GPU, and torch.compile this back end."""
     KERNELS.__enter__()
     attention.choose = lambda *_: "flash_varlen"
-    attention.apply_dropout = deberta.apply_dropout = lambda inner, rate: F.dropout(inner, rate) if rate else inner
+    attention.apply_dropout = lambda inner, rate: F.dropout(inner, rate) if rate else inner
     attention.ALWAYS_MASKED = {"cuda", "cpu"}
-    deberta.disentangled_grouped = deberta.disentangled_padded
+    if "deberta" in member_names("models"):
+        deberta = importlib.import_module(member_module("models", "deberta"))
+        deberta.apply_dropout = attention.apply_dropout
+        deberta.disentangled_grouped = deberta.disentangled_padded
     bert.sampled_cross_entropy = sample_of_all
     bert.linear_cross_entropy = lambda hidden, weight, bias, labels: losses.summed_cross_entropy(
         losses.aligned_logits(hidden, weight, bias), labels

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline_src.common.files import read_json
+from pipeline_src.base.files import read_json
 from pipeline_src.examples.build_examples import run as plan_examples
 from tests.children import Child
-from tests.unit.pretraining.small import EXAMPLES, build_teacher, make_study
+from tests.unit.pretrain.small import EXAMPLES, build_teacher, make_study
 
 TORCHRUN = {
     "RANK": "{}",
@@ -45,7 +45,7 @@ def launch(
     for rank in range(size):
         shape = {name: form.format(rank, size=size, port=port) for name, form in variables.items()}
         own = json.dumps(changes | (each[rank] if each else {}))
-        started.append(Child("tests.unit.pretraining.small:train_short", [own], folders[rank], outer | shape, False))
+        started.append(Child("tests.unit.pretrain.small:train_short", [own], folders[rank], outer | shape, False))
     return started
 
 

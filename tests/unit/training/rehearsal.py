@@ -13,23 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline_src.common.registry import architecture_spec, member_names, objective_spec
-from pipeline_src.config.model import ModelParams
-from pipeline_src.config.pretrain import ElectraParams
-from pipeline_src.finetuning.finetune import TaskObjective
-from pipeline_src.finetuning.heads import LOSSES, BertForTask
-from pipeline_src.finetuning.task_data import training_batches
-from pipeline_src.models import attention
-from pipeline_src.models.bert import BertConfig, load_architecture
-from pipeline_src.objectives.mlm import BertObjective
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.base.registry import architecture_spec, member_names, objective_spec
+from pipeline_src.finetune.finetune import TaskObjective
+from pipeline_src.finetune.heads import LOSSES, BertForTask
+from pipeline_src.finetune.task_data import training_batches
+from pipeline_src.model import attention
+from pipeline_src.model.bert import BertConfig, load_architecture
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretrain.mlm import BertObjective
+from pipeline_src.pretrain.objective import load_objective
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.pretrain import ElectraParams
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.training import checkpoint
 from pipeline_src.training.batches import split_balanced, transfer
 from pipeline_src.training.checkpoint import KINDS
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import Outputs
-from pipeline_src.training.objective import load_objective
 from pipeline_src.training.optimizers import MOMENTS, OPTIMIZERS
 from pipeline_src.training.trainer import LossTerm, Objective, OptimizerConfig, Trainer, make_trainer
 from tests.unit.training.pretended_gpu import GPU, Seen, Watch, lend_cuda, pretended, where

@@ -19,7 +19,7 @@ import torch
 import torchgen
 import yaml
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
 from pipeline_src.training.distributed import choose_precision, init_distributed, single_process
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.common.dependencies import CHECKS
-from pipeline_src.common.errors import Interrupted, PipelineError
-from pipeline_src.common.files import hash_file, read_json, write_json
+from pipeline_src.base.errors import Interrupted, PipelineError
+from pipeline_src.base.files import hash_file, read_json, write_json
+from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.report.results import read_curve
 from pipeline_src.training import checkpoint
@@ -23,8 +23,8 @@ from pipeline_src.training.checkpoint import Checkpointer, difference, hash_valu
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest
 from pipeline_src.training.trainer import Trainer
-from tests.unit.pretraining.small import EXAMPLES, make_study
-from tests.unit.pretraining.small import train_phase as run
+from tests.unit.pretrain.small import EXAMPLES, make_study
+from tests.unit.pretrain.small import train_phase as run
 
 ROOT = Path(__file__).parents[3]
 
@@ -116,7 +116,7 @@ def test_twenty_kills_leave_outputs_identical(tmp_path):
         make_study(folder)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.pretraining.killer", undisturbed, killed, "20"],
+        [sys.executable, "-m", "tests.unit.pretrain.killer", undisturbed, killed, "20"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

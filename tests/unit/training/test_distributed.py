@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as param_group
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file
-from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file
+from pipeline_src.model.bert import BertConfig, BertForPretraining, initialise
 from pipeline_src.training import distributed
 from pipeline_src.training.distributed import (
     FULL_SHARD,

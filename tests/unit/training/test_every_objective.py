@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_src.common.files import hash_file
-from pipeline_src.common.registry import member_names
-from tests.unit.pretraining.small import PAIRS, WAYS
+from pipeline_src.base.files import hash_file
+from pipeline_src.base.registry import member_names
+from tests.unit.pretrain.small import PAIRS, WAYS
 from tests.unit.training.processes import STEADY, TORCHRUN, assert_same, finish, launch, new_study
 
 BRIEF = {**STEADY, "phase1": 6, "train_batch_size": 8, "eval_steps": 3, "optimizer": "adamw"}

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.pretraining.data import PretrainingBatch, TensorBatch
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import (
     COMPILE_BREAK_EVEN_SECONDS,

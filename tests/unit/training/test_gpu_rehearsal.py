@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline_src.common.registry import member_names, objective_spec
-from pipeline_src.models.attention import BACK_ENDS, RUNS_ON
+from pipeline_src.base.registry import member_names, objective_spec
+from pipeline_src.model.attention import BACK_ENDS, RUNS_ON
 from pipeline_src.training.optimizers import OPTIMIZERS
 from tests.children import Child
 from tests.unit.training.rehearsal import MISTAKES, STARTS, TASKS

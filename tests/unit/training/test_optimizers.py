@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline_src.models.bert import BertConfig, BertForPretraining, initialise
+from pipeline_src.model.bert import BertConfig, BertForPretraining, initialise
 from pipeline_src.training.checkpoint import WEIGHT, restore_tensors, stored_tensors
 from pipeline_src.training.optimizers import (
     MATRICES,

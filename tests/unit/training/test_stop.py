@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.__main__ import main
-from pipeline_src.common.errors import Interrupted
+from pipeline_src.base.errors import Interrupted
 from pipeline_src.training import stop
 from pipeline_src.training.stop import SIGNALS, catch_stop_requests
 from tests.handlers import kept_handlers

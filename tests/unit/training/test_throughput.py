@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline_src.models.bert import BertConfig, BertForPretraining
-from pipeline_src.models.flops import Workload, training_flops
+from pipeline_src.model.bert import BertConfig, BertForPretraining
+from pipeline_src.model.flops import Workload, training_flops
 from pipeline_src.training.throughput import (
     Compute,
     ComputeTracker,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.models.flops import Workload
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.model.flops import Workload
 from pipeline_src.training.distributed import single_process
 from pipeline_src.training.throughput import ComputeTracker, Peak
 from pipeline_src.training.trainer import (

@@ -11,7 +11,7 @@ from tests.two_machines import ADDRESSES, NAMES, Machines, two_machines
 from tests.unit.training.processes import new_study
 
 pytestmark = pytest.mark.slow  # each starts two trainings
-PROGRAM = "from tests.unit.pretraining.small import train_short; train_short()"
+PROGRAM = "from tests.unit.pretrain.small import train_short; train_short()"
 PATIENCE = 240  # seconds
 
 

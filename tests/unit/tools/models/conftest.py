@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from pipeline_src.models.bert import BertConfig, BertForPretraining
-from pipeline_src.models.hub import save_model
+from pipeline_src.model.bert import BertConfig, BertForPretraining
+from pipeline_src.model.hub import save_model
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 ENTRIES = [*SPECIAL_TOKENS, "the", "cat", "sat", "on", "mat", "##s", ".", "é", "x"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline_src.common.errors import PipelineError
+from pipeline_src.base.errors import PipelineError
 from pipeline_src.tools import blimp
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import write_json
-from pipeline_src.interpretation.model import ProbedModel
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import write_json
+from pipeline_src.interpret.model import ProbedModel
 from pipeline_src.tools import export
 
 LAYOUT = {"modules.json", "sentence_bert_config.json", "1_Pooling", "README.md"}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.interpretation.model import ProbedModel
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.interpret.model import ProbedModel
 from pipeline_src.tools import fill_mask as tool
 from pipeline_src.tools.fill_mask import fill_mask
 

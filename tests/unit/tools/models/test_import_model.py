@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file
 from pipeline_src.code import fetch_models
-from pipeline_src.common.errors import PipelineError
-from pipeline_src.common.files import hash_file
-from pipeline_src.finetuning.heads import BertForTask
-from pipeline_src.interpretation.model import ProbedModel
-from pipeline_src.models.bert import BertForPretraining
-from pipeline_src.models.hub import load_config, load_weights
-from pipeline_src.pretraining import import_model
+from pipeline_src.finetune.heads import BertForTask
+from pipeline_src.interpret.model import ProbedModel
+from pipeline_src.model.bert import BertForPretraining
+from pipeline_src.model.hub import load_config, load_weights
+from pipeline_src.pretrain import import_model
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
 from tests.hub_server import serving_hub

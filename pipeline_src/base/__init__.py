@@ -1,0 +1,1 @@
+"""Errors, files, names, progress: what every other folder uses."""

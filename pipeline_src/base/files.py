@@ -1,0 +1,262 @@
+"""Write files and folders atomically, read JSON of a known shape, and compute checksums."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import shown
+
+BLOCK_SIZE = 1 << 24  # bytes
+
+
+def checksum(path: Path) -> int:
+    """Return the CRC-32C of a file, at several GB/s; it detects damage, not manipulation."""
+    import google_crc32c  # `doctor` runs before anything is installed
+
+    running = google_crc32c.Checksum()
+    with open(path, "rb") as file:
+        while content := file.read(BLOCK_SIZE):
+            running.update(content)
+    return int.from_bytes(running.digest(), "big")
+
+
+TYPE_NAMES = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object", list: "a list"}
+
+
+def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
+    """Return a message on the first part of a JSON value that does not match ``shape``, or None.
+
+    A shape is a type (``int``: a non-negative whole number; ``float``: any finite number; ``object``: anything),
+    ``[shape]`` for a list, ``{"key": shape, ...}`` for an object with at least these keys, or ``{str: shape}`` for an
+    object with any keys. ``path`` says where in the file the value is.
+    """
+    kind = shape if isinstance(shape, type) else type(shape)
+    if kind is int:
+        matches = type(value) is int and value >= 0
+    elif kind is float:
+        matches = type(value) in (int, float) and abs(value) <= sys.float_info.max  # isfinite raises for 10**400
+    else:
+        matches = isinstance(value, kind)
+    if not matches:
+        return f"{path or 'the file'} is {shown(value)}, not {TYPE_NAMES.get(kind, kind.__name__)}"
+    if isinstance(shape, dict):
+        if missing := [key for key in shape if key is not str and key not in value]:
+            return f"{path or 'the file'} lacks {missing[0]}"
+        default = shape.get(str, object)
+        for key, item in value.items():
+            if error := schema_error(item, shape.get(key, default), f"{path}.{key}" if path else key):
+                return error
+    elif isinstance(shape, list):
+        for number, item in enumerate(value):
+            if error := schema_error(item, shape[0], f"{path}[{number}]"):
+                return error
+    return None
+
+
+@contextmanager
+def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file next to ``path``; it is renamed to ``path`` only if the block ends without error.
+
+    Text is UTF-8 with ``\\n`` line ends on every platform. A full disk is an error that names ``path``.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    binary = "b" in mode
+    try:
+        # one that a killed process left may be another user's, and closed
+        partial.unlink(missing_ok=True)
+        with open(partial, mode, encoding=None if binary else "utf-8", newline=None if binary else "\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        _name(error, path)
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _name(error: OSError, path: Path) -> None:
+    """Add ``path`` to the error of a full disk, which names no file."""
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        error.filename = str(path)
+
+
+@contextmanager
+def atomic_directory(path: str | Path) -> Iterator[Path]:
+    """Yield an empty temporary folder next to ``path``; it replaces ``path`` only if the block ends without error.
+
+    Its files get the permissions of the umask, since safetensors writes files that only their owner can read, and are
+    on the disk before the folder is renamed. Files of another user, linked from a download, keep theirs. A full disk is
+    an error that names ``path``.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial, replaced = (path.with_name(f".{path.name}.{name}") for name in ("partial", "replaced.partial"))
+    for left in (partial, replaced):
+        shutil.rmtree(left, ignore_errors=True)
+        if os.path.lexists(left):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(left))
+    partial.mkdir()
+    try:
+        yield partial
+        allowed = partial.stat().st_mode & 0o666
+        for file in partial.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                if file.stat().st_uid == os.getuid():
+                    file.chmod(allowed)
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+        if path.exists():
+            os.replace(path, replaced)
+        os.replace(partial, path)
+    except OSError as error:
+        _name(error, path)
+        raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def own_folder(path: Path) -> Path:
+    """Make a folder of this user's alone where all users may write, such as in /tmp, and return it.
+
+    Somebody else may have made the path first, as a folder or as a link: files would then be theirs to exchange.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    state = path.lstat()
+    is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
+    if not is_own or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PipelineError(
+            "a folder for temporary files is not yours alone",
+            path,
+            hint="set TMPDIR to a folder of your own, or have this one removed",
+        )
+    return path
+
+
+def accessible_folder(folder: Path) -> Path:
+    """Return a cache's folder, or one with this user's number in its name if another user's permissions close it."""
+    for path in (folder, *folder.rglob("*")):
+        needed = os.R_OK | os.W_OK | os.X_OK if path.is_dir() else os.R_OK
+        if os.path.lexists(path) and not os.access(path, needed):
+            return folder.with_name(f"{folder.name}-{os.getuid()}")
+    return folder
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON with sorted keys, so that equal values are equal bytes. NaN and infinity are refused (ValueError)."""
+    with atomic_file(path) as file:
+        json.dump(value, file, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
+def read_json(
+    path: str | Path, shape: Any = object, hint: str = "delete it and run its stage again, or fetch it again"
+) -> Any:
+    """Read a JSON file, and check that its value has ``shape`` (see ``schema_error``); ``hint`` if it is not JSON."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except FileNotFoundError:
+        raise PipelineError("file not found", path, hint="run the stage that makes it, or `dvc pull` it") from None
+    except (ValueError, RecursionError) as error:
+        raise PipelineError("not a JSON file", path, where=error, hint=hint) from None
+    if mismatch := schema_error(value, shape):
+        hint = "delete it and run its stage again, or `dvc pull` it"
+        raise PipelineError("not what its stage writes", mismatch, where=path, hint=hint)
+    return value
+
+
+def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write one object of JSON a line; half a character is written as an escape."""
+    with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:
+    """Yield the value of each line of a file by ``parse_json_line``."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            yield parse_json_line(line, shape, what, f"{path}:{number}", hint)
+
+
+def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
+    """Parse a line of JSON, and check that it has ``shape`` (see ``schema_error``); the rest is for the error."""
+    try:
+        value = json.loads(line)
+        wrong = schema_error(value, shape)
+    except (ValueError, RecursionError) as error:
+        wrong = str(error)
+    if wrong:
+        raise PipelineError(what, wrong, where=where, hint=hint)
+    return value
+
+
+def list_folder(folder: str | Path) -> list[str]:
+    """Return the sorted names in a folder."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise PipelineError(
+            "a folder cannot be read",
+            folder,
+            where=error.strerror,
+            hint="give yourself the right to read it (`chmod u+rx`), or remove it",
+        ) from None
+
+
+def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
+    """Return a file's hex digest by each algorithm, reading it once in blocks of 1 MiB."""
+    running = {name: hashlib.new(name) for name in set(algorithms)}
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            for digest in running.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in running.items()}
+
+
+def hash_file(path: str | Path) -> str:
+    """Return the sha256 of a file, in hex."""
+    return digests(path, ["sha256"])["sha256"]
+
+
+def copy_error(error: shutil.Error) -> OSError:
+    """Return the first error of a copied folder: ``shutil`` gives the text of each instead of the error itself."""
+    failures = error.args[0] if error.args else None
+    if not isinstance(failures, list) or not failures:
+        return error
+    _, target, reason = failures[0]
+    # "[Errno 13] Permission denied: 'a/b'"; a full disk names no file
+    match = re.match(r"""\[Errno (\d+)\] [^:]*(?:: (['"])(.*?)\2)?""", str(reason))
+    if match is None:
+        return error
+    number = int(match[1])
+    return OSError(number, os.strerror(number), match[3] or str(target))
+
+
+@contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """Turn an operating system's error that a library in Rust (safetensors) has wrapped into an OSError on ``path``."""
+    try:
+        yield
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None

@@ -1,0 +1,56 @@
+"""Errors that a user can fix: of the operating system, of missing packages, of libraries in Rust."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+from pathlib import Path
+
+from pipeline_src.base.errors import PipelineError, is_panic
+from pipeline_src.base.files import copy_error
+
+PROJECT = "pipeline_src"
+DISK_FULL = ("no space left on the disk", "free some and run the same command again; nothing half-written is left")
+NO_PERMISSION = ("no permission", "change the permissions of the file or folder, or name another")
+# errors of the operating system that a user can fix: message and hint; all others are bugs
+MISTAKES = {
+    errno.ENOSPC: DISK_FULL,
+    errno.EDQUOT: DISK_FULL,
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
+    errno.EROFS: ("no permission", "name a folder on a file system that can be written"),
+    errno.EISDIR: ("a folder where a file belongs", "name a file, or move the folder away"),
+    errno.ENOTDIR: ("a file where a folder belongs", "name a folder, or move the file away"),
+    errno.ENAMETOOLONG: ("a name is too long", "give a shorter one"),
+}
+NO_WHEEL = {  # package -> why the lock leaves it out for this Python
+    "gensim": "it has no wheel for Python 3.14: `pip install gensim` builds it where a C compiler is, or take an older "
+    "Python: make study PYTHON=/path/to/python3.13",
+}
+
+
+def explain(error: BaseException) -> PipelineError | None:
+    """Return ``error`` as a PipelineError if a user can fix it, None if it is a bug."""
+    if isinstance(error, PipelineError):
+        return error
+    if isinstance(error, shutil.Error):
+        error = copy_error(error)
+    if isinstance(error, OSError) and error.errno in MISTAKES:
+        what, hint = MISTAKES[error.errno]
+        return PipelineError(what, error.filename or Path.cwd(), hint=hint)
+    if is_panic(error):
+        hint = "the file that it read is damaged, or its text holds what a pattern in tokenizer.json cannot match"
+        return PipelineError("a library in Rust failed", error, hint=f"{hint}: fetch it again")
+    return not_installed(error) if isinstance(error, ModuleNotFoundError) else None
+
+
+def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
+    """Return the error that a library is not installed; None if a module of this project is missing, a bug."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", PROJECT):
+        return None
+    hint = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
+    if python >= (3, 14):
+        hint = NO_WHEEL.get(package, hint)
+    return PipelineError("a package is not installed", package, hint=hint)

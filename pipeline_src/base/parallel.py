@@ -1,0 +1,130 @@
+"""Map over several processes in order, and read the rank that a launcher gave this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
+from typing import TypeVar
+
+from pipeline_src.base.errors import PipelineError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+WORKERS = "PIPELINE_WORKERS"
+PORT = 29_400  # to 30,399 with srun: plus the job's number modulo 1,000
+
+
+def usable_cores() -> int:
+    """Return the number of CPU cores that this process may use; on macOS, all cores of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def peak_memory() -> int:
+    """Return the peak memory of this process so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def count_workers() -> int:
+    """Return this stage's number of workers: ``$PIPELINE_WORKERS`` (set by Snakemake), else all usable cores."""
+    value = os.environ.get(WORKERS) or str(usable_cores())
+    if not value.isdecimal() or int(value) < 1:
+        raise PipelineError("not a number of workers", value, where=f"${WORKERS}", hint="set it to 1 or more")
+    return int(value)
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for every item, in order; at most two items per worker are pending.
+
+    Args:
+        function: a top-level function of a module, or a ``functools.partial`` of one.
+        items: read as workers become free.
+        workers: number of processes; None for ``count_workers``. A single worker is this process itself.
+    """
+    workers = workers or count_workers()
+    if workers == 1:
+        yield from map(function, items)
+        return
+    # not fork, which is unsafe with threads (torch, tokenizers) and on macOS; the server that forks the workers imports
+    # the modules of `function` once
+    context = get_context("forkserver")
+    context.set_forkserver_preload([getattr(function, "func", function).__module__])
+    earlier = set(active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=context)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        for worker in set(active_children()) - earlier:  # the pool does not kill one that was just starting,
+            worker.kill()  # and would wait for it forever
+        raise PipelineError(
+            "a worker process was killed",
+            f"{workers} workers",
+            where="usually for lack of memory",
+            hint=f"give the stage more memory, or fewer workers: {WORKERS}=1",
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def process_rank() -> tuple[int, int, int]:
+    """Return rank, world size and local rank, from torchrun's variables or else srun's.
+
+    ``SLURM_STEP_NUM_TASKS`` is set only by srun, not in a batch script that runs one process of a larger allocation.
+    """
+    environment = os.environ
+    if "RANK" in environment:
+        rank, size, local_rank = "RANK", _launched("WORLD_SIZE", minimum=1), _launched("LOCAL_RANK")
+        if size > 1 and "MASTER_ADDR" not in environment:
+            raise _not_launched("a variable that the launcher sets is missing", None, "MASTER_ADDR")
+    else:
+        size = _launched("SLURM_STEP_NUM_TASKS", "1", minimum=1)
+        if size == 1 or "SLURM_PROCID" not in environment:
+            return 0, 1, 0
+        rank, local_rank = "SLURM_PROCID", _launched("SLURM_LOCALID", "0")
+        environment.setdefault("MASTER_ADDR", _first_host(environment))
+        environment.setdefault("MASTER_PORT", str(PORT + _launched("SLURM_JOB_ID", "0") % 1000))
+    if size > 1:
+        _launched("MASTER_PORT", maximum=65_535)
+    return _launched(rank, maximum=size - 1), size, local_rank
+
+
+def _launched(name: str, default: str | None = None, minimum: int = 0, maximum: int = 10**9) -> int:
+    """Return the whole number in environment variable ``name``, which a launcher sets."""
+    value = os.environ.get(name, default)
+    if value is None:
+        raise _not_launched("a variable that the launcher sets is missing", None, name)
+    if not re.fullmatch("[0-9]{1,10}", value) or not minimum <= int(value) <= maximum:
+        raise _not_launched(f"not a whole number from {minimum} to {maximum:,}", value, name)
+    return int(value)
+
+
+def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
+    return PipelineError(
+        what,
+        value,
+        where=f"${name}",
+        hint="start processes that train together with torchrun or srun, which set it; for a single process, "
+        "`unset RANK SLURM_STEP_NUM_TASKS`",
+    )
+
+
+def _first_host(environment: Mapping[str, str]) -> str:
+    """Return the first host of a step: ``rack0node03`` of ``rack[0-1]node[03-05,9],x``."""
+    listed = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else listed)

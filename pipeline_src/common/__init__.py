@@ -1,1 +1,0 @@
-"""Shared by all packages: errors, files, paths, progress, processes, random numbers."""

@@ -1,1 +1,0 @@
-"""params.yaml and machine.yaml as frozen, typed, range-checked sections; a file has those that are used together."""

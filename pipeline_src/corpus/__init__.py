@@ -1,1 +1,0 @@
-"""Documents on disk, sentences, the validation split, statistics of the corpus."""

@@ -1,1 +1,0 @@
-"""From books in any encoding and format to clean prose."""

@@ -1,1 +1,0 @@
-"""From a dump of Wikipedia to clean prose."""

@@ -1,1 +1,0 @@
-"""Fetch raw data by entries of the catalogue, and make the synthetic sample tasks."""

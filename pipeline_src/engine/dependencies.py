@@ -1,0 +1,273 @@
+"""Read a stage's dependencies from dvc.yaml, and detect edits of them while the stage runs.
+
+DVC hashes a stage's dependencies once its command has ended. If a file was edited after the stage had read it,
+dvc.lock would pair the new file with outputs of the old file. So a stage notes sizes, times and hashes of its
+dependencies when it starts. If any has changed when the stage ends, it fails, and DVC records nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import itertools
+import operator
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.yaml_files import parse_yaml
+
+DVC_YAML, PARAMS = Path("dvc.yaml"), Path("params.yaml")
+IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")  # as in .dvcignore
+EXPRESSION = r"\$\{\s*([^}\s]+)\s*\}"
+# The smallest files of a stage are hashed at its start, up to this size in all: 50 ms.
+MAX_HASHED_BYTES = 32 << 20
+# `dvc exp run --queue` and `--temp` write the experiment's values into this file for a second and put it back.
+REWRITTEN = (str(PARAMS),)
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What tells whether a file is as it was.
+
+    No inode, which differs from one look to the next on some network file systems.
+
+    Attributes:
+        modified: time of the last change of the content (ns), which any program may set.
+        changed: time of the last change of the content, name, times, permissions or links (ns). No program can set it.
+        access: permissions, number of links, user and group.
+        md5: hash of the content when the stage started; None for large files.
+    """
+
+    size: int
+    modified: int
+    changed: int
+    access: tuple[int, int, int, int]
+    md5: str | None = None
+
+
+Signature = dict[str, FileState]  # by path
+
+
+def declared_stage(address: str, stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the keys of one of ``declared_stages``.
+
+    Args:
+        address: DVC's name of the stage, such as ``tokenize``, ``finetune@rte-1`` or ``dvc.yaml:tokenize``.
+    """
+    name = address.rpartition(":")[2]
+    if name not in stages:
+        raise PipelineError("no such stage", address, where=DVC_YAML, hint="`dvc stage list` names them")
+    return stages[name]
+
+
+def declared_stages() -> dict[str, dict[str, Any]]:
+    """Return DVC's name of each stage in dvc.yaml -> its keys, with the study's values filled in.
+
+    ``deps`` is a list of paths, ``params`` file -> list of keys, and ``outs`` path -> options, with metrics and plots.
+    """
+    try:
+        declared = parse_yaml(DVC_YAML.read_text(encoding="utf-8"))
+        params: dict[str, Any] = parse_yaml(PARAMS.read_text(encoding="utf-8"))
+        values = functools.reduce(_merge, [*declared.get("vars", []), params])
+        return {
+            address: _normalize(_fill(stage, values | item))
+            for name, template in declared["stages"].items()
+            for address, item, stage in _members(name, template, values)
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        hint = "use only `${key}` of params.yaml and vars, `foreach` and `matrix` there, as the other stages do"
+        raise PipelineError("cannot read the stages", error, where=DVC_YAML, hint=hint) from error
+
+
+def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield name, values and template of each stage that a ``foreach`` or ``matrix`` makes, or of the stage itself."""
+    if "foreach" in template:
+        items = _fill(template["foreach"], values)
+        # Of a list, each item is its own key.
+        pairs = items.items() if isinstance(items, dict) else [(item, item) for item in items]
+        for key, item in pairs:
+            yield f"{name}@{_command_text(key)}", {"key": key, "item": item}, template["do"]
+    elif "matrix" in template:
+        lists = _fill(template["matrix"], values)
+        for chosen in itertools.product(*lists.values()):
+            item = dict(zip(lists, chosen, strict=True))
+            address = "-".join(map(_command_text, chosen))
+            yield f"{name}@{address}", {"item": item}, template | {"matrix": None}
+    else:
+        yield name, {}, template
+
+
+def _fill(node: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``node`` with the values of all expressions; an expression alone keeps the type of its value."""
+    if isinstance(node, dict):
+        return {_fill(key, values): _fill(value, values) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_fill(item, values) for item in node]
+    if not isinstance(node, str):
+        return node
+    if alone := re.fullmatch(EXPRESSION, node):
+        return _value(values, alone[1])
+    return re.sub(EXPRESSION, lambda match: _command_text(_value(values, match[1])), node)
+
+
+def _value(values: Mapping[str, Any], expression: str) -> Any:
+    return functools.reduce(operator.getitem, expression.split("."), values)  # type: ignore[arg-type]
+
+
+def _command_text(value: Any) -> str:
+    """Return a value as DVC writes it into a text: a mapping as options."""
+    items = value.values() if isinstance(value, dict) else ()
+    if isinstance(value, list) or any(isinstance(item, bool | dict | list) for item in items):
+        raise TypeError(f"only texts and numbers can be options: {value}")
+    if isinstance(value, dict):
+        return " ".join(f"--{key} {shlex.quote(str(item))}" for key, item in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    shared = {
+        key: _merge(first[key], second[key]) for key in first.keys() & second.keys() if isinstance(first[key], dict)
+    }
+    return first | second | shared
+
+
+def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
+    """Return a stage with one form for each key, of the several that DVC allows."""
+    params: dict[str, list[str]] = {}
+    for given in stage.get("params", []):
+        # A key alone is one of params.yaml: `- seed`, `- other.yaml: [seed]`.
+        by_file = given if isinstance(given, dict) else {str(PARAMS): [given]}
+        for file, keys in by_file.items():
+            params.setdefault(file, []).extend(keys)
+    outs: dict[str, Any] = {}
+    for kind in ("outs", "metrics", "plots"):
+        for out in stage.get(kind, []):
+            outs |= out if isinstance(out, dict) else {out: {}}
+    return stage | {"deps": stage.get("deps", []), "params": params, "outs": outs}
+
+
+def sign(paths: Iterable[str | Path]) -> Signature:
+    """Return the state of all files at and below ``paths``, small ones with their hash; missing paths are left out."""
+    signature = look(paths)
+    room = MAX_HASHED_BYTES
+    for path, state in sorted(signature.items(), key=lambda item: item[1].size):
+        room -= state.size
+        if room < 0:
+            break
+        signature[path] = replace(state, md5=file_md5(path))
+    return signature
+
+
+def look(paths: Iterable[str | Path]) -> Signature:
+    """Return the state of all files at and below ``paths``, without hashes; missing paths are left out."""
+    signature = {}
+    for path in paths:
+        for file, state in _files(path):
+            access = (state.st_mode, state.st_nlink, state.st_uid, state.st_gid)
+            signature[file] = FileState(state.st_size, state.st_mtime_ns, state.st_ctime_ns, access)
+    return signature
+
+
+def file_md5(path: str | Path) -> str | None:
+    """Return a file's MD5 in hex, as DVC hashes it; None if it is missing."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "md5").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        if not os.path.isdir(path):
+            with open(path, "rb") as file:  # on NFS, opening asks the server; `stat` alone may tell what was once true
+                yield os.fspath(path), os.fstat(file.fileno())
+            return
+        entries = sorted(os.listdir(path))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        inner = os.path.join(path, entry)
+        is_linked_folder = os.path.islink(inner) and os.path.isdir(inner)  # which DVC leaves out
+        if not is_linked_folder and not any(fnmatch.fnmatch(entry, pattern) for pattern in IGNORED):
+            yield from _files(inner)
+
+
+def changed_files(
+    before: Signature, paths: Iterable[str | Path], recorded_md5: Callable[[str], str | None] = lambda path: None
+) -> list[str]:
+    """Return the files at and below ``paths`` that are not as they were, sorted.
+
+    Args:
+        before: what ``sign`` returned for ``paths``; it is updated for a file of which only the access was changed.
+        recorded_md5: the hash that dvc.lock had for a file when the stage started, if any.
+    """
+    after = look(paths)
+    changed = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old is None or new is None:
+            changed.append(path)
+        elif replace(old, md5=None) != new:
+            same_times = (old.size, old.modified) == (new.size, new.modified)
+            # Another checkout may link a file of the shared cache, and an administrator may give a file to a group.
+            is_allowed = path in REWRITTEN or (same_times and old.access != new.access)
+            original = old.md5 or recorded_md5(path)
+            if is_allowed and original and file_md5(path) == original:
+                before[path] = replace(new, md5=old.md5)
+            else:
+                changed.append(path)
+    return changed
+
+
+def check_unchanged_files(
+    before: Signature, paths: Iterable[str | Path], recorded_md5: Callable[[str], str | None] = lambda path: None
+) -> None:
+    """Raise an error if a file differs from ``before``, the signature of ``paths`` when the stage started.
+
+    The arguments are those of ``changed_files``.
+    """
+    changed = changed_files(before, paths, recorded_md5)
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise PipelineError(
+            "a dependency changed while the stage ran; what it made is not recorded",
+            f"{changed[0]}{more}",
+            hint="if the edit is meant to stay, start again (`snakemake all` or `dvc repro`); else put it back first",
+        )
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder, as far as that is possible."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_nothing() -> None:
+    """Do nothing: no DVC records the running stage."""
+
+
+@dataclass
+class Checks:
+    """What the running stage owes to DVC; outside of DVC nothing is checked, and folders are removed at once.
+
+    Attributes:
+        before_saving: raises an error if inputs were edited: no checkpoint or cache is computed from edited inputs.
+        before_finishing: the same at the end, while training can still continue from its checkpoints.
+        remove_when_recorded: deletes a folder once dvc.lock has the stage. Until then, the folder lets the next start
+            end at once, if another DVC command keeps DVC from recording the stage.
+    """
+
+    before_saving: Callable[[], None] = check_nothing
+    before_finishing: Callable[[], None] = check_nothing
+    remove_when_recorded: Callable[[Path], None] = remove_folder
+
+
+CHECKS = Checks()

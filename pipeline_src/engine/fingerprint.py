@@ -1,0 +1,146 @@
+"""Fingerprint of the code that made a stage's outputs, a checkpoint or a cache.
+
+It covers every file of the project that a module imports, directly or not, as a syntax tree without docstrings, and the
+data files in their folders. Comments, docstrings and formatting do not change it; a change of the computation does.
+dvc.yaml, checkpoints, the feature cache and the baselines all use it, and so agree on what an edit makes stale.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Not code of a stage: the schema only checks the values of params.yaml, which DVC compares.
+CHECKED_VALUES = "pipeline_src/study"
+TASK_SPEC = "pipeline_src/study/task_spec.py"  # its values are not in params.yaml
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # fields of a statement that hold statements
+
+
+def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
+    """Return sixteen hexadecimal digits for the code of a module and all its imports, equal in all Python versions.
+
+    Args:
+        members: modules that ``module`` loads by name (``base.registry``); one outside of ``root`` is ignored.
+
+    Raises:
+        FileNotFoundError: there is no such module.
+    """
+    code, data = covered_files(module, *members, root=root)
+    digest = hashlib.sha256()
+    for file in code:
+        name = file.relative_to(root).as_posix()
+        digest.update(f"{name}\0{_statements(file)}\0".encode())
+    for path in data:
+        name = path.relative_to(root).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
+    """Return (code files, data files) that the ``fingerprint`` of the same arguments covers."""
+    named = [module, *(member for member in members if _file(member, root))]
+    files = sorted({file for name in named for file in imported_files(name, root)})
+    folders = {root / Path(file).parent for file in files}
+    code = [root / file for file in files if file == TASK_SPEC or str(Path(file).parent) != CHECKED_VALUES]
+    return code, sorted({path for folder in folders for path in _data_files(folder, root)})
+
+
+def imported_files(module: str, root: Path = ROOT) -> list[str]:
+    """Return the files below ``root`` that ``module`` may import, also within functions.
+
+    An ``__init__.py`` with only a docstring is left out.
+
+    Raises:
+        FileNotFoundError: there is no such module.
+    """
+    if _file(module, root) is None:
+        raise FileNotFoundError(f"no module {module} below {root}")
+    reached: set[Path] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        file = _file(name, root)
+        if file is None or file in reached:
+            continue
+        reached.add(file)
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        waiting += _imports(file, package)
+        waiting += [name.rpartition(".")[0]] if "." in name else []
+    return sorted(file.relative_to(root).as_posix() for file in reached if not _is_docstring_only(file))
+
+
+def _data_files(folder: Path, root: Path) -> Iterator[Path]:
+    """Yield the data files in ``folder``, and in those of its subfolders that hold no Python file."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            if path.name != "__pycache__" and not any(path.glob("*.py")):
+                yield from _data_files(path, root)
+        elif path.suffix not in (".py", ".pyc") and not path.name.startswith("."):
+            yield path
+
+
+@cache
+def _statements(file: Path) -> str:
+    return statements_of(file.read_bytes())
+
+
+def statements_of(source: bytes) -> str:
+    """Return the syntax tree of a module as text, without docstrings and other bare strings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for block in BLOCKS:
+            if isinstance(statements := getattr(node, block, None), list):
+                setattr(node, block, [statement for statement in statements if not _is_text(statement)])
+    return _dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _dump(node: object) -> str:
+    """Return a tree as text. ``ast.dump`` differs between versions of Python: newer ones add fields, here empty."""
+    if isinstance(node, ast.AST):
+        fields = [f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+        return f"{type(node).__name__}({','.join(fields)})"
+    return f"[{','.join(map(_dump, node))}]" if isinstance(node, list) else repr(node)
+
+
+@cache
+def _file(module: str, root: Path) -> Path | None:
+    base = root.joinpath(*module.split("."))
+    return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
+
+
+@cache  # one module is imported by many stages
+def _imports(file: Path, package: str) -> list[str]:
+    """Return the names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, since b may be a module."""
+    names = []
+    for node in _import_nodes(ast.parse(file.read_bytes()).body):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            # `from .. import b` in the package x.y: one level is x.y itself, two are x.
+            parents = package.split(".")
+            above = parents[: len(parents) - node.level + 1] if node.level else []
+            base = ".".join([*above, node.module] if node.module else above)
+            names.append(base)
+            names += [f"{base}.{alias.name}" for alias in node.names]
+    return names
+
+
+@cache
+def _is_docstring_only(file: Path) -> bool:
+    return file.name == "__init__.py" and all(map(_is_text, ast.parse(file.read_bytes()).body))
+
+
+def _import_nodes(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in statements:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        for block in BLOCKS:
+            yield from _import_nodes(getattr(node, block, ()))

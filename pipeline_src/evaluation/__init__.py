@@ -1,1 +1,0 @@
-"""From predictions on disk to scores."""

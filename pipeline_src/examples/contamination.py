@@ -1,0 +1,190 @@
+"""Contamination: how much of a text occurs in the training corpus, as runs of 13 words (Brown et al. 2020, app. C).
+
+Works on blocks of token ids: a word is the hash of its subwords, a run the hash of its words. Punctuation does not
+count, nor does case in an uncased vocabulary. It is reported; ``corpus.decontaminate: remove`` also drops the training
+documents, where Brown et al. cut out the passage. For that, ``download_tasks`` writes the texts of the evaluation sets;
+otherwise their file is empty, so that another list of tasks makes no token stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.base.counter_rng import bits, derive_seed
+from pipeline_src.base.parallel import map_in_order
+from pipeline_src.base.progress import Progress
+from pipeline_src.examples.token_store import TokenStore
+from pipeline_src.text.words import is_unspaced
+from pipeline_src.tokenizer.load import kind_of
+
+RUN_WORDS = 13  # words
+BLOCK_TOKENS = 1 << 22  # tokens hashed at once
+FILTER_BITS = 24  # bits of a hash that exclude most other runs
+_SUBWORD, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
+
+
+@dataclass(frozen=True)
+class Words:
+    """How the subwords of a vocabulary make up words.
+
+    Attributes:
+        continues: whether an id continues a word, bool [vocab_size].
+        written: whether it has a letter or digit, bool [vocab_size].
+    """
+
+    continues: np.ndarray
+    written: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Words:
+        """Return how a tokenizer's subwords make up words."""
+        kind = kind_of(tokenizer)
+        continues = kind.is_continuation(tokenizer)
+        written = np.zeros(len(continues), bool)
+        for subword, number in tokenizer.get_vocab().items():
+            letters = kind.spelt(subword)
+            written[number] = any(map(str.isalnum, letters))
+            # Between the spaces of Chinese or Thai are whole sentences, so each subword counts as a word there.
+            if is_unspaced(letters):
+                continues[number] = False
+        return cls(continues, written)
+
+    def runs(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return every run of 13 words within one text.
+
+        Args:
+            ids: texts end to end, [tokens].
+            starts: start of each text, ascending, int64 [texts].
+
+        Returns:
+            Hashes of the runs, uint64 [runs], and the index of each run's text, int64 [runs].
+        """
+        positions = np.flatnonzero(self.written[ids])
+        none = np.empty(0, np.uint64), np.empty(0, np.int64)
+        if not len(positions):
+            return none
+        subwords = ids[positions]
+        opens = ~self.continues[subwords]
+        # A text begins with a new word, even if its first subword would continue one.
+        first_written = np.searchsorted(positions, starts)
+        opens[first_written[first_written < len(positions)]] = True
+        first = np.flatnonzero(opens)
+        within = np.arange(len(subwords)) - np.repeat(first, np.diff(first, append=len(subwords)))
+        with np.errstate(over="ignore"):
+            words = np.add.reduceat(bits(_SUBWORD, subwords, within), first)
+        text = np.searchsorted(starts, positions[first], side="right") - 1
+        count = len(words) - RUN_WORDS + 1
+        if count <= 0:
+            return none
+        runs = np.zeros(count, np.uint64)
+        with np.errstate(over="ignore"):
+            for offset, factor in enumerate(bits(_WORD, np.arange(RUN_WORDS), 0) | np.uint64(1)):
+                runs += words[offset : offset + count] * factor
+        inside = text[:count] == text[RUN_WORDS - 1 :]
+        return runs[inside], text[:count][inside]
+
+
+def measure_overlap(
+    store: TokenStore, words: Words, texts: dict[str, tuple[np.ndarray, np.ndarray]], workers: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """Measure how much of each set of texts occurs in ``store``.
+
+    Args:
+        texts: by name, ids and starts; see ``Words.runs``.
+
+    Returns:
+        By name: ``texts``, the number long enough for a run; ``found``, the number of them with a run that occurs;
+        ``share``, their ratio; ``runs`` and ``share_of_runs``, the same by runs of 13 words.
+    """
+    of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
+    sorted_runs = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
+    shared = np.zeros(len(sorted_runs), bool)
+    blocks = _blocks(store)
+    if len(sorted_runs):
+        search = partial(_search, store, words, sorted_runs)
+        with Progress("looking for shared passages", len(store.ids), "token") as progress:
+            for num_tokens, indices in map_in_order(search, blocks, 1 if len(blocks) == 1 else workers):
+                shared[indices] = True
+                progress.advance(num_tokens)
+    figures = {}
+    for name, (runs, text) in of_texts.items():
+        is_shared = shared[np.searchsorted(sorted_runs, runs)]
+        num_texts, num_shared = len(np.unique(text)), len(np.unique(text[is_shared]))
+        figures[name] = {
+            "texts": num_texts,
+            "found": num_shared,
+            "share": round(num_shared / num_texts, 4) if num_texts else None,
+            "runs": len(runs),
+            "share_of_runs": round(float(is_shared.mean()), 4) if len(runs) else None,
+        }
+    return figures
+
+
+def _blocks(store: TokenStore) -> list[tuple[int, int]]:
+    """Return ranges of documents, [first, stop), of about ``BLOCK_TOKENS`` each."""
+    starts = store.sentences[store.documents]
+    edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK_TOKENS), len(store.ids)])).tolist()
+    return list(pairwise(edges))
+
+
+def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> tuple[int, np.ndarray]:
+    """Return the number of tokens in a block of documents, and the indices of the runs that occur in one of them."""
+    first, stop = block
+    edges = store.sentences[store.documents[first : stop + 1]]
+    start, end = int(edges[0]), int(edges[-1])
+    runs, _ = words.runs(store.ids[start:end], edges[:-1] - start)
+    candidates = _exclude_most(sorted_runs, runs)
+    return end - start, np.unique(_find(sorted_runs, candidates))
+
+
+def _exclude_most(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return ``runs`` without those that the first bits of their hash exclude, which takes no search."""
+    shift = np.uint64(64 - FILTER_BITS)
+    may_occur = np.zeros(1 << FILTER_BITS, bool)
+    may_occur[sorted_runs >> shift] = True
+    return runs[may_occur[runs >> shift]]
+
+
+def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return the index in ``sorted_runs`` of each run that is there, in the order of ``runs``."""
+    index = np.searchsorted(sorted_runs, runs)
+    # beyond the last hash
+    index = np.minimum(index, len(sorted_runs) - 1)
+    return index[sorted_runs[index] == runs]
+
+
+def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Concatenate lists of ids; return the ids and the start of each list, int64."""
+    lengths = np.asarray([len(ids) for ids in texts], np.int64)
+    flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
+    return flat, np.cumsum(lengths) - lengths
+
+
+@dataclass(frozen=True)
+class EvaluationRuns:
+    """The runs of evaluation texts: sorted unique hashes, uint64 [runs], and the index of a text of each, int64."""
+
+    hashes: np.ndarray
+    texts: np.ndarray
+
+    @classmethod
+    def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
+        """Return the runs of texts, given as to ``Words.runs``."""
+        runs, texts = words.runs(ids, starts)
+        hashes, first = np.unique(runs, return_index=True)
+        return cls(hashes, texts[first])
+
+    def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
+        """Return the index of the evaluation text with the document's first shared run, or None."""
+        if not len(self.hashes):
+            return None
+        runs, _ = words.runs(ids, np.zeros(1, np.int64))
+        shared = _find(self.hashes, runs)
+        return int(self.texts[shared[0]]) if len(shared) else None

@@ -1,0 +1,205 @@
+"""Stage ``corpus_statistics``: counts of the corpus by stage, and its overlap with the tasks and the validation set.
+
+``results/corpus.json`` also has a few passages of the cleaned text. The tool ``corpus-stats`` prints the counts as soon
+as there are examples, before any training.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pipeline_src.base.counter_rng import derive_seed
+from pipeline_src.base.files import read_json, write_json
+from pipeline_src.base.names import checked_path
+from pipeline_src.base.paths import CORPUS, EXAMPLES, TASKS, TEXT, TOKENS, VOCABULARY
+from pipeline_src.base.progress import log
+from pipeline_src.examples.contamination import RUN_WORDS, Words, end_to_end, measure_overlap
+from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, SPLITS, TokenStore, read_sample_index
+from pipeline_src.study.data import CorpusParams
+from pipeline_src.study.task_spec import load_spec
+from pipeline_src.tasks.readers import read_columns, read_questions
+from pipeline_src.text.documents import (
+    COUNTS,
+    Document,
+    ShardSlice,
+    corpus_folders,
+    few_validation_documents,
+    read_manifest,
+    read_slice,
+    slice_shards,
+)
+from pipeline_src.text.words import count_words, first_words
+from pipeline_src.tokenizer.encode import Encoder
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.special_tokens import Templates, read_templates
+
+NUM_PASSAGES = 5
+MAX_UNKNOWN_TEMPLATES = 10  # by language: those whose words would bring most sentences back
+MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
+NUM_BINS = 16  # of the histogram of lengths
+OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
+VALIDATION = "validation documents"
+# Of the validation documents; with more, the validation loss is partly that of text that was trained on.
+MAX_SHARED = 0.1
+
+
+def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
+    """Read the outputs of the corpus stages and the tasks made from Wikipedia; write ``results/corpus.json``."""
+    passages = sample_passages(corpus_folders(TEXT, corpus.sources), seed)
+    write_json(CORPUS, corpus_statistics(corpus.sources, tasks) | {"passages": passages})
+
+
+def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
+    """Return cleaned passages (part, id, title, text, words) sampled by the seed, one source after the other."""
+    passages: dict[str, dict[str, Any]] = {}
+    shards = {name: [part for part in slice_shards(folder) if part.bytes] for name, folder in folders.items()}
+    filled = [name for name in folders if shards[name]]
+    for turn in range(NUM_PASSAGES if filled else 0):
+        name = filled[turn % len(filled)]
+        document = _document_at(shards[name], derive_seed(seed, "passage", turn))
+        passages.setdefault(
+            document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document)
+        )
+    return list(passages.values())
+
+
+def _document_at(slices: list[ShardSlice], draw: int) -> Document:
+    """Return the first document that begins at or after a random byte of the folder, else its first."""
+    offset = draw % sum(part.bytes for part in slices)
+    for part in slices:
+        if offset < part.bytes:
+            break
+        offset -= part.bytes
+    after = ShardSlice(part.path, part.start + offset, part.stop)
+    return next(read_slice(after), None) or next(document for part in slices for document in read_slice(part))
+
+
+def _passage(document: Document) -> dict[str, Any]:
+    lines = document.text.split("\n")
+    if document.words > 2 * MAX_PASSAGE_WORDS:
+        lines = lines[len(lines) // 2 :]
+    text = ""
+    for line in lines:
+        text = f"{text} {line}".lstrip()
+        if count_words(text) >= MIN_PASSAGE_WORDS:
+            break
+    shown = first_words(text, MAX_PASSAGE_WORDS)
+    return {"text": shown if shown == text else f"{shown} …", "words": count_words(shown)}
+
+
+def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return the counts of all corpus stages, the overlap, and by language the templates that cost most sentences."""
+    folders = corpus_folders(TEXT, sources)
+    counted = {split: {name: {"documents": int} for name in folders} for split in SPLITS}
+    tokens = read_json(TOKENS / "manifest.json", {"dropped": dict, "parts": counted})
+    tokenizer = load_tokenizer(VOCABULARY)
+    examples = EXAMPLES / "manifest.json"
+    phases = [checked_path(name, examples) for name in read_json(examples, dict) if name.startswith("phase")]
+    overlap = _overlap(tokenizer, [task for task in OVERLAP_TASKS if task in tasks])
+    warning = overlap_warning(overlap[VALIDATION])
+    unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for folder in folders.values():
+        manifest = read_manifest(folder)
+        if "unknown_templates" in manifest:
+            unknown[manifest["language"]].update(dict(manifest["unknown_templates"]))
+    return {
+        "unknown_templates": {
+            language: [list(item) for item in counts.most_common(MAX_UNKNOWN_TEMPLATES)]
+            for language, counts in unknown.items()
+        },
+        "parts": {name: _part(folder, name, tokens) for name, folder in folders.items()},
+        "vocabulary": read_json(VOCABULARY / "manifest.json", dict),
+        "few_validation_documents": few_validation_documents(tokens["parts"]),
+        "dropped": tokens["dropped"],
+        "examples": {phase: _examples(phase, read_templates(tokenizer)) for phase in sorted(phases)},
+        "overlap": overlap,
+        **({"overlap_warning": warning} if warning else {}),
+    }
+
+
+def _part(folder: Path, name: str, tokens: dict[str, Any]) -> dict[str, Any]:
+    manifest = read_manifest(folder, COUNTS)
+    part = {key: manifest[key] for key in ("documents", "words", "bytes", "dropped")}
+    part["dropped_inside"] = manifest.get("dropped_lines") or manifest.get("dropped_blocks") or {}
+    return part | {split: tokens["parts"][split][name] for split in SPLITS}
+
+
+def _examples(phase: str, templates: Templates) -> dict[str, Any]:
+    manifest = read_json(EXAMPLES / "manifest.json", {"pairs": str, phase: {"length": int}})
+    length = manifest[phase]["length"]
+    template = templates.single if manifest["pairs"] == "none" else templates.pair
+    shares = {"sources": manifest[phase]["sources"]} if "sources" in manifest[phase] else {}
+    return {"length": length, "pairs": manifest["pairs"], **shares} | {
+        split: describe(read_sample_index(EXAMPLES / phase / f"{split}.npy"), length, template.size) for split in SPLITS
+    }
+
+
+def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[str, Any]:
+    """Return the statistics of a sample index.
+
+    Args:
+        sample_index: dtype ``SAMPLE_INDEX``, [examples]; read in blocks.
+
+    Returns:
+        ``examples``; ``tokens``; ``fill``, mean length / longest length; ``random_next``, the fraction of pairs with
+        label 1; and ``lengths``, the number of ``examples`` in each of 16 equal bins of length, and their ends.
+    """
+    edges = np.linspace(0, length, NUM_BINS + 1)
+    tokens = random = 0
+    histogram = np.zeros(NUM_BINS, np.int64)
+    for start in range(0, len(sample_index), EXAMPLES_PER_BLOCK):
+        block = sample_index[start : start + EXAMPLES_PER_BLOCK]
+        lengths = block["a_length"].astype(np.int64) + block["b_length"] + num_special
+        tokens += int(lengths.sum())
+        random += int(block["is_random"].sum())
+        histogram += np.histogram(lengths, edges)[0]
+    return {
+        "examples": len(sample_index),
+        "tokens": tokens,
+        "fill": round(tokens / (len(sample_index) * length), 4),
+        "random_next": round(random / len(sample_index), 4),
+        "lengths": {"up_to": edges[1:].tolist(), "examples": histogram.tolist()},
+    }
+
+
+def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    encoder = Encoder(tokenizer)
+    validation = TokenStore(TOKENS, "validation")
+    texts = {VALIDATION: (validation.ids[:], validation.sentences[validation.documents[:-1]])}
+    for task in tasks:
+        for name, passages in task_passages(task).items():
+            texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
+    return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
+
+
+def overlap_warning(overlap: Mapping[str, Any]) -> str:
+    """Return a sentence if many validation documents share a run of words with training text, else ""; and log it."""
+    if not overlap["texts"] or overlap["share"] <= MAX_SHARED:
+        return ""
+    warning = (
+        f"{overlap['found']:,} of {overlap['texts']:,} {VALIDATION} share a run of {RUN_WORDS} words with training "
+        "text, so the validation loss is partly that of text that was trained on"
+    )
+    log.warning("%s; corpus.near_duplicates leaves near-copies out", warning)
+    return warning
+
+
+def task_passages(task: str) -> dict[str, list[str]]:
+    """Return the distinct passages of each file of a task made from Wikipedia: SQuAD's contexts, QNLI's sentences."""
+    spec = load_spec(task)
+    by_file = {}
+    for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):
+        path = TASKS / task / file
+        if spec.columns is not None:
+            rows = read_columns(spec.name, path, spec.layout())
+            passages = [fields["sentence"] for _, fields in rows]
+        else:
+            passages = [question.context for question in read_questions(spec, path)]
+        by_file[f"{task}/{file}"] = list(dict.fromkeys(passages))
+    return by_file

@@ -1,0 +1,1 @@
+"""The members of the family, a folder each."""

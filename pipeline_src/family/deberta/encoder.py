@@ -1,0 +1,541 @@
+"""DeBERTa (He et al. 2021): disentangled attention over relative positions, and the enhanced mask decoder.
+
+Absolute positions are not added at the input. ``deberta_v2.py`` builds on the classes here.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.base.names import shown
+from pipeline_src.model.adapter import BERT, StateDictAdapter, huggingface_classes
+from pipeline_src.model.attention import (
+    MAX_GROUP_PROBS,
+    Dropout,
+    PackedBatch,
+    QueryRows,
+    apply_dropout,
+    attention_probs_of,
+    in_float32,
+)
+from pipeline_src.model.bert import Architecture, Bert, BertConfig, Block, Encoder, GeluPooler
+from pipeline_src.model.flops import Workload, block_flops, head_flops
+from pipeline_src.study.model import ModelParams
+
+# Logits: content to content, content to position, position to content.
+KINDS = 3
+
+
+def log_buckets(distances: Tensor, buckets: int, reach: int) -> Tensor:
+    """Map signed distances to buckets: exact up to ``buckets`` / 2, logarithmic beyond (DeBERTa's da_utils.py).
+
+    Each side has ``buckets`` buckets; the last one ends at the distance ``reach``.
+    """
+    middle = buckets // 2
+    far = distances.abs().clamp(min=middle).float()
+    # From 0 at the distance `middle` to 1 at `reach` - 1.
+    fraction = (far / middle).log() / torch.log(torch.tensor((reach - 1) / middle))
+    steps = torch.ceil(fraction * (middle - 1)) + middle
+    return torch.where(distances.abs() <= middle, distances, steps.long() * distances.sign())
+
+
+@dataclass(frozen=True)
+class RelativeTable:
+    """Mapping from query-key distances to relative position embeddings.
+
+    Attributes:
+        half: half the number of embeddings.
+        reach: distance at which the last bucket ends; None if each distance has its own embedding.
+    """
+
+    half: int
+    reach: int | None = None
+
+    def lookup(self, distances: Tensor) -> Tensor:
+        """Return the index of each distance's embedding; ``distances`` are int64 of any shape."""
+        index = distances if self.reach is None else log_buckets(distances, self.half, self.reach)
+        return (index + self.half).clamp(0, 2 * self.half - 1)
+
+    def in_use(self, length: int) -> slice:
+        """Return the slice of embeddings that sequences up to ``length`` use, with at most one more on each side.
+
+        Computed on the host, without synchronising with a GPU.
+        """
+        far = length - 1
+        middle = self.half // 2
+        if self.reach is not None and far > middle:
+            # One more than log_buckets, whose rounding may differ.
+            fraction = math.log(far / middle) / math.log((self.reach - 1) / middle)
+            far = middle + 1 + math.ceil(fraction * (middle - 1))
+
+        # The embedding of the distance 0 is in the middle.
+        first = max(0, self.half - far)
+        stop = min(2 * self.half, self.half + far + 1)
+        return slice(first, stop)
+
+
+@lru_cache(maxsize=1024)
+def distance_index(length: int, table: RelativeTable) -> Tensor:
+    """Return the embeddings' indices for the distances 1 - length to length - 1, int64 [2 length - 1]."""
+    return table.lookup(torch.arange(1 - length, length))
+
+
+@dataclass(frozen=True)
+class DisentangledInputs:
+    """Inputs of disentangled attention.
+
+    Attributes:
+        query: [R, heads, head size].
+        key, value: [T, heads, head size].
+        position_query, position_key: projections of the P relative position embeddings in use
+            (``RelativeTable.in_use`` of the longest sequence), [P, heads, head size].
+        queries: layout of the queries; ``layout`` itself if every token is a query.
+        positions: position of each query in its sequence, int64 [R].
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    position_query: Tensor
+    position_key: Tensor
+    layout: PackedBatch
+    queries: PackedBatch
+    positions: Tensor
+    dropout: float = 0.0
+
+    def scaled(self) -> DisentangledInputs:
+        """Scale the queries; transpose ``position_query`` to [heads, P, size], ``position_key`` to [heads, size, P]."""
+        scale = (KINDS * self.query.shape[2]) ** -0.5
+        return replace(
+            self,
+            query=self.query * scale,
+            position_query=(self.position_query * scale).transpose(0, 1),
+            position_key=self.position_key.permute(1, 2, 0),
+        )
+
+
+def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
+    """Attention whose logit is the sum of three products, divided by sqrt(3 x head size).
+
+    The products are content to content, content to position and position to content, where position is the embedding
+    of the query-key distance. The last two read the same distance's embedding, as in DeBERTa's code; in equation 4 of
+    the paper, the last one reads the opposite distance's.
+
+    Returns:
+        [R, heads, head size].
+    """
+    compute = disentangled_padded if inputs.query.is_cuda else disentangled_grouped
+    return compute(inputs.scaled(), table)
+
+
+def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
+    """Compute disentangled attention of scaled ``inputs`` in padded [B, heads, L, L] tensors, without synchronising."""
+    layout = inputs.layout
+    queries = inputs.queries
+    # The position of each query, its distance to each token, and the embedding of that, all [B or 1, 1, queries, L].
+    positions = torch.arange(layout.max_seqlen, device=inputs.positions.device)
+    query_positions = positions[None] if queries is layout else queries.pad(inputs.positions)
+    distances = query_positions[:, None, :, None] - positions
+    first = table.in_use(layout.max_seqlen).start
+    index = table.lookup(distances) - first
+
+    # [B, heads, L, head size] each.
+    q = queries.pad(inputs.query).transpose(1, 2)
+    k = layout.pad(inputs.key).transpose(1, 2)
+    v = layout.pad(inputs.value).transpose(1, 2)
+    index = index.expand(*q.shape[:3], layout.max_seqlen)
+    logits = _logits(q, k, inputs.position_query, inputs.position_key, index)
+    if layout.keep is not None:
+        logits = logits.masked_fill(~layout.keep[:, None, None], -torch.inf)
+    context = _weighted_average(logits, v, inputs.dropout)
+    return queries.unpad(context.transpose(1, 2))
+
+
+@in_float32
+def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
+    """Compute disentangled attention of scaled ``inputs`` for sequences of equal length at a time, faster on a CPU."""
+    _, heads, size = inputs.query.shape
+    groups = inputs.layout.groups(inputs.queries, MAX_GROUP_PROBS // heads)
+    query_counts = [count * num_queries for count, num_queries, _ in groups]
+    token_counts = [count * length for count, _, length in groups]
+    queries = inputs.query.split(query_counts)
+    keys = inputs.key.split(token_counts)
+    values = inputs.value.split(token_counts)
+    positions = inputs.positions.split(query_counts)
+
+    # The inputs have the embeddings that the longest sequence uses; a shorter one uses fewer, in the middle of these.
+    first = table.in_use(inputs.layout.max_seqlen).start
+    contexts = []
+    for number, (count, num_queries, length) in enumerate(groups):
+        q = queries[number].view(count, -1, heads, size).transpose(1, 2)
+        k = keys[number].view(count, -1, heads, size).transpose(1, 2)
+        v = values[number].view(count, -1, heads, size).transpose(1, 2)
+
+        in_use = table.in_use(length)
+        window = slice(in_use.start - first, in_use.stop - first)
+        position_query = inputs.position_query[:, window]
+        position_key = inputs.position_key[:, :, window]
+        # The embedding of each query and token. If every token is a query, it depends on the length alone.
+        if num_queries == length:
+            index = _pair_index(length, table)[None, None]
+        else:
+            position = positions[number].view(count, 1, num_queries, 1)
+            distances = position - torch.arange(length, device=position.device)
+            index = distance_index(length, table)[distances + length - 1] - in_use.start
+        index = index.expand(count, heads, num_queries, length)
+
+        logits = _logits(q, k, position_query, position_key, index)
+        context = _weighted_average(logits, v, inputs.dropout)
+        contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
+    return torch.cat(contexts)
+
+
+def disentangled_probs(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
+    """Return the attention probabilities of ``disentangled_attention``, [B, heads, L, L]."""
+    layout = inputs.layout
+    scaled = inputs.scaled()
+    q = layout.pad(scaled.query).transpose(1, 2)
+    k = layout.pad(scaled.key).transpose(1, 2)
+    index = _pair_index(layout.max_seqlen, table).to(q.device).expand(*q.shape[:2], -1, -1)
+    return attention_probs_of(_logits(q, k, scaled.position_query, scaled.position_key, index).float(), layout)
+
+
+def _logits(q: Tensor, k: Tensor, position_query: Tensor, position_key: Tensor, index: Tensor) -> Tensor:
+    """Return the sum of the three products, [B, heads, queries, L]."""
+    logits = q @ k.transpose(2, 3)
+    logits = logits + (q @ position_key).gather(3, index)
+    return logits + (position_query @ k.transpose(2, 3)).gather(2, index)
+
+
+def _weighted_average(logits: Tensor, values: Tensor, dropout: float) -> Tensor:
+    """Return the average of values [B, heads, L, size], weighted by the softmax of logits [B, heads, queries, L]."""
+    return apply_dropout(F.softmax(logits.float(), -1).to(values.dtype), dropout) @ values
+
+
+# 128 MB if all lengths were 512.
+@lru_cache(maxsize=64)
+def _pair_index(length: int, table: RelativeTable) -> Tensor:
+    """Return each query-key pair's index among the embeddings in use, int64 [length, length]."""
+    positions = torch.arange(length)
+    return distance_index(length, table)[positions[:, None] - positions + length - 1] - table.in_use(length).start
+
+
+# In PackedBatch.cache.
+TABLE_KEY = "relative positions"
+# How often the last block is applied (DeBERTa's masked_language_model.py).
+DECODINGS = 2
+# For each pair of tokens: three logits and the value.
+PRODUCTS = 4
+
+
+def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
+    """Return ``names`` together with the names that all versions of DeBERTa share."""
+    from_hf = (
+        (r"^deberta\.", "bert."),
+        (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
+        (r"^lm_predictions\.lm_head\.bias$", "cls.predictions.decoder.bias"),
+        *BERT.from_hf,
+        *names.from_hf,
+    )
+    to_hf = (
+        *names.to_hf,
+        (r"^cls\.predictions\.transform\.", "lm_predictions.lm_head."),
+        (r"^cls\.predictions\.decoder\.bias$", "lm_predictions.lm_head.bias"),
+        (r"^bert\.pooler\.", "pooler."),
+        (r"^bert\.", "deberta."),
+    )
+    written = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "legacy": False, **names.written}
+    absent = {"relative_attention": False, "position_biased_input": True, "pos_att_type": None, **names.absent}
+    fixed = {
+        **{"relative_attention": (True,), "pos_att_type": (["c2p", "p2c"],), "talking_head": (False,)},
+        **{"pooler_hidden_act": ("gelu",), "is_decoder": (False,)},
+        **names.fixed,
+    }
+    return replace(names, from_hf=from_hf, to_hf=to_hf, absent=absent, fixed=fixed, written=written)
+
+
+@dataclass(frozen=True)
+class DebertaConfig(BertConfig):
+    """Config of DeBERTa; only the mask decoder, which transformers lacks, reads absolute positions."""
+
+    names: ClassVar[StateDictAdapter] = deberta_names(
+        StateDictAdapter(
+            model_type="deberta",
+            title="DeBERTa",
+            paper="He et al. 2021, [DeBERTa](https://arxiv.org/abs/2006.03654)",
+            # transformers has none for choices.
+            classes=huggingface_classes("Deberta", choice="Model"),
+        )
+    )
+    # As in DeBERTa's nnmodule.py.
+    initializer_cutoff_factor: ClassVar[float | None] = None
+    layer_norm_eps: float = 1e-7
+    type_vocab_size: int = 0
+    mask_decoder: bool = False
+    # True only in imported models.
+    position_biased_input: bool = False
+    # Below 1: ``max_position_embeddings``.
+    max_relative_positions: int = -1
+
+    @classmethod
+    def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
+        return replace(super().from_params(params, vocab_size, causal, **run), mask_decoder=True)
+
+    @classmethod
+    def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Translate ``pos_att_type`` if it is text, and check that sizes equal ``hidden_size``, as this code needs."""
+        hidden = raw.get("hidden_size")
+        for key in ("embedding_size", "pooler_hidden_size"):
+            if raw.get(key, hidden) != hidden:
+                raise ValueError(f"{key} is {shown(raw[key])}, not {shown(hidden)}, the hidden_size")
+        # "p2c|c2p", or a list of both.
+        kinds = raw.get("pos_att_type")
+        if isinstance(kinds, str):
+            kinds = [kind.strip() for kind in kinds.lower().split("|")]
+        if isinstance(kinds, list):
+            kinds = sorted(map(str, kinds))
+        return {**raw, "pos_att_type": kinds}
+
+    @property
+    def export_caveat(self) -> str:
+        lost = "transformers has no mask decoder: what it predicts at [MASK] is worse than what this project does."
+        return lost if self.mask_decoder else ""
+
+    @property
+    def has_position_embeddings(self) -> bool:
+        return self.mask_decoder or self.position_biased_input
+
+    @property
+    def adds_positions(self) -> bool:
+        return self.position_biased_input
+
+    @property
+    def has_mask_decoder(self) -> bool:
+        return self.mask_decoder
+
+    @property
+    def max_distance(self) -> int:
+        """Distance from which on all distances share one embedding."""
+        return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
+
+    @property
+    def relative_table(self) -> RelativeTable:
+        return RelativeTable(self.max_distance)
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs: as in BERT, with two more products per pair, and the mask decoder if tokens are predicted.
+
+        Relative positions are projected once per batch, which is not counted.
+        """
+        blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.sum_len_squared, products=PRODUCTS)
+        last = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=work.tokens)
+        again = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=0)
+        decoding = (DECODINGS - 1) * again if self.mask_decoder and work.predictions else 0
+        return blocks + last + decoding + head_flops(self, work.predictions)
+
+
+class DecoderQuery(NamedTuple):
+    """Inputs of a pass of the mask decoder: vectors to project to queries; keys and values that both passes share."""
+
+    # The input of the query projection, [R, H].
+    vectors: Tensor
+    # [T, heads, head size] each.
+    keys_values: tuple[Tensor, Tensor]
+
+
+class DisentangledAttention(nn.Module):
+    """Multi-head disentangled self-attention without output projection; subclasses define the other projections."""
+
+    def __init__(self, config: DebertaConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.table = config.relative_table
+        self.rate = config.attention_dropout
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    @abstractmethod
+    def project_query(self, hidden: Tensor) -> Tensor:
+        """Return the queries, [R, H] -> [R, H]."""
+
+    @abstractmethod
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values, [T, H] -> [T, heads, head size] each."""
+
+    @abstractmethod
+    def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Project the relative position embeddings to queries and to keys, [P, H] -> [P, H] each."""
+
+    def forward(
+        self,
+        hidden: Tensor,
+        layout: PackedBatch,
+        query_rows: QueryRows | None = None,
+        decoder_query: DecoderQuery | None = None,
+    ) -> Tensor:
+        context = disentangled_attention(self._inputs(hidden, layout, query_rows, decoder_query), self.table)
+        return context.reshape(len(context), -1)
+
+    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        return disentangled_probs(self._inputs(hidden, layout), self.table)
+
+    def _inputs(
+        self,
+        hidden: Tensor,
+        layout: PackedBatch,
+        query_rows: QueryRows | None = None,
+        decoder_query: DecoderQuery | None = None,
+    ) -> DisentangledInputs:
+        if query_rows is None:
+            query_hidden = hidden
+            positions = layout.position
+            queries = layout
+        else:
+            query_hidden = hidden.index_select(0, query_rows.index)
+            positions = layout.position.index_select(0, query_rows.index)
+            queries = query_rows.layout
+        if decoder_query is not None:
+            query_hidden = decoder_query.vectors
+        query = self.project_query(query_hidden).view(len(query_hidden), self.heads, -1)
+        (table,) = layout.cache[TABLE_KEY]
+        in_use = self.dropout(table[self.table.in_use(layout.max_seqlen)])
+        position_query, position_key = self.project_positions(in_use)
+        key, value = self.keys_and_values(hidden) if decoder_query is None else decoder_query.keys_values
+        return DisentangledInputs(
+            query=query,
+            key=key,
+            value=value,
+            position_query=position_query.view(len(in_use), self.heads, -1),
+            position_key=position_key.view(len(in_use), self.heads, -1),
+            layout=layout,
+            queries=queries,
+            positions=positions,
+            dropout=self.rate if self.training else 0.0,
+        )
+
+
+class PackedAttention(DisentangledAttention):
+    """Disentangled attention that projects to queries, keys and values with one matrix; keys have no bias."""
+
+    def __init__(self, config: DebertaConfig) -> None:
+        super().__init__(config)
+        width = config.hidden_size
+        self.in_proj = nn.Linear(width, 3 * width, bias=False)
+        self.q_bias = nn.Parameter(torch.zeros(width))
+        self.v_bias = nn.Parameter(torch.zeros(width))
+        self.pos_proj = nn.Linear(width, width, bias=False)
+        self.pos_q_proj = nn.Linear(width, width)
+
+    def custom_init(self) -> None:
+        self.q_bias.zero_()
+        self.v_bias.zero_()
+
+    def project_query(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self._weights[:, 0].reshape(len(self.q_bias), -1), self.q_bias)
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        projected = F.linear(hidden, self._weights[:, 1:].flatten(0, 2))
+        key, value = projected.view(len(hidden), self.heads, 2, -1).unbind(2)
+        return key, value + self.v_bias.view(self.heads, -1)
+
+    def project_positions(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        return self.pos_q_proj(table), self.pos_proj(table)
+
+    @property
+    def _weights(self) -> Tensor:
+        """Weights of query, key and value, [heads, 3, head size, H]."""
+        return self.in_proj.weight.view(self.heads, 3, -1, self.in_proj.in_features)
+
+
+class DebertaBlock(Block):
+    """BERT's block, but the queries may come from another input than the keys and values."""
+
+    Attention: type[nn.Module] = PackedAttention
+    FORWARD_METHODS = ("keys_and_values",)
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        keys_values: tuple[Tensor, Tensor] = self.attention["self"].keys_and_values(hidden)
+        return keys_values
+
+    def forward(
+        self,
+        hidden: Tensor,
+        layout: PackedBatch,
+        query_rows: QueryRows | None = None,
+        decoder_query: DecoderQuery | None = None,
+    ) -> Tensor:
+        residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
+        if decoder_query is not None:
+            residual = decoder_query.vectors
+        context = self.attention["self"](hidden, layout, query_rows, decoder_query)
+        attended = self.attention["output"](context, residual)
+        inner = F.gelu(self.intermediate["dense"](attended), approximate=self.approximate)
+        return self.output(inner, attended)
+
+
+class DebertaEncoder(Encoder):
+    """Stack of blocks, and the relative position embeddings that they share."""
+
+    Block: type[nn.Module] = DebertaBlock
+
+    def __init__(self, config: DebertaConfig) -> None:
+        super().__init__(config)
+        self.rel_embeddings = nn.Embedding(2 * config.relative_table.half, config.hidden_size)
+
+    def table(self) -> Tensor:
+        """Return the relative position embeddings, [2 x ``relative_table.half``, H]."""
+        return self.rel_embeddings.weight
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
+        layout.cache[TABLE_KEY] = (self.table(),)
+        return super().forward(hidden, layout, query_rows)
+
+    def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
+        layout.cache[TABLE_KEY] = (self.table(),)
+        return super().hidden_states(hidden, layout)
+
+    def decode(
+        self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None, positions: nn.Embedding
+    ) -> Tensor:
+        """Run the enhanced mask decoder (section 3.2), which applies the last block twice.
+
+        The first pass adds the absolute positions to the queries; both passes use the same keys and values.
+        """
+        layout.cache[TABLE_KEY] = (self.table(),)
+        *before, last = self.blocks()
+        hidden = self.run_blocks(before, hidden, layout)
+        position = layout.position if query_rows is None else layout.position.index_select(0, query_rows.index)
+        query = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
+        # One dtype, and so one compiled graph, for both passes.
+        query = query + positions(position).to(hidden.dtype)
+        keys_values = last.keys_and_values(hidden)
+        for _ in range(DECODINGS):
+            query = last(hidden, layout, query_rows, DecoderQuery(query, keys_values))
+        return query
+
+
+class Deberta(Bert):
+    """DeBERTa's encoder."""
+
+    config: DebertaConfig
+    Encoder: type[nn.Module] = DebertaEncoder
+    Pooler = GeluPooler
+
+    def decode(
+        self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
+    ) -> Tensor:
+        """Return the output of the mask decoder, or of the encoder if the config has no mask decoder."""
+        if not self.config.mask_decoder:
+            return self.encode(ids, token_type_ids, layout, query_rows)
+        hidden = self.embeddings(ids, token_type_ids, layout)
+        return self.encoder.decode(hidden, layout, query_rows, self.embeddings.position_embeddings)
+
+
+ARCHITECTURE = Architecture(config=DebertaConfig, encoder=Deberta)

@@ -1,0 +1,202 @@
+"""DistilBERT (Sanh et al. 2019): learn a teacher's logits and last hidden states, and the masked tokens."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.registry import objective_spec
+from pipeline_src.model.attention import PackedBatch, QueryRows
+from pipeline_src.model.bert import BertConfig, BertForMaskedLM
+from pipeline_src.model.flops import Workload
+from pipeline_src.model.losses import LazyLogits, distillation_loss
+from pipeline_src.pretrain.data import TensorBatch
+from pipeline_src.pretrain.objective import Metric, PretrainingObjective, SavedModel
+from pipeline_src.pretrain.validation import ValidationBatch, masked_lm_metrics
+from pipeline_src.study.pretrain import DistilBertParams
+from pipeline_src.study.schema import Section
+from pipeline_src.training.trainer import LossTerm
+
+# Equal in student and teacher if layers are copied.
+COPIED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act")
+
+
+class DistilBertObjective(PretrainingObjective[TensorBatch]):
+    """Three losses: ``kl``, from the teacher's token probabilities; ``mlm``; and ``cosine``, of the last hidden states.
+
+    ``loss_on`` restricts ``kl`` alone, as ``restrict_ce_to_mask`` does in the original. Teacher and student see the
+    same masked text; the teacher has no dropout and no gradients.
+    """
+
+    spec = objective_spec("distilbert")
+    build_teacher = BertForMaskedLM
+    learns = "what a larger model makes of masked words"
+    objective_params: DistilBertParams
+    teacher: BertForMaskedLM
+
+    def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
+        super().__init__(config, pairs, objective_params or DistilBertParams())
+        self.model = BertForMaskedLM(config)
+        params = self.objective_params
+        weights = {"kl": params.alpha_ce, "mlm": params.alpha_mlm, "cosine": params.alpha_cos}
+        self.weights = {name: weight for name, weight in weights.items() if weight}
+        if self.weights.keys() == {"cosine"}:
+            # Nothing reads the head, but its matrix is the embeddings'.
+            table = self.model.bert.embeddings.word_embeddings.weight
+            for parameter in self.model.cls.parameters():
+                parameter.requires_grad_(parameter is table)
+
+    def set_teacher(self, teacher: nn.Module) -> None:
+        """Set the teacher; sizes must equal the student's where hidden states are compared or layers copied."""
+        super().set_teacher(teacher)
+        config = self.teacher.bert.config
+        copies = self.objective_params.init == "teacher"
+        equal: tuple[str, ...] = ()
+        if copies:
+            equal = COPIED
+        elif self.objective_params.alpha_cos:
+            equal = ("hidden_size",)
+        for name in equal:
+            if getattr(config, name) != getattr(self.config, name):
+                raise PipelineError(
+                    "a teacher of another shape",
+                    f"{name} {getattr(config, name)}, not {getattr(self.config, name)}",
+                    where="pretrain.teacher",
+                    hint="make the block model as the teacher is, or set objectives.distilbert.init to random"
+                    + (" and cosine to 0" if name == "hidden_size" else ""),
+                )
+        if copies and encoder_names(self.model) - encoder_names(self.teacher):
+            raise PipelineError(
+                "a teacher whose layers are of other parts",
+                config.names.title,
+                where="pretrain.teacher",
+                hint=f"give one of {self.config.names.title}, or set objectives.distilbert.init to random",
+            )
+        if copies and self.config.num_hidden_layers > config.num_hidden_layers:
+            raise PipelineError(
+                "a student of more layers than its teacher",
+                self.config.num_hidden_layers,
+                where="model.num_hidden_layers",
+                hint=f"set it to at most {config.num_hidden_layers}",
+            )
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Initialise all weights; with ``init: teacher``, then overwrite those that the teacher has too."""
+        super().init_weights(generator)
+        if self.objective_params.init == "teacher":
+            copy_layers(self.model, self.teacher)
+
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        compared = work.tokens if self.objective_params.loss_on == "all" else work.predictions
+        return {"kl": compared, "mlm": work.predictions, "cosine": work.tokens}
+
+    def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
+        """Return the summed losses, without keeping logits."""
+        query_rows = None
+        predicted = batch.predicted
+        if not self.reads_all_tokens:
+            query_rows = QueryRows.of(batch.output_positions, batch.output_offsets, batch.max_outputs)
+            predicted = batch.predicted_outputs
+        # A layout for each model, since it may cache what depends on the width of heads.
+        teacher_layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        with torch.no_grad():
+            target = self.teacher.bert.decode(batch.ids, batch.segments, teacher_layout, query_rows)
+        hidden = self.model.bert.decode(batch.ids, batch.segments, layout, query_rows)
+
+        head = self.model.cls["predictions"]
+        terms = {}
+        if "mlm" in self.weights:
+            terms["mlm"] = LossTerm(*head.loss(hidden.index_select(0, predicted), batch.labels))
+        if "kl" in self.weights:
+            compared, teacher_compared = hidden, target
+            if self.objective_params.loss_on == "predicted":
+                compared = hidden.index_select(0, predicted)
+                teacher_compared = target.index_select(0, predicted)
+            logits = head.lazy_logits(compared)
+            with torch.no_grad():
+                inner, weight, bias = self.teacher.cls["predictions"].lazy_logits(teacher_compared)
+            # The teacher's matrix may have more rows, for no token.
+            size = self.config.vocab_size
+            teacher_logits = LazyLogits(inner, weight[:size], bias[:size])
+            terms["kl"] = LossTerm(distillation_loss(logits, teacher_logits, self.objective_params.temperature))
+        if "cosine" in self.weights:
+            similarity = F.cosine_similarity(hidden.float(), target.float())
+            terms["cosine"] = LossTerm((1 - similarity).sum())
+        return terms
+
+    @property
+    def reads_all_tokens(self) -> bool:
+        """Whether a loss reads the last layer at every token."""
+        return self.objective_params.loss_on == "all" or "cosine" in self.weights
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs of the student's training, plus the teacher's forward pass: a third of training it."""
+        if self.reads_all_tokens:
+            work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
+        if self.objective_params.loss_on == "all":
+            work = work._replace(predictions=work.tokens)
+        return self.config.training_flops(work) + self.teacher.bert.config.training_flops(work) // 3
+
+    def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
+        """Return the student's MLM metrics, ``kl_loss`` and ``cosine_loss``."""
+        return super().validation_metrics(batch) | masked_lm_metrics(self.model, batch)
+
+    def saved_models(self) -> dict[str, SavedModel]:
+        return {"": SavedModel(self.model, self.config, self.config.names.classes["masked_lm"])}
+
+
+def encoder_names(model: BertForMaskedLM) -> set[str]:
+    """Return the parameter names of a model's encoder, with ``*`` for the number of a layer."""
+    return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
+
+
+def spread_layers(student: int, teacher: int) -> list[int]:
+    """Return the teacher layer that initialises each student layer: 0, 2, 4, 7, 9, 11 for 6 of 12, as in DistilBERT."""
+    return [round(number * (teacher - 1) / max(1, student - 1)) for number in range(student)]
+
+
+def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
+    """Copy the teacher's embeddings, head and evenly spaced layers to the student, as far as both have these parts.
+
+    Position embeddings whose first position differs from the teacher's keep their initial values.
+    """
+    config = student.bert.config
+    teacher_config = teacher.bert.config
+    layers = spread_layers(config.num_hidden_layers, teacher_config.num_hidden_layers)
+    same_offset = config.first_position == teacher_config.first_position
+    sources = dict(teacher.named_parameters())
+
+    def teacher_layer(match: re.Match[str]) -> str:
+        return f".layer.{layers[int(match[1])]}"
+
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            if "position_embeddings" in name and not same_offset:
+                continue
+            # "bert.encoder.layer.1.output..." of 6 layers -> "bert.encoder.layer.2.output..." of 12
+            source = re.sub(r"\.layer\.(\d+)", teacher_layer, name)
+            if source in sources:
+                parameter.copy_(_first_rows(sources[source], parameter, source))
+
+
+def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
+    """Return as many rows of a teacher's tensor as ``target`` has: the first, but of relative positions the middle."""
+    surplus = len(source) - len(target)
+    if surplus < 0 or source.shape[1:] != target.shape[1:]:
+        raise PipelineError(
+            "a teacher of another shape",
+            f"{name} {tuple(source.shape)}, not {tuple(target.shape)}",
+            where="pretrain.teacher",
+            hint="make the block model as the teacher is (model.embedding_size too), or set "
+            "objectives.distilbert.init to random",
+        )
+    first = surplus // 2 if name.endswith("rel_embeddings.weight") else 0
+    return source[first : first + len(target)]
+
+
+OBJECTIVE = DistilBertObjective

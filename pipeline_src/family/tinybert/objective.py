@@ -1,0 +1,85 @@
+"""TinyBERT's general distillation (Jiao et al. 2020, section 3.1): a student imitates its teacher's layers.
+
+The losses are in ``model/layer_imitation.py``. No token is masked or predicted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import nn
+
+from pipeline_src.base.registry import objective_spec
+from pipeline_src.model.attention import PackedBatch
+from pipeline_src.model.bert import Bert, BertConfig, make_encoder
+from pipeline_src.model.flops import Workload
+from pipeline_src.model.layer_imitation import difference_counts, imitated_every, layer_differences
+from pipeline_src.pretrain.data import TensorBatch
+from pipeline_src.pretrain.objective import PretrainingObjective, SavedModel
+from pipeline_src.study.schema import Section
+from pipeline_src.training.trainer import LossTerm
+
+
+class Student(nn.Module):
+    """The encoder without a pooler, and a projection of its hidden states to ``width``, the teacher's.
+
+    The embeddings and all layers share the projection. A student of the teacher's width has it too. It is saved, but
+    transformers does not load it.
+    """
+
+    def __init__(self, config: BertConfig, width: int) -> None:
+        super().__init__()
+        self.bert = make_encoder(config, has_pooler=False)
+        self.fit_dense = nn.Linear(config.hidden_size, width)
+
+
+class TinyBertObjective(PretrainingObjective[TensorBatch]):
+    """Two losses, summed over layers: mean squared differences between student and teacher.
+
+    ``scores`` compares the attention logits, as a mean over heads and pairs of tokens; ``states`` the hidden states and
+    embeddings, as a mean over tokens and the teacher's width. Padding does not count; in the original code it does.
+    """
+
+    spec = objective_spec("tinybert")
+    build_teacher = partial(make_encoder, has_pooler=False)
+    predictor = None
+    learns = "the layers of a larger model"
+    model: Student
+    teacher: Bert
+
+    def __init__(self, config: BertConfig, pairs: str, objective_params: Section | None = None) -> None:
+        super().__init__(config, pairs, objective_params)
+        self.weights = dict(self.spec.terms)
+
+    def set_teacher(self, teacher: nn.Module) -> None:
+        """Set the teacher, and build a student for it."""
+        super().set_teacher(teacher)
+        imitated_every(self.config, self.teacher.config)
+        self.model = Student(self.config, self.teacher.config.hidden_size)
+
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        """Return heads x pairs of tokens for ``scores``, and tokens x width for ``states``."""
+        return difference_counts(self.config, self.teacher.config, work)
+
+    def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
+        layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
+        totals = layer_differences(
+            self.model.bert, self.model.fit_dense, self.teacher, batch.ids, batch.segments, layout
+        )
+        return {name: LossTerm(total) for name, total in totals.items()}
+
+    def training_flops(self, work: Workload) -> int:
+        """Return the FLOPs of training the student with its projection, plus the teacher's forward pass.
+
+        Both models compute every position. Attention logits are computed a second time, which is not counted.
+        """
+        work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
+        student, teacher = self.config, self.teacher.config
+        projection = 6 * student.hidden_size * teacher.hidden_size * (student.num_hidden_layers + 1) * work.tokens
+        return student.training_flops(work) + projection + teacher.training_flops(work) // 3
+
+    def saved_models(self) -> dict[str, SavedModel]:
+        return {"": SavedModel(self.model, self.config, self.config.names.classes["encoder"])}
+
+
+OBJECTIVE = TinyBertObjective

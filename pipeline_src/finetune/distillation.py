@@ -1,0 +1,126 @@
+"""TinyBERT's task-specific distillation (Jiao et al. 2020, section 3.2): a student learns a task from its teacher.
+
+First its layers learn to imitate the teacher's, at a constant learning rate. Then its outputs learn from the teacher's
+as soft labels, by cross-entropy at temperature 1, a mean over examples and classes; a regression learns from the file's
+labels. This is huawei-noah/Pretrained-Language-Model, task_distill.py, but no ReLU is applied to the pooled vector
+before the output layer, so that transformers loads the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import checksum, read_json
+from pipeline_src.base.paths import KEPT_MODEL
+from pipeline_src.finetune.heads import BertForTask, sequence_loss
+from pipeline_src.finetune.predict import SETTINGS
+from pipeline_src.finetune.task_data import TaskBatch
+from pipeline_src.model.adapter import POOLER
+from pipeline_src.model.bert import Bert, BertConfig, initialise
+from pipeline_src.model.flops import Workload
+from pipeline_src.model.hub import load_config, read_tensors
+from pipeline_src.model.layer_imitation import TERMS, difference_counts, imitated_every, layer_differences
+from pipeline_src.pretrain.teacher import load_teacher
+from pipeline_src.training.trainer import LossTerm, Objective
+
+KEY = "finetune.teacher"
+# Name of the projection to the teacher's width in a folder of TinyBERT's general distillation.
+FIT = "fit_dense"
+
+
+def find_teacher(study: Path, task: str) -> Path:
+    """Return the folder of the task's model with the lowest seed; ``study`` is the folder ``models`` of a study."""
+    folder = study / "finetuned" / task
+    by_seed = {int(path.parent.name): path for path in folder.glob(f"*/{KEPT_MODEL}") if path.parent.name.isdecimal()}
+    if not by_seed:
+        hint = "name the folder `models` of a study that fine-tuned a model on it"
+        raise PipelineError("no teacher of this task", folder, where=KEY, hint=hint)
+    return by_seed[min(by_seed)]
+
+
+def load_task_teacher(
+    folder: Path, head: str, outputs: int, student: BertConfig, tokenizer: Tokenizer, device: torch.device, layers: bool
+) -> BertForTask:
+    """Load a fine-tuned model as a teacher; ``layers``: also check that the student can imitate its layers."""
+
+    def make(config: BertConfig) -> BertForTask:
+        # A teacher that was fine-tuned elsewhere has no settings.
+        pooling = read_json(folder / "config.json", dict).get(SETTINGS, {}).get("pooling", "cls")
+        model = BertForTask(config, head, outputs, pooling=pooling)
+        model.drop_unread_pooler()
+        return model
+
+    teacher = load_teacher(folder, make, student, tokenizer, device, KEY)
+    stored = read_tensors(folder, load_config(folder).names).keys()
+    unread = stored - dict(teacher.named_parameters()).keys()
+    unused = [name for name in unread if not name.startswith(POOLER)]
+    if unused:
+        hint = "fine-tune the teacher with finetune.bilstm: false and feature_layers: null"
+        raise PipelineError("a teacher with parts that are not read", min(unused), where=folder, hint=hint)
+    if layers:
+        imitated_every(student, teacher.bert.config)
+    return teacher
+
+
+def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
+    """Return the checksum of each file of weights in ``folders``, by its path relative to ``study``."""
+    checksums = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.safetensors")):
+            checksums[str(path.relative_to(study))] = checksum(path)
+    return checksums
+
+
+def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
+    """Load the projection to the teacher's ``width`` from ``encoder``, or initialise it if it is not there."""
+    tensors = read_tensors(encoder, config.names)
+    fit = nn.Linear(config.hidden_size, width)
+    initialise(fit, generator)
+    with torch.no_grad():
+        for name, parameter in fit.named_parameters():
+            stored = tensors.get(f"{FIT}.{name}")
+            if stored is not None and stored.shape == parameter.shape:
+                parameter.copy_(stored)
+    return fit
+
+
+class LayerImitation(Objective[TaskBatch]):
+    """Trains a student's embeddings and layers, projected by ``fit``, to imitate a teacher's."""
+
+    def __init__(self, student: Bert, fit: nn.Linear, teacher: Bert) -> None:
+        super().__init__()
+        self.embeddings = student.embeddings
+        self.encoder = student.encoder
+        self.fit_dense = fit
+        # These are no submodules, which would be trained.
+        self.__dict__.update(student=student, teacher=teacher)
+        self.weights = dict(TERMS)
+
+    def loss_counts(self, work: Workload) -> dict[str, int]:
+        return difference_counts(self.student.config, self.teacher.config, work)
+
+    def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
+        sums = layer_differences(self.student, self.fit_dense, self.teacher, batch.ids, batch.segments, batch.layout)
+        return {name: LossTerm(total) for name, total in sums.items()}
+
+
+class SoftLabelLoss:
+    """The loss of a student's outputs against the teacher's; it takes the place of ``heads.LOSSES``."""
+
+    def __init__(self, teacher: BertForTask) -> None:
+        self.teacher = teacher
+
+    def __call__(self, outputs: Tensor, batch: TaskBatch) -> Tensor:
+        if batch.labels.is_floating_point():
+            return sequence_loss(outputs, batch)
+        with torch.no_grad():
+            target = self.teacher(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
+        probabilities = target.float().softmax(1)
+        # The mean is over examples and classes, as in the original.
+        return -(probabilities * outputs.float().log_softmax(1)).mean()

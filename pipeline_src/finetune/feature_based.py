@@ -1,0 +1,95 @@
+"""The feature-based approach: the task trains an LSTM over the layers of a frozen encoder (paper, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.model.attention import PackedBatch
+from pipeline_src.model.bert import Bert
+from pipeline_src.model.lstm import run_lstm
+
+
+class BiLSTM(nn.LSTM):
+    """A bidirectional LSTM with ``width`` outputs per token, half of them from each direction."""
+
+    def __init__(self, inputs: int, width: int, layers: int = 1) -> None:
+        super().__init__(inputs, width // 2, layers, bidirectional=True)
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+        """Run over each sequence separately: [T, inputs] -> [T, width] in float32."""
+        return run_lstm(self, hidden, layout, lengths)
+
+
+# Paper, section 5.3. The width is that of both directions together.
+LSTM_WIDTH = 768
+LSTM_LAYERS = 2
+
+
+@dataclass(frozen=True)
+class LayerMix:
+    """A combination of an encoder's layers.
+
+    Attributes:
+        layers: returns the numbers of the layers, given the number of the last one; layer 0 is the embeddings.
+        weighted: whether the layers are summed with learned weights that add up to 1, instead of concatenated.
+        min_layers: number of layers that the encoder must have.
+    """
+
+    layers: Callable[[int], Sequence[int]]
+    weighted: bool = False
+    min_layers: int = 1
+
+
+# The rows of table 7, in its order.
+LAYER_MIXES = {
+    "embeddings": LayerMix(lambda last: [0]),
+    "second_to_last": LayerMix(lambda last: [last - 1], min_layers=2),
+    "last": LayerMix(lambda last: [last]),
+    "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, min_layers=4),
+    "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), min_layers=4),
+    "weighted_all": LayerMix(lambda last: range(1, last + 1), weighted=True),
+    # This one is ELMo's (Peters et al. 2018, section 3.2), without its factor, which the LSTM can learn
+    "weighted_with_embeddings": LayerMix(lambda last: range(last + 1), weighted=True),
+}
+
+
+class FrozenLayers(nn.Module):
+    """A two-layer LSTM. Its input is a combination of a frozen encoder's layers, given by ``LAYER_MIXES[name]``.
+
+    The encoder, of ``layers`` layers and width ``hidden``, is passed to each call; it is not a submodule.
+    """
+
+    def __init__(self, name: str, layers: int, hidden: int) -> None:
+        super().__init__()
+        mix = LAYER_MIXES[name]
+        if layers < mix.min_layers:
+            valid = ", ".join(key for key, candidate in LAYER_MIXES.items() if candidate.min_layers <= layers)
+            problem = f"feature_layers: {name} needs {mix.min_layers} layers"
+            hint = f"set feature_layers to one of {valid}, or take a deeper encoder"
+            raise PipelineError(problem, f"the encoder has {layers}", hint=hint)
+        self.layers = tuple(mix.layers(layers))
+        self.weights = None
+        inputs = hidden * len(self.layers)
+        if mix.weighted:
+            # Equal at first.
+            self.weights = nn.Parameter(torch.zeros(len(self.layers)))
+            inputs = hidden
+        self.lstm = BiLSTM(inputs, LSTM_WIDTH, LSTM_LAYERS)
+
+    def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+        """Return the LSTM's outputs, [T, LSTM_WIDTH], for ids and segments [T]; the encoder gets no gradient."""
+        with torch.no_grad():
+            states = bert.hidden_states(ids, segments, layout)
+        return self.lstm(self.mix([states[layer] for layer in self.layers]), layout, lengths)
+
+    def mix(self, states: Sequence[Tensor]) -> Tensor:
+        """Combine the layers' hidden states, each [T, H]: to [T, H], or [T, layers x H] if concatenated."""
+        if self.weights is None:
+            return torch.cat(list(states), dim=-1)
+        return torch.einsum("l,lth->th", self.weights.softmax(0), torch.stack(list(states)))

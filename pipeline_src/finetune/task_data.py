@@ -1,0 +1,277 @@
+"""A task's data files as cached features, and batches of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pipeline_src.base.counter_rng import derive_seed
+from pipeline_src.base.files import hash_file
+from pipeline_src.base.paths import TASKS
+from pipeline_src.engine.fingerprint import fingerprint
+from pipeline_src.model.attention import PackedBatch
+from pipeline_src.model.flops import Workload
+from pipeline_src.study.task_spec import TaskSpec
+from pipeline_src.tasks.classification import Classification
+from pipeline_src.tasks.examples import labelled_part
+from pipeline_src.tasks.feature_cache import cached
+from pipeline_src.tasks.features import NO_TAG, Features
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.task import Task
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.training.batches import split_balanced, split_greedy
+
+AUGMENTATION = "pipeline_src.finetune.augmentation"
+# The items of so many batches are sorted by length together.
+POOL = 16
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """The examples of an evaluation set's file, and their features."""
+
+    name: str
+    examples: Sequence[Any]
+    features: Features
+
+
+class TaskData:
+    """The data files of a task, tokenised for an encoder.
+
+    Args:
+        apart: whether a pair of texts becomes two sequences, one for each text.
+
+    Attributes:
+        counts: file -> reason -> number of dropped or truncated examples, for the files used so far.
+    """
+
+    def __init__(self, spec: TaskSpec, encoder: Path, max_length: int, apart: bool = False) -> None:
+        self.spec = spec
+        self.task = make_task(spec)
+        self.encoder = encoder
+        self.max_length = max_length
+        self.apart = apart
+        self.folder = TASKS / spec.name
+        self.counts: dict[str, dict[str, int]] = {}
+        self._checksums: dict[str, str] = {}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.encoder)
+
+    def training(self) -> Features:
+        return self._features(self.spec.train, None, False)
+
+    @cached_property
+    def _training_examples(self) -> Sequence[Any]:
+        return self._read(self.spec.train, None, False, Counter())
+
+    @property
+    def num_training_examples(self) -> int:
+        return len(self._training_examples)
+
+    def training_part(self, count: int, seed: str) -> Features:
+        """Return the features of ``count`` examples of the training file; see ``labelled_part``."""
+        return self._make(labelled_part(self.spec.name, seed, self._training_examples, count))
+
+    def augmented(self, make: Callable[[Features], Features], key: Mapping[str, Any]) -> Features:
+        """Return what ``make`` makes from the features of the training file, or the result in the cache.
+
+        The key of the cache includes the JSON values in ``key`` and the code of augmentation.
+        """
+        key = {**self._key(self.spec.train, None, False), **key, "code": fingerprint(AUGMENTATION)}
+        return cached(self.spec.name, key, lambda dropped: make(self.training()))
+
+    def eval_set(self, name: str, test: bool = False) -> EvalSet:
+        """Load the file of evaluation set ``name``, or with ``test`` its test file."""
+        spec = self.spec.scores[name]
+        dropped: Counter[str] = Counter()
+        file = spec.test.file if test and spec.test else spec.file
+        examples = self._read(file, name, test, dropped)
+        return EvalSet(name, examples, self._features(file, name, test, (examples, dropped)))
+
+    def eval_sets_with_test_file(self) -> list[str]:
+        tests = {name: eval_set.test for name, eval_set in self.spec.scores.items()}
+        return [name for name, test in tests.items() if test and (self.folder / test.file).exists()]
+
+    def checksums(self) -> dict[str, str]:
+        """Return name -> checksum of the files with labels."""
+        files = [self.spec.train]
+        for eval_set in self.spec.scores.values():
+            files += eval_set.files
+        return {file: self._checksum(file)[:16] for file in files}
+
+    def _checksum(self, file: str) -> str:
+        if file not in self._checksums:
+            self._checksums[file] = hash_file(self.folder / file)
+        return self._checksums[file]
+
+    def _read(self, file: str, eval_set: str | None, test: bool, dropped: Counter[str]) -> Sequence[Any]:
+        return self.task.read(self.folder / file, eval_set, test, dropped)
+
+    def _features(
+        self,
+        file: str,
+        eval_set: str | None,
+        test: bool,
+        already_read: tuple[Sequence[Any], Counter[str]] | None = None,
+    ) -> Features:
+        def make(dropped: Counter[str]) -> Features:
+            if already_read:
+                examples = already_read[0]
+                dropped.update(already_read[1])
+            else:
+                examples = self._read(file, eval_set, test, dropped)
+            return self._make(examples)
+
+        features = cached(self.spec.name, self._key(file, eval_set, test), make)
+        self.counts[file] = dict(features.counts)
+        return features
+
+    def _make(self, examples: Sequence[Any]) -> Features:
+        return make_features(self.task, examples, self.tokenizer, self.max_length, self.apart)
+
+    def _key(self, file: str, eval_set: str | None, test: bool) -> dict[str, Any]:
+        return {
+            "task": self.spec.model_dump(mode="json"),
+            "eval_set": eval_set,
+            "test": test,
+            "file": self._checksum(file),
+            "corpus": [self._checksum(file) for file in self.spec.scores[eval_set].files[1:]] if eval_set else [],
+            "tokenizer": hash_file(self.encoder / "tokenizer.json"),
+            "max_length": self.max_length,
+            "apart": self.apart,
+        }
+
+
+def make_features(
+    task: Task[Any], examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool
+) -> Features:
+    """Tokenise examples; ``apart``: whether a pair of texts becomes two sequences, one for each text."""
+    if apart:
+        assert isinstance(task, Classification)
+        return task.features_apart(examples, tokenizer, max_length)
+    return task.features(examples, tokenizer, max_length)
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """Tensors of a batch: ids, segments [T], cu_seqlens [B + 1] as in ``model.bert.Bert``, and labels.
+
+    Attributes:
+        losses: number of terms in the mean that is the task's loss.
+        lengths: number of tokens of each sequence, int64 [B]; in the host's memory, which avoids waiting for the GPU.
+        examples: indices of the items.
+        class_weights: weight of each class in the loss, float32 [classes], with mean 1 over the labels of the whole
+            batch, of which this may be a part; None weighs all alike.
+    """
+
+    ids: Tensor
+    segments: Tensor
+    cu_seqlens: Tensor
+    labels: Tensor
+    losses: int
+    lengths: np.ndarray
+    examples: np.ndarray
+    class_weights: Tensor | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """Counts for the FLOPs of the batch; losses count as predictions."""
+        sum_len_squared = int(np.square(self.lengths).sum())
+        return Workload(len(self.lengths), len(self.ids), sum_len_squared, predictions=self.losses)
+
+    @property
+    def layout(self) -> PackedBatch:
+        return PackedBatch.of(self.cu_seqlens, len(self.ids), int(self.lengths.max()))
+
+
+def balanced_class_weights(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return the weight n / (k n_c) of each class, as scikit-learn's ``compute_class_weight`` computes "balanced".
+
+    n labels are of k different classes, n_c of them of class c. A class without labels has weight 0.
+    """
+    labels = labels[labels != NO_TAG]
+    counts = np.bincount(labels, minlength=num_classes)
+    shares = counts * np.count_nonzero(counts) / len(labels)
+    return np.divide(1, shares, out=np.zeros(num_classes), where=counts > 0)
+
+
+def _with_mean_1(class_weights: np.ndarray, labels: np.ndarray) -> Tensor:
+    """Scale class weights to a mean of 1 over the labels of a batch: its loss is then torch's weighted mean."""
+    of_labels = class_weights[labels[labels != NO_TAG]]
+    return torch.from_numpy((class_weights / of_labels.mean()).astype(np.float32))
+
+
+def make_batch(features: Features, items: np.ndarray, class_weights: Tensor | None = None) -> TaskBatch:
+    """Gather the sequences of ``items`` (indices, int64), in the order of ``items``, in the host's memory."""
+    positions, cu_seqlens = features.tokens_of(items)
+    labels = features.labels_of(items)
+    return TaskBatch(
+        torch.from_numpy(features.ids[positions].astype(np.int64)),
+        torch.from_numpy(features.segments[positions].astype(np.int64)),
+        torch.from_numpy(cu_seqlens),
+        torch.from_numpy(np.ascontiguousarray(labels)),
+        features.loss_count(labels),
+        np.diff(cu_seqlens),
+        items,
+        class_weights,
+    )
+
+
+def training_batches(
+    features: Features,
+    batch: int,
+    epochs: int,
+    seed: int,
+    microbatch_tokens: int | None,
+    done: int = 0,
+    class_weights: np.ndarray | None = None,
+) -> Iterator[list[TaskBatch]]:
+    """Yield the batches after the first ``done``, each as microbatches of up to ``microbatch_tokens`` tokens, if given.
+
+    Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. The items of POOL batches are sorted
+    by length, so that the lengths in a batch are similar; then the batches are shuffled. One batch may be smaller.
+    """
+    per_epoch = -(-features.items // batch)
+    for epoch in range(done // per_epoch, epochs):
+        done_in_epoch = max(0, done - epoch * per_epoch)
+        for items in epoch_order(features, batch, seed, epoch)[done_in_epoch:]:
+            scaled = None
+            if class_weights is not None:
+                scaled = _with_mean_1(class_weights, features.labels_of(items))
+            parts = split_balanced(features.lengths[items], microbatch_tokens)
+            yield [make_batch(features, items[part], scaled) for part in parts]
+
+
+def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Return the items of each batch of an epoch; see ``training_batches``."""
+    rng = np.random.Generator(np.random.Philox(key=derive_seed(seed, epoch)))
+    order = rng.permutation(features.items)
+    lengths = features.lengths
+    pool_size = POOL * batch
+    batches: list[np.ndarray] = []
+    for first in range(0, len(order), pool_size):
+        pool = order[first : first + pool_size]
+
+        # Each batch has items of similar length, and the batches come in random order.
+        by_length = pool[np.argsort(lengths[pool], kind="stable")]
+        split = [by_length[start : start + batch] for start in range(0, len(pool), batch)]
+        batches += [split[index] for index in rng.permutation(len(split))]
+    return batches
+
+
+def evaluation_batches(features: Features, tokens: int) -> Iterator[TaskBatch]:
+    """Yield every item once, the longest first, in batches of about ``tokens`` tokens."""
+    order = np.argsort(-features.lengths, kind="stable")
+    for chunk in split_greedy(features.lengths[order], tokens):
+        yield make_batch(features, order[chunk])

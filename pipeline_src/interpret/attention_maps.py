@@ -1,0 +1,78 @@
+"""Attention probabilities of every head, recomputed from the inputs of each attention module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_src.interpret.model import ProbedModel, SkipMeasure
+from pipeline_src.model.bert import HasAttentionProbs
+
+
+@torch.no_grad()
+def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, Tensor]]:
+    """Yield (index of a text, attention probabilities [L, A, n, n]); n counts special tokens, and rows sum to 1."""
+    for batch in model.batches(texts):
+        with record_attention(model.encoder) as recorded:
+            _, layout = model.hidden_states([texts[number] for number in batch])
+        for index, (number, length) in enumerate(zip(batch, layout.lengths, strict=True)):
+            without_padding = [layer[index, :, :length, :length] for layer in recorded]
+            yield number, torch.stack(without_padding)
+
+
+@contextmanager
+def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
+    """Context that records attention probabilities while the encoder runs: [B, A, L, L] for each layer that has run.
+
+    Raises SkipMeasure if there is no attention, or a subclass overrides the forward pass but not the probabilities.
+    """
+    modules: list[nn.Module] = [module for module in encoder.modules() if isinstance(module, HasAttentionProbs)]
+    if not modules:
+        raise SkipMeasure("the model has no attention")
+    if not all(issubclass(_owner(module, "attention_probs"), _owner(module, "forward")) for module in modules):
+        raise SkipMeasure("the model's attention does not say what it gives")
+    recorded: list[Tensor] = []
+
+    def record(module: Any, inputs: tuple[Any, ...]) -> None:
+        hidden, layout = inputs[:2]
+        recorded.append(module.attention_probs(hidden, layout))
+
+    hooks = [module.register_forward_pre_hook(record) for module in modules]
+    try:
+        yield recorded
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _owner(module: nn.Module, method: str) -> type:
+    """Return the class that defines ``method`` for this module."""
+    return next(base for base in type(module).__mro__ if method in vars(base))
+
+
+def merge_tokens(maps: Tensor, units: Sequence[int]) -> Tensor:
+    """Merge tokens into units such as words: sum over attended tokens, average over attending tokens.
+
+    ``maps`` are [..., n, n]; ``units`` has the number of each token's unit, from 0 without gaps. Returns [..., U, U]
+    (Clark et al. 2019, section 4.1).
+    """
+    # units [0, 1, 1] make the rows [1, 0], [0, 1], [0, 1].
+    member = torch.nn.functional.one_hot(torch.tensor(units), max(units) + 1).to(maps.dtype)
+    average_over_rows = (member / member.sum(0)).T
+    return average_over_rows @ maps @ member
+
+
+def unit_of_tokens(model: ProbedModel, words: Sequence[int]) -> list[int]:
+    """Return each token's unit, a word or a special token; ``words``: each token's word, without special tokens."""
+    # [CLS] and two words, of one and two tokens, and [SEP] have the units 0, 1, 2, 2, 3.
+    unit_of_word = {word: model.num_leading + rank for rank, word in enumerate(dict.fromkeys(words))}
+    first_trailing = model.num_leading + len(unit_of_word)
+    num_trailing = model.template.size - model.num_leading
+    units = list(range(model.num_leading))
+    units += [unit_of_word[word] for word in words]
+    units += range(first_trailing, first_trailing + num_trailing)
+    return units

@@ -1,0 +1,148 @@
+"""Translation of parameter names and config keys to and from Hugging Face's and Google's TensorFlow checkpoints.
+
+Each architecture has a ``StateDictAdapter``, in its own file; BERT's is here, since others build on it. The
+project's own parameter names are those of Hugging Face's BertForPreTraining, for all architectures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# Regular expression -> replacement, each applied in turn.
+Rules = tuple[tuple[str, str], ...]
+
+# Prefixes of our parameter names.
+ENCODER = ("bert.embeddings.", "bert.encoder.")
+POOLER = "bert.pooler."
+MLM_HEAD = "cls.predictions."
+NEXT_SENTENCE = "cls.seq_relationship."
+
+# RoBERTa's and ELECTRA's two-layer classification head: its first layer is our pooler
+TWO_LAYERS_LOADED: Rules = (
+    (r"^classifier\.dense\.", "bert.pooler.dense."),
+    (r"^classifier\.out_proj\.", "classifier."),
+)
+TWO_LAYERS_SAVED: Rules = ((r"^classifier\.", "classifier.out_proj."), (r"^bert\.pooler\.dense\.", "classifier.dense."))
+
+# Use of a model -> Hugging Face's pipeline tag.
+PIPELINES = {
+    "pretraining": "fill-mask",
+    "masked_lm": "fill-mask",
+    "causal_lm": "text-generation",
+    "encoder": "feature-extraction",
+    "sequence": "text-classification",
+    "choice": "multiple-choice",
+    "span": "question-answering",
+    "token": "token-classification",
+}
+# transformers' names -> ours.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+# Ours -> transformers'.
+SAVED_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+
+OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_outputs", "token": "classifier"}
+
+
+def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
+    """Return the name of transformers' class for each use of a model: ``prefix`` and a suffix.
+
+    ``suffixes``: use -> suffix, where it is not the default.
+    """
+    defaults = {
+        **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
+        **dict.fromkeys(("next_sentence", "encoder"), "Model"),
+        **{"sequence": "ForSequenceClassification", "choice": "ForMultipleChoice"},
+        **{"span": "ForQuestionAnswering", "token": "ForTokenClassification"},
+    }
+    return {use: f"{prefix}{suffix}" for use, suffix in (defaults | suffixes).items()}
+
+
+@dataclass(frozen=True)
+class StateDictAdapter:
+    """Names of an architecture's parameters, config keys and classes in Hugging Face's checkpoints.
+
+    Attributes:
+        model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.
+        classes: use of a model, such as a key of ``PIPELINES`` -> Hugging Face's class.
+        output_layers: kind of task -> parameter name of its output layer.
+        keys: our config key -> Hugging Face's, if they differ.
+        written: constant entries of the exported ``config.json``.
+        absent: key that a ``config.json`` may lack -> transformers' default, if it is not our config's default.
+        fixed: key of ``config.json`` -> supported values; the first is the default of a key not in ``absent``.
+        from_hf: rules from Hugging Face's parameter names, of any class and version, to ours.
+        to_hf: rules from our parameter names to Hugging Face's.
+        from_hf_tasks, to_hf_tasks: use of a model -> rules applied before ``from_hf`` and ``to_hf`` for its class.
+        buffers: regular expression for names of stored tensors that are not parameters.
+        tied: our names of two equal matrices; the first is not stored.
+    """
+
+    model_type: str
+    title: str
+    paper: str
+    classes: Mapping[str, str]
+    output_layers: Mapping[str, str] = field(default_factory=lambda: OUTPUT_LAYERS)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
+    absent: Mapping[str, object] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    from_hf: Rules = ()
+    to_hf: Rules = ()
+    from_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
+    to_hf_tasks: Mapping[str, Rules] = field(default_factory=dict)
+    # Buffers with the numbers 0, 1, 2, ..., which transformers before 4.31 saved.
+    buffers: str = r"\.position_ids$"
+    tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
+
+    def pipeline(self, huggingface_class: str) -> str | None:
+        """Return the pipeline tag of a Hugging Face class, or None if the class has no tag."""
+        uses = [use for use, known in self.classes.items() if known == huggingface_class]
+        return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
+
+    def to_hf_name(self, name: str, huggingface_class: str) -> str:
+        """Translate our parameter name to the one in a checkpoint of ``huggingface_class``."""
+        return rename(name, (*self._of_class(self.to_hf_tasks, huggingface_class), *self.to_hf))
+
+    def from_hf_name(self, name: str, huggingface_class: str | None) -> str:
+        """Translate a parameter name in a checkpoint of ``huggingface_class`` (None: unknown) to ours."""
+        return rename(name, (*self._of_class(self.from_hf_tasks, huggingface_class), *self.from_hf))
+
+    def _of_class(self, tasks: Mapping[str, Rules], huggingface_class: str | None) -> Rules:
+        return next((rules for use, rules in tasks.items() if self.classes[use] == huggingface_class), ())
+
+
+BERT = StateDictAdapter(
+    model_type="bert",
+    title="BERT",
+    paper=(
+        "Devlin et al. 2018, [BERT: Pre-training of Deep Bidirectional Transformers](https://arxiv.org/abs/1810.04805)"
+    ),
+    classes=huggingface_classes(
+        "Bert", pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction", causal_lm="LMHeadModel"
+    ),
+    fixed={"position_embedding_type": ("absolute", None), "add_cross_attention": (False,)},
+    from_hf=(
+        # LayerNorm's parameters in the first PyTorch releases.
+        (r"\.gamma$", ".weight"),
+        (r"\.beta$", ".bias"),
+        # A BertModel has no prefix.
+        (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),
+        # Two names of one tensor.
+        (r"^cls\.predictions\.bias$", "cls.predictions.decoder.bias"),
+    ),
+    to_hf=((r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),),
+)
+
+
+def rename(name: str, rules: Rules) -> str:
+    """Apply each of ``rules`` to ``name`` in turn."""
+    for pattern, replacement in rules:
+        name = re.sub(pattern, replacement, name)
+    return name

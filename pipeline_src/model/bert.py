@@ -1,0 +1,763 @@
+"""The BERT encoder (Devlin et al. 2018, section 3) on flat, unpadded tokens.
+
+Shapes: T is the total number of tokens in a batch, B the number of sequences, L the longest length, H the hidden size,
+and R the number of query rows (see ``QueryRows``). Parameter names match Hugging Face's.
+
+A module names the classes of its submodules in class attributes (``Encoder.Block``), and builds each from a config
+alone. Each other architecture is a folder in ``family/`` that overrides the classes in which it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.registry import load_member
+from pipeline_src.model.adapter import BERT, StateDictAdapter
+from pipeline_src.model.attention import (
+    Dropout,
+    PackedBatch,
+    QueryRows,
+    attention,
+    attention_logits,
+    attention_probs_of,
+)
+from pipeline_src.model.flops import Workload, training_flops
+from pipeline_src.model.losses import LazyLogits, aligned_logits, linear_cross_entropy, sampled_cross_entropy
+from pipeline_src.study.model import ModelParams
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm that computes in float32 and returns autocast's dtype; without autocast, it is torch's LayerNorm.
+
+    Under autocast, torch's LayerNorm returns float32, which doubles the memory traffic of the element-wise operations
+    that follow; on a GPU these take longer than anything else in a block.
+    """
+
+    def forward(self, inner: Tensor) -> Tensor:
+        normed = super().forward(inner)
+        device = inner.device.type
+        return normed.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else normed
+
+
+# Initial weights of neighbor heads; BERT-Tiny learns equally well with 0.5 to 1.
+NEIGHBOR_STRENGTH = 0.7
+# Tuned on BERT-Tiny; the base is 10,000 in Vaswani et al. 2017.
+SINUSOID_AMPLITUDE = 0.1
+SINUSOID_BASE = 100.0
+# Of a truncated normal distribution (google-research/bert, `initializer_range`).
+INITIAL_STD = 0.02
+# As in google-research/bert.
+LAYER_NORM_EPS = 1e-12
+# Fields of a run, not of the model.
+NOT_SAVED = ("attention", "activation_checkpointing", "position_init")
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Configuration of an encoder, with Hugging Face's names; see ``ModelParams``.
+
+    Class variables are the same for every config of an architecture.
+
+    Attributes:
+        names: parameter names and config keys in other projects' checkpoints.
+        initializer_cutoff_factor: initial weights are truncated at this many standard deviations; None: not truncated.
+        head_bias: whether the MLM head's dense layer and LayerNorm have biases.
+        pooler_is_mlm_head: whether task heads begin with the dense layer and LayerNorm of the MLM head.
+        dropout_before_pooler: whether a classifier over one token has dropout before the pooler too.
+        reads_texts_apart: whether fine-tuning encodes the two texts of a pair as separate sequences.
+        rtd_adds_cls: whether a discriminator adds the hidden state of [CLS] to every token's.
+        attention_probs_dropout_prob: None means ``hidden_dropout_prob``.
+        is_decoder: use a causal mask; the pooler then reads the last token.
+        activation_checkpointing: recompute activations in the backward pass; not saved.
+        position_init: see ``ModelParams``; not saved.
+    """
+
+    names: ClassVar[StateDictAdapter] = BERT
+    layer_norm_bias: ClassVar[bool] = True
+    # As in google-research/bert.
+    initializer_cutoff_factor: ClassVar[float | None] = 2.0
+    head_bias: ClassVar[bool] = True
+    pooler_is_mlm_head: ClassVar[bool] = False
+    dropout_before_pooler: ClassVar[bool] = False
+    reads_texts_apart: ClassVar[bool] = False
+    rtd_adds_cls: ClassVar[bool] = False
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_dropout_prob: float = 0.1
+    hidden_act: str = "gelu"
+    attention_probs_dropout_prob: float | None = None
+    layer_norm_eps: float = LAYER_NORM_EPS
+    is_decoder: bool = False
+    attention: str = "auto"
+    activation_checkpointing: bool = False
+    position_init: str = "random"
+
+    @classmethod
+    def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
+        """Build the config from params.yaml; defaults are H / 64 heads and an intermediate size of 4 H.
+
+        ``causal`` sets ``is_decoder``; ``run`` takes ``attention`` and ``activation_checkpointing``.
+        """
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=params.hidden_size,
+            num_hidden_layers=params.num_hidden_layers,
+            num_attention_heads=params.num_attention_heads or max(1, params.hidden_size // 64),
+            intermediate_size=params.intermediate_size or 4 * params.hidden_size,
+            max_position_embeddings=params.max_position_embeddings,
+            hidden_dropout_prob=params.hidden_dropout_prob,
+            hidden_act=params.hidden_act,
+            attention_probs_dropout_prob=params.attention_probs_dropout_prob,
+            is_decoder=causal,
+            position_init=params.position_init,
+            **run,
+        )
+
+    def with_pad_id(self, pad_id: int) -> Self:
+        """Return the config for a vocabulary whose padding token has the id ``pad_id``."""
+        return self
+
+    def training_flops(self, work: Workload) -> int:
+        return training_flops(self, work)
+
+    @classmethod
+    def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Translate the values of a ``config.json`` that transformers stores in another form; keys are already ours.
+
+        Raises:
+            ValueError: the values describe an unsupported model.
+        """
+        return raw
+
+    @property
+    def export_caveat(self) -> str:
+        """Sentence for the model card on what an export to transformers loses; empty if nothing is lost."""
+        return ""
+
+    @property
+    def head_init_scale(self) -> float:
+        """Factor for the initial weights of the MLM head's dense layer."""
+        return 1.0
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the token embeddings and of the MLM head's output before the decoder."""
+        return self.hidden_size
+
+    @property
+    def has_position_embeddings(self) -> bool:
+        """True if the embeddings have learned absolute positions."""
+        return True
+
+    @property
+    def adds_positions(self) -> bool:
+        """True if the embeddings add the absolute positions to the input."""
+        return self.has_position_embeddings
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position embedding matrix for a sequence's first token."""
+        return 0
+
+    @property
+    def has_mask_decoder(self) -> bool:
+        """True if absolute positions enter only at DeBERTa's enhanced mask decoder."""
+        return False
+
+    @property
+    def longest_input(self) -> int:
+        """Maximum number of tokens, including special tokens."""
+        return self.max_position_embeddings - self.first_position
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def attention_dropout(self) -> float:
+        probability = self.attention_probs_dropout_prob
+        return self.hidden_dropout_prob if probability is None else probability
+
+    def head_dropout(self, head: str) -> float:
+        """Return the dropout rate before a task's output layer; ``head`` is the kind of task."""
+        # As in google-research/bert's run_squad.py.
+        return 0.0 if head == "span" else self.hidden_dropout_prob
+
+    @property
+    def gelu(self) -> str:
+        """The argument ``approximate`` of ``torch.nn.functional.gelu``."""
+        return "tanh" if self.hidden_act == "gelu_tanh" else "none"
+
+    @property
+    def head_gelu(self) -> str:
+        """The argument ``approximate`` of the GELU in the MLM head."""
+        return self.gelu
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the saved fields, with Hugging Face's names."""
+        values = {**asdict(self), "attention_probs_dropout_prob": self.attention_dropout}
+        return {name: value for name, value in values.items() if name not in NOT_SAVED}
+
+
+class Embeddings(nn.Module):
+    """Sum of token, position and token type embeddings (paper, figure 2); a config may lack the last two."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.has_position_embeddings:
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        if config.type_vocab_size:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.layer_norm_bias)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.adds_positions = config.adds_positions
+        self.first_position = config.first_position
+        self.token_types = config.type_vocab_size
+        self.position_init = config.position_init if config.has_position_embeddings else "random"
+
+    def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
+        """Embed ids and token_type_ids, [T] each -> [T, H]."""
+        total = self.word_embeddings(ids)
+        if self.adds_positions:
+            first = self.first_position
+            total = total + self.position_embeddings(layout.position + first if first else layout.position)
+        if self.token_types:
+            # A single row is added to every token: transformers' tokenizers give such models no other type.
+            token_types = self.token_type_embeddings
+            total = total + (token_types.weight if self.token_types == 1 else token_types(token_type_ids))
+        return self.dropout(self.LayerNorm(total))
+
+    def custom_init(self) -> None:
+        if self.position_init != "random":
+            self.position_embeddings.weight.copy_(sinusoids(*self.position_embeddings.weight.shape))
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention without its output projection."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.dropout = config.attention_dropout
+        self.causal = config.is_decoder
+        self.back_end = config.attention
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows."""
+        if query_rows is None:
+            query, key, value = self._project(hidden, self.query, self.key, self.value)
+            queries = None
+        else:
+            query_hidden = hidden.index_select(0, query_rows.index)
+            (query,) = self._project(query_hidden, self.query)
+            key, value = self._project(hidden, self.key, self.value)
+            queries = query_rows.layout
+        dropout = self.dropout if self.training else 0.0
+        context = attention(query, key, value, layout, dropout, self.causal, self.back_end, queries)
+        return context.reshape(len(context), -1)
+
+    def _project(self, hidden: Tensor, *projections: nn.Linear) -> Sequence[Tensor]:
+        """Apply each projection, [T, H] -> [T, heads, head size]; several of them on a GPU in one matmul."""
+        if hidden.is_cuda and len(projections) > 1:
+            fused = fused_linear(hidden, projections)
+            return fused.view(len(hidden), len(projections), self.heads, -1).unbind(1)
+        return [projection(hidden).view(len(hidden), self.heads, -1) for projection in projections]
+
+    def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
+        """Initialise the first heads to attend to neighbors: head n to the token at offset ``offsets[n]``.
+
+        Rotating each (sine, cosine) pair of a position's encoding gives the encoding of the position at an offset
+        (Vaswani et al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths and the key rotates
+        them back, so their product is largest at the offset. Trained encoders have such heads (Clark et al. 2019,
+        section 3.1) but learn them late. Initial weights that imitate trained weights are called mimetic (Trockman
+        and Kolter 2023).
+
+        Args:
+            offsets: relative position of each head's target.
+            waves: width of the sinusoidal position embeddings, which are the first columns of the input.
+        """
+        size = self.query.out_features // self.heads
+        # Columns of the (sine, cosine) pairs that fit into a head: 0 2 4 ... and 1 3 5 ...
+        sines = torch.arange(0, min(size, waves) - 1, 2)
+        cosines = sines + 1
+        for head, offset in enumerate(offsets[: self.heads]):
+            rows = slice(head * size, (head + 1) * size)
+            query = self.query.weight[rows]
+            key = self.key.weight[rows]
+            # The angle by which each pair turns over the offset.
+            rotation = offset * SINUSOID_BASE ** (-sines / waves)
+            # The query copies the pairs.
+            query[sines, sines] += NEIGHBOR_STRENGTH
+            query[cosines, cosines] += NEIGHBOR_STRENGTH
+            # The key turns them back.
+            key[sines, sines] += NEIGHBOR_STRENGTH * rotation.cos()
+            key[sines, cosines] -= NEIGHBOR_STRENGTH * rotation.sin()
+            key[cosines, sines] += NEIGHBOR_STRENGTH * rotation.sin()
+            key[cosines, cosines] += NEIGHBOR_STRENGTH * rotation.cos()
+
+    def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return each head's attention logits, [T, H] -> [B, heads, L, L]."""
+        query, key = (part(hidden).view(len(hidden), self.heads, -1) for part in (self.query, self.key))
+        return attention_logits(query, key, layout)
+
+    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        return attention_probs_of(self.attention_logits(hidden, layout), layout, self.causal)
+
+
+def fused_linear(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
+    """Apply several projections of equal width in one matmul, [T, H] -> [T, projections x width].
+
+    One wide matmul is faster on a GPU than several narrow ones. On a CPU it is no faster and rounds differently.
+    """
+    weight = torch.cat([projection.weight for projection in projections])
+    return F.linear(hidden, weight, torch.cat([projection.bias for projection in projections]))
+
+
+class AddAndNorm(nn.Module):
+    """End of each half of a block (post-LayerNorm): projection from width ``inner``, dropout, residual, LayerNorm."""
+
+    def __init__(self, config: BertConfig, inner: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inner, config.hidden_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(inner)) + residual)
+
+
+class TransformerBlock(nn.Module):
+    """Base class of the blocks; ``torch.compile`` makes one graph for all blocks of a class.
+
+    Attributes:
+        FORWARD_METHODS: other methods that, like ``forward``, first gather a sharded block's weights.
+    """
+
+    FORWARD_METHODS: ClassVar[Sequence[str]] = ()
+
+
+class Block(TransformerBlock):
+    """Transformer block of self-attention and a feed-forward layer."""
+
+    Attention: type[nn.Module] = SelfAttention
+    Output: type[nn.Module] = AddAndNorm
+    FORWARD_METHODS = ("attention_logits",)
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = nn.ModuleDict(
+            {"self": self.Attention(config), "output": self.Output(config, config.hidden_size)}
+        )
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.output = self.Output(config, config.intermediate_size)
+        self.approximate = config.gelu
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows; the other rows only serve as keys and values."""
+        residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
+        hidden = self.attention["output"](self.attention["self"](hidden, layout, query_rows), residual)
+        inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
+        return self.output(inner, hidden)
+
+    def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        logits: Tensor = self.attention["self"].attention_logits(hidden, layout)
+        return logits
+
+
+class Encoder(nn.Module):
+    """Stack of blocks."""
+
+    Block: type[nn.Module] = Block
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(self.make_block(config, number) for number in range(config.num_hidden_layers))
+        self.activation_checkpointing = config.activation_checkpointing
+
+    def make_block(self, config: BertConfig, number: int) -> nn.Module:
+        return self.Block(config)
+
+    def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
+        """[T, H] -> [T, H], or [R, H] for the query rows of the last block."""
+        return self.run_blocks(self.blocks(), hidden, layout, query_rows)
+
+    def run_blocks(
+        self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
+    ) -> Tensor:
+        """Run ``blocks`` in order, the last one for the query rows only."""
+        for number, block in enumerate(blocks, 1):
+            read = query_rows if number == len(blocks) else None
+            if self.activation_checkpointing and torch.is_grad_enabled():
+                # It restores the random generator for dropout.
+                hidden = checkpoint(block, hidden, layout, read, use_reentrant=False)
+            else:
+                hidden = block(hidden, layout, read)
+        return hidden
+
+    def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
+        """Return the input and every block's output, [T, H] each; never checkpoints activations."""
+        states = [hidden]
+        for block in self.blocks():
+            states.append(block(states[-1], layout))
+        return states
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """Return the blocks in the order in which they run."""
+        return list(self.layer)
+
+    def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
+        """Initialise neighbor heads in the first block if it has ``SelfAttention``."""
+        for part in self.layer[:1].modules():
+            if isinstance(part, SelfAttention):
+                part.init_neighbor_heads(offsets, waves)
+
+
+class Pooler(nn.Module):
+    """Dense layer with tanh over one token of each sequence (google-research/bert, ``pooled_output``)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, token: Tensor) -> Tensor:
+        return torch.tanh(self.dense(token))
+
+
+class GeluPooler(Pooler):
+    """Dense layer with GELU, as in transformers' task heads for DeBERTa and ELECTRA; pretraining does not train it."""
+
+    def forward(self, token: Tensor) -> Tensor:
+        return F.gelu(self.dense(token))
+
+
+class Bert(nn.Module):
+    """Embeddings, encoder and pooler.
+
+    The pooler reads [CLS]. With a causal mask it reads the last token, [SEP], since [CLS] attends only to itself;
+    transformers' pooler reads [CLS] in both cases.
+    """
+
+    Embeddings: type[nn.Module] = Embeddings
+    Encoder: type[nn.Module] = Encoder
+    Pooler: type[nn.Module] = Pooler
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = self.Embeddings(config)
+        self.encoder = self.Encoder(config)
+        self.pooler = self.Pooler(config)
+
+    def custom_init(self) -> None:
+        """Initialise heads that attend to the previous and next token if the config asks for it."""
+        if self.config.position_init == "neighbor_heads":
+            offsets = (-1,) if self.config.is_decoder else (-1, 1)
+            self.encoder.init_neighbor_heads(offsets, self.config.embedding_width)
+
+    def forward(
+        self,
+        ids: Tensor,
+        token_type_ids: Tensor,
+        cu_seqlens: Tensor,
+        max_seqlen: int | None = None,
+        query_rows: QueryRows | None = None,
+        decoded: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Encode a batch.
+
+        Args:
+            ids, token_type_ids: int64 [T].
+            cu_seqlens: start of each sequence, then T, int64 [B + 1].
+            max_seqlen: length of the longest sequence, if known; see ``PackedBatch.of``.
+            query_rows: compute the last layer for these rows only, which must include the first token of each sequence;
+                None: for all T tokens. Not supported with a causal mask.
+            decoded: return the MLM head's input (see ``decode``) instead of the last layer's hidden states.
+
+        Returns:
+            Hidden states, [T, H] or [R, H], and pooled vectors, [B, H].
+        """
+        layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
+        hidden = (self.decode if decoded else self.encode)(ids, token_type_ids, layout, query_rows)
+        return hidden, self.pool(hidden, layout if query_rows is None else query_rows.layout)
+
+    def encode(
+        self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
+    ) -> Tensor:
+        """Return the hidden states of the last layer, [T, H], or [R, H] for the query rows."""
+        return self.encoder(self.embeddings(ids, token_type_ids, layout), layout, query_rows)
+
+    def decode(
+        self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
+    ) -> Tensor:
+        """Return the MLM head's input, [T, H] or [R, H]; the same as ``encode`` in BERT."""
+        return self.encode(ids, token_type_ids, layout, query_rows)
+
+    def hidden_states(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> list[Tensor]:
+        """Return the embeddings and the hidden states of each layer, [T, H] each."""
+        return self.encoder.hidden_states(self.embeddings(ids, token_type_ids, layout), layout)
+
+    def pool(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
+        """Return one vector per sequence, [T, H] -> [B, H]."""
+        return self.pooler(hidden.index_select(0, self.pooled(layout)))
+
+    def task_tokens(self, hidden: Tensor) -> Tensor:
+        """Turn the last layer's states into the input of a token-level task head, [T, H] -> [T, H]; BERT: the same."""
+        return hidden
+
+    def pooled(self, layout: PackedBatch) -> Tensor:
+        return layout.last if self.config.is_decoder else layout.first
+
+
+@runtime_checkable
+class HasAttentionProbs(Protocol):
+    """Attention module that can recompute its probabilities, [B, heads, L, L]; each token's row sums to 1."""
+
+    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...  # noqa: D102
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Return sinusoidal position encodings (Vaswani et al. 2017, section 3.5).
+
+    Nearby positions have similar encodings from the start; attention would otherwise learn this position by position.
+
+    Returns:
+        [positions, width], sines in the even columns and cosines in the odd ones.
+    """
+    pairs = torch.arange(-(-width // 2))
+    angles = torch.arange(positions)[:, None] * SINUSOID_BASE ** (-2 * pairs / width)
+    return SINUSOID_AMPLITUDE * torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Initialise all parameters as google-research/bert does.
+
+    Weights are normal with standard deviation ``INITIAL_STD``, truncated at ``initializer_cutoff_factor``; biases are
+    0 and LayerNorm weights 1. LSTMs follow torch's uniform initialisation. Finally each module's ``custom_init`` runs.
+    """
+    cutoff = next(
+        (part.config.initializer_cutoff_factor for part in module.modules() if isinstance(part, Bert)),
+        BertConfig.initializer_cutoff_factor,
+    )
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
+            if cutoff is None:
+                nn.init.normal_(part.weight, std=INITIAL_STD, generator=generator)
+            else:
+                limit = cutoff * INITIAL_STD
+                nn.init.trunc_normal_(part.weight, std=INITIAL_STD, a=-limit, b=limit, generator=generator)
+        if isinstance(part, nn.Linear | nn.Conv1d) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()
+        if isinstance(part, nn.LSTM):
+            # As in torch.nn.LSTM.reset_parameters.
+            limit = part.hidden_size**-0.5
+            for weight in part.parameters():
+                nn.init.uniform_(weight, -limit, limit, generator=generator)
+    with torch.no_grad():
+        for part in module.modules():
+            if hasattr(part, "custom_init"):
+                part.custom_init()
+
+
+# With these, torch's modules initialise themselves.
+SAMPLERS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
+
+
+class _SkipInit(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        if function in SAMPLERS:
+            return args[0] if args else named["tensor"]
+        return function(*args, **named)
+
+
+@contextmanager
+def uninitialised() -> Iterator[None]:
+    """Context manager under which modules are built on the meta device, without random numbers.
+
+    Skipping torch's samplers avoids an import of its compiler, which takes a second.
+    """
+    with torch.device("meta"), _SkipInit():
+        yield
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Classes of an architecture, exported as ``ARCHITECTURE`` by its file."""
+
+    config: type[BertConfig]
+    encoder: type[Bert]
+
+    @property
+    def names(self) -> StateDictAdapter:
+        return self.config.names
+
+    def parameters(self, config: BertConfig) -> int:
+        """Return the number of parameters of embeddings, blocks and pooler; allocates no memory."""
+        with uninitialised():
+            return sum(parameter.numel() for parameter in self.encoder(config).parameters())
+
+
+def load_architecture(name: str) -> Architecture:
+    """Import ``models/<name>.py`` and return its architecture."""
+    architecture: Architecture = load_member("models", name)
+    return architecture
+
+
+def architecture_name(model_type: str) -> str:
+    """Return the architecture's name for Hugging Face's ``model_type``."""
+    return model_type.replace("-", "_")
+
+
+def check_architecture(config: BertConfig, expected: str, folder: Path, key: str = "finetune.model") -> None:
+    """Check that the encoder in ``folder`` is of the study's architecture: a stage depends on the code of no other."""
+    architecture = architecture_name(config.names.model_type)
+    if architecture != expected:
+        raise PipelineError(
+            "the encoder is of another architecture than the study's",
+            f"{architecture}, not {expected}",
+            where=folder,
+            hint=f"set model.architecture to {architecture}, or {key} to another folder",
+        )
+
+
+def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:
+    """Build an encoder of ``config``'s architecture."""
+    encoder = load_architecture(architecture_name(config.names.model_type)).encoder(config)
+    if not has_pooler:
+        encoder.pooler = nn.Identity()
+    return encoder
+
+
+class MaskedLMHead(nn.Module):
+    """MLM head whose decoder weight is the token embedding matrix (google-research/bert).
+
+    Its dense layer projects to the width of the embeddings.
+    """
+
+    def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(config.hidden_size, config.embedding_width, bias=config.head_bias),
+                "LayerNorm": nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps, bias=config.head_bias),
+            }
+        )
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
+        self.tie(embedding)
+        self.approximate = config.head_gelu
+        self.scale = config.head_init_scale
+
+    def custom_init(self) -> None:
+        self.transform["dense"].weight.mul_(self.scale)
+
+    def tie(self, embedding: nn.Embedding) -> None:
+        self.decoder.weight = embedding.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the logits [P, vocab_size] for the hidden states [P, H] at the predicted positions."""
+        inner = self._transformed(hidden)
+        if not hidden.is_cuda:
+            return self.decoder(inner)
+        return aligned_logits(inner, self.decoder.weight, self.decoder.bias)[:, : self.decoder.out_features]
+
+    def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy and the number of correct predictions; hidden [P, H], labels int64 [P]."""
+        return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
+
+    def sample(self, hidden: Tensor, labels: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the results of ``loss`` and sampled tokens, int64 [P]; see ``sampled_cross_entropy``."""
+        decoder = self.decoder
+        return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, uniform)
+
+    def lazy_logits(self, hidden: Tensor) -> LazyLogits:
+        """Return the factors of the logits for hidden states [P, H]."""
+        return LazyLogits(self._transformed(hidden), self.decoder.weight, self.decoder.bias)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        inner = F.gelu(self.transform["dense"](hidden), approximate=self.approximate)
+        return self.transform["LayerNorm"](inner)
+
+
+class BertForMaskedLM(nn.Module):
+    """Encoder with the MLM head only, without a pooler."""
+
+    has_pair_head: ClassVar[bool] = False
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.bert = make_encoder(config, has_pooler=self.has_pair_head)
+        self.cls = nn.ModuleDict({"predictions": MaskedLMHead(config, self.bert.embeddings.word_embeddings)})
+        if self.has_pair_head:
+            self.cls["seq_relationship"] = nn.Linear(config.hidden_size, 2)
+
+    def tie(self) -> None:
+        """Tie the decoder to the embedding again after a move between devices has separated them."""
+        self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
+
+    def forward(
+        self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
+    ) -> tuple[Tensor, Any]:
+        """Return the logits [P, vocab_size] at the positions ``predicted``, and the pair logits [B, 2], or None."""
+        hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
+        pair_logits = self.cls["seq_relationship"](pooled) if self.has_pair_head else None
+        return self.cls["predictions"](hidden.index_select(0, predicted)), pair_logits
+
+
+class BertForPretraining(BertForMaskedLM):
+    """Encoder with the MLM and sentence pair heads (paper, section 3.1)."""
+
+    has_pair_head = True
+
+
+# A function with more compiled graphs runs uncompiled. torch's default, 8, is too low for ModernBERT: its blocks are of
+# four kinds, each with a graph for training and one for validation.
+MAX_GRAPHS = 32
+
+
+def compile_parts(module: nn.Module) -> None:
+    """Make embeddings, blocks and MLM losses in ``module`` compile at their first call.
+
+    All blocks share one graph, so the compile time does not depend on the number of layers, and DDP can reduce
+    gradients between two graphs of the backward pass. The pooler and the pair head read one token per sequence and are
+    not compiled.
+    """
+    # Takes a second to import.
+    from torch._dynamo import config
+
+    config.recompile_limit = max(MAX_GRAPHS, config.recompile_limit)
+    for part in module.modules():
+        if isinstance(part, TransformerBlock | Embeddings):
+            part.compile(dynamic=True)
+        elif isinstance(part, MaskedLMHead):
+            part.loss = torch.compile(part.loss, dynamic=True)  # type: ignore[method-assign]
+
+
+ARCHITECTURE = Architecture(config=BertConfig, encoder=Bert)

@@ -1,0 +1,50 @@
+"""Run an LSTM over packed sequences: for the BiLSTM encoder, and over any encoder in fine-tuning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from pipeline_src.model.attention import PackedBatch
+
+
+def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
+    """Run an LSTM over each sequence, [T, inputs] -> [T, outputs], in float32.
+
+    ``lengths`` are the sequences' lengths, on the host, which launches the kernels time step by time step.
+    """
+    order = time_major_order(layout)
+    batch_sizes = np.count_nonzero(lengths[:, None] > np.arange(lengths.max()), axis=0)
+    packed = PackedSequence(hidden.index_select(0, order).float(), torch.from_numpy(batch_sizes))
+    return _in_float32(lstm, packed).data.index_select(0, order.argsort())
+
+
+def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
+    """Run a unidirectional LSTM over padded sequences; returns what ``run_lstm`` does.
+
+    Padding comes after the tokens and does not affect them. Lengths need not be copied from the GPU.
+    """
+    rectangle = layout.pad(hidden.float()).transpose(0, 1)
+    return layout.unpad(_in_float32(lstm, rectangle).transpose(0, 1))
+
+
+def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
+    # On a GPU, autocast uses float16 for LSTMs whatever its dtype, which underflows small gradients.
+    with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+        return nn.LSTM.forward(lstm, inputs)[0]
+
+
+def time_major_order(layout: PackedBatch) -> Tensor:
+    """Return the tokens' order in a ``PackedSequence``: all first tokens, all second tokens, ..., int64 [T].
+
+    The longest sequence comes first, as in torch's ``pack_padded_sequence``; that synchronises with a GPU three times.
+    """
+    lengths = layout.cu_seqlens.diff()
+    by_length = lengths.sort(descending=True).indices
+    rank = by_length.argsort()
+    rank_of_token = torch.repeat_interleave(rank, lengths, output_size=len(layout.position))
+    return (layout.position * len(lengths) + rank_of_token).argsort()

@@ -1,0 +1,1 @@
+"""One phase of pretraining, from examples to a saved model."""

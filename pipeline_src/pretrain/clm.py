@@ -1,0 +1,17 @@
+"""Causal language modelling: the paper's left-to-right baseline (section 5.1, table 5)."""
+
+from __future__ import annotations
+
+from pipeline_src.base.registry import objective_spec
+from pipeline_src.pretrain.mlm_objective import MLMObjective
+
+
+class CLMObjective(MLMObjective):
+    """Predict each token from the text before it; a causal mask hides the rest."""
+
+    spec = objective_spec("clm")
+    use = "causal_lm"
+    learns_tokens = "the next word from those before it"
+
+
+OBJECTIVE = CLMObjective

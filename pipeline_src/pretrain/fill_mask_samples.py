@@ -1,0 +1,151 @@
+"""A few masked words of the validation set, and what a model predicts for them as it learns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from pipeline_src.pretrain.data import PretrainingBatch, PretrainingExamples
+from pipeline_src.pretrain.objective import PretrainingObjective
+from pipeline_src.tokenizer.load import kind_of
+from pipeline_src.tokenizer.special_tokens import read_templates
+from pipeline_src.training.distributed import Distributed, reshard
+
+NUM_SAMPLES = 3
+TOP_K = 3
+# Examples of the validation set that are searched for words.
+MAX_EXAMPLES = 512
+# So many tokens are too frequent to be content words.
+NUM_COMMON = 300
+# Letters of a content word, at least.
+MIN_LETTERS = 4
+# A token next to one of these is part of a longer word: I've, well-known.
+JOINERS = frozenset("'’-‐‑")
+# Tokens of text that are shown on either side of the [MASK], at most.
+CONTEXT = 10
+PROBABILITY_DIGITS = 4
+
+
+class MaskedWord(NamedTuple):
+    """A [MASK], at ``position`` in a batch of one example; ``answer`` is the masked word, and ``label`` its id."""
+
+    batch: PretrainingBatch
+    position: int
+    label: int
+    text: str
+    answer: str
+
+
+class FillMaskSamples:
+    """A frequent, a middling and a rare masked word of a phase's validation examples, on which people judge a model.
+
+    The samples are the middle words of each third of the content words by frequency, from different examples. Content
+    words have four letters or more, and are not among the ``num_common`` most frequent tokens. A word is a token of
+    letters that [MASK] hides, without another predicted token in the text around it. A causal objective has no samples.
+    """
+
+    def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = NUM_COMMON) -> None:
+        self._tokenizer = tokenizer
+        self._kind = kind_of(tokenizer)
+        self._special = read_templates(tokenizer).special_ids
+        words: list[MaskedWord] = []
+        counts: Counter[int] = Counter()
+        for example in range(min(MAX_EXAMPLES, len(examples))):
+            batch = examples.batch(np.array([example]))
+            words += self._words(batch)
+            counts.update(batch.ids.tolist())
+            counts.update(batch.labels.tolist())
+        common = {token for token, _ in counts.most_common(num_common)}
+        content = [word for word in words if word.label not in common and len(word.answer) >= MIN_LETTERS]
+        # In a tiny text, any word will do. Equally frequent words stay in the order of the examples.
+        content = content or words
+        content.sort(key=lambda word: -counts[word.label])
+
+        self._samples: list[MaskedWord] = []
+        for third in range(NUM_SAMPLES):
+            first = third * len(content) // NUM_SAMPLES
+            end = (third + 1) * len(content) // NUM_SAMPLES
+            middle = (first + end) // 2
+            for word in [*content[middle:end], *content[first:middle]]:
+                if all(word.batch is not sample.batch for sample in self._samples):
+                    self._samples.append(word)
+                    break
+
+    def _words(self, batch: PretrainingBatch) -> list[MaskedWord]:
+        """Return the masked words of an example whose prediction a person can judge."""
+        words = []
+        tokens = [str(self._tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
+        for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
+            # Other predicted tokens are kept or replaced.
+            if tokens[position] != self._kind.mask or not self._is_word(tokens, position, label):
+                continue
+            text = self._text(batch, tokens, position)
+            if text is not None:
+                answer = self._kind.spelt(str(self._tokenizer.id_to_token(label)))
+                words.append(MaskedWord(batch, position, label, text, answer))
+        return words
+
+    def _is_word(self, tokens: list[str], position: int, label: int) -> bool:
+        word = str(self._tokenizer.id_to_token(label))
+        if not self._kind.spelt(word).isalpha():
+            return False
+        # Neither it nor the token after it, if there is one, may continue a word.
+        after = tokens[position + 1 : position + 2]
+        if any(map(self._kind.continues_word, (word, *after))):
+            return False
+        neighbors = {self._kind.spelt(token) for token in (tokens[position - 1], *after)}
+        return not neighbors & JOINERS
+
+    def _text(self, batch: PretrainingBatch, tokens: list[str], position: int) -> str | None:
+        """Return the text around a [MASK], up to special tokens; None if it is short, or another token is predicted."""
+        ids = batch.ids.tolist()
+        first = position
+        while first > max(0, position - CONTEXT) and ids[first - 1] not in self._special:
+            first -= 1
+        end = position + 1
+        while end < min(len(ids), position + CONTEXT + 1) and ids[end] not in self._special:
+            end += 1
+        # Text neither begins nor ends within a word.
+        while self._kind.continues_word(tokens[first]):
+            first += 1
+        while end < len(ids) and self._kind.continues_word(tokens[end]):
+            end += 1
+
+        is_shown = (first <= batch.predicted) & (batch.predicted < end)
+        if np.count_nonzero(is_shown) > 1 or end - first <= CONTEXT:
+            return None
+        before = self._tokenizer.decode(ids[first:position])
+        after = self._tokenizer.decode(ids[position + 1 : end])
+        return f"{before} {self._kind.mask} {after}".strip()
+
+    # In inference_mode, FSDP would gather weights that cannot be trained afterwards.
+    @torch.no_grad()
+    def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
+        """Predict the words after ``step`` steps. All processes must call this.
+
+        A result has ``step``, ``text`` with a [MASK], ``answer`` (the masked word), and ``candidates``: a list for the
+        [MASK] of (token, probability) pairs, most probable first.
+        """
+        training = objective.training
+        objective.eval()
+        answers = []
+        for batch, position, _, text, answer in self._samples:
+            ids = torch.from_numpy(batch.ids).to(distributed.device)
+            segments = torch.from_numpy(batch.segments).to(distributed.device)
+            cu_seqlens = torch.from_numpy(batch.cu_seqlens).to(distributed.device)
+            predicted = torch.tensor([position], device=distributed.device)
+            with distributed.autocast():
+                logits = objective.token_logits(ids, segments, cu_seqlens, predicted, batch.max_seqlen)
+            best = logits[0].float().softmax(-1).topk(TOP_K)
+            candidates = [
+                [self._tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
+                for token, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            ]
+            answers.append({"step": step, "text": text, "answer": answer, "candidates": [candidates]})
+        objective.train(training)
+        reshard(objective)
+        return answers

@@ -1,0 +1,238 @@
+"""Tool ``import``: make a model folder of this project from a Hugging Face folder.
+
+The folder may be on Hugging Face's hub (``hub:OWNER/NAME@REVISION``), or an entry of ``catalogue/models``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import Tensor
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory, atomic_file, read_json
+from pipeline_src.base.names import shown
+from pipeline_src.base.progress import log
+from pipeline_src.base.yaml_files import MODELS
+from pipeline_src.model.adapter import ENCODER, MLM_HEAD, NEXT_SENTENCE, POOLER
+from pipeline_src.model.bert import BertConfig, BertForPretraining, uninitialised
+from pipeline_src.model.hub import (
+    CARD,
+    check_finite,
+    check_fits,
+    load_config,
+    read_tensors,
+    save_tensors,
+)
+from pipeline_src.model.model_card import imported_card
+from pipeline_src.model.tokenizer_config import state_inputs
+from pipeline_src.sources.catalogue import Source, SourceFile, load_source, resolve
+from pipeline_src.sources.fetch import fill_folder, obtain
+from pipeline_src.study.schema import HUB, HUB_MODEL
+from pipeline_src.tokenizer.foreign_tokenizer import read_foreign, save_foreign
+from pipeline_src.tokenizer.wordpiece import save_tokenizer
+
+# Parts of a model besides its encoder.
+PARTS = {"pooler": POOLER, "masked words": MLM_HEAD, "next sentence": NEXT_SENTENCE}
+# (has the MLM head, has the NSP head) -> use of the model (``model.adapter``).
+USES = {
+    (True, True): "pretraining",
+    (True, False): "masked_lm",
+    (False, True): "next_sentence",
+    (False, False): "encoder",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool's own arguments."""
+    text = "a Hugging Face folder, hub:OWNER/NAME@REVISION, or an entry of catalogue/models"
+    parser.add_argument("source", type=Path, help=text)
+    parser.add_argument("destination", type=Path, help="folder to make")
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument("--uncased", dest="lowercase", action="store_true", default=None, help="text is lower-cased")
+    case.add_argument("--cased", dest="lowercase", action="store_false", help="it is not (default: detected)")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Write the model folder, and print what it has."""
+    source = arguments.source
+    destination = arguments.destination
+    if destination.exists():
+        raise PipelineError("the destination exists already", destination, hint="remove it, or name another")
+    with atomic_directory(destination) as output:
+        made = fetch_and_import(source, output, arguments.lowercase)
+    print(
+        f"{destination}: {made.config.num_hidden_layers} layers, {made.config.hidden_size} wide, {made.entries} "
+        f"entries ({made.tokenizer}); encoder{''.join(f', {part}' for part in made.parts)}"
+    )
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported model."""
+
+    config: BertConfig
+    # Keys of PARTS.
+    parts: list[str]
+    # The size of its vocabulary.
+    entries: int
+    # Its kind; for a WordPiece tokenizer, its case.
+    tokenizer: str
+
+
+def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
+    """Import a model, after fetching it if ``source`` is ``hub:OWNER/NAME@REVISION`` or an entry of the catalogue."""
+    name = str(source)
+    if source.suffix == ".yaml":
+        name = source.stem
+        entry = load_source(MODELS, source.stem)
+    elif name.startswith(HUB) and not source.exists():
+        if not HUB_MODEL.fullmatch(name):
+            raise PipelineError("no model of the hub", name, hint="write hub:OWNER/NAME@REVISION, such as @main")
+        files = (SourceFile(path=".", url=name),)
+        entry = Source(description=name, licence="see its card", citation=name, files=files)
+    else:
+        return import_model(source, output, lowercase)
+    with TemporaryDirectory(dir=output) as folder:
+        fill_folder(name, entry, obtain(name, resolve(name, entry)), Path(folder))
+        return import_model(Path(folder), output, lowercase)
+
+
+def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
+    """Write a model folder of this project into ``output``, an empty folder.
+
+    Args:
+        source: a Hugging Face folder.
+        lowercase: whether a WordPiece tokenizer lower-cases text; None: as ``find_case`` finds.
+    """
+    if not source.is_dir():
+        raise PipelineError("no model here", source, hint="give the folder of a model")
+    if any(source.glob("*.ckpt.index")):
+        hint = "the same models are on Hugging Face's hub: hub:google-bert/bert-base-uncased@main"
+        raise PipelineError("a checkpoint of TensorFlow", source, hint=hint)
+    config = load_config(source)
+    tensors = read_tensors(source, config.names)
+    tensors, parts = select_tensors(tensors, config, source)
+    for name, tensor in tensors.items():
+        check_finite(name, tensor, source)
+    foreign = read_foreign(source, config.names.model_type)
+    vocabulary = read_vocabulary(source) if foreign is None else sorted(foreign.get_vocab())
+    if len(vocabulary) > config.vocab_size:
+        raise PipelineError(
+            "the vocabulary has more entries than the model",
+            f"{len(vocabulary)} > {config.vocab_size}",
+            where=source,
+            hint="put the vocab.txt there that the model was trained with",
+        )
+    huggingface_class = config.names.classes[USES["masked words" in parts, "next sentence" in parts]]
+    save_tensors(output, tensors, config, huggingface_class)
+    if foreign is None:
+        lowercase = find_case(source, vocabulary) if lowercase is None else lowercase
+        tokenizer = "uncased" if lowercase else "cased"
+        save_tokenizer(output, vocabulary, lowercase)
+    else:
+        tokenizer = type(foreign.model).__name__
+        save_foreign(output, foreign)
+    state_inputs(output, config.longest_input, config.type_vocab_size)
+    if (source / CARD).exists():
+        # The card of its authors.
+        shutil.copyfile(source / CARD, output / CARD)
+    else:
+        count = sum(tensor.numel() for tensor in tensors.values())
+        with atomic_file(output / CARD) as file:
+            file.write(imported_card(config, count, huggingface_class))
+    return Imported(config, parts, len(vocabulary), tokenizer)
+
+
+def select_tensors(
+    tensors: Mapping[str, Tensor], config: BertConfig, where: object
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return, as float32, the tensors that a ``BertForPretraining`` has, and the keys of ``PARTS`` among them."""
+    starts = [*ENCODER]
+    parts = []
+    for part, start in PARTS.items():
+        if any(name.startswith(start) for name in tensors):
+            parts.append(part)
+            starts.append(start)
+    # Names and shapes, without memory for values.
+    with uninitialised():
+        model = BertForPretraining(config)
+    kept = tuple(starts)
+    selected = {}
+    for name, parameter in model.named_parameters():
+        if name.startswith(kept):
+            selected[name] = check_fits(name, tensors.get(name), parameter.shape, where).float()
+    ignored = sorted(tensors.keys() - selected.keys())
+    if ignored:
+        log.warning("left out, no part of pretraining: %s", ", ".join(ignored))
+    return selected, parts
+
+
+def read_vocabulary(folder: Path) -> list[str]:
+    """Return the entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids."""
+    path = folder / "vocab.txt"
+    if path.exists():
+        try:
+            # Entries may hold other line ends of Unicode.
+            lines = path.read_bytes().decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise PipelineError("not UTF-8", path, where=f"byte {error.start:,}", hint="fetch it again") from None
+        vocabulary = [line.removesuffix("\r") for line in lines]
+        vocabulary = vocabulary[:-1] if vocabulary[-1] == "" else vocabulary
+    else:
+        path = folder / "tokenizer.json"
+        written = read_json(path)
+        model = written.get("model") if isinstance(written, dict) else None
+        ids = model.get("vocab") if isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece" else None
+        if not (isinstance(ids, dict) and ids and all(type(number) is int for number in ids.values())):
+            kind = model.get("type") if isinstance(model, dict) else None
+            raise PipelineError("not a WordPiece vocabulary", kind, where=path, hint="give a folder with a vocab.txt")
+        vocabulary = sorted(ids, key=ids.__getitem__)
+        if sorted(ids.values()) != list(range(len(vocabulary))):
+            raise PipelineError("ids are not 0, 1, 2, ...", path, hint="give a folder with a vocab.txt")
+    twice = [entry for entry, count in Counter(vocabulary).items() if count > 1]
+    if twice:
+        entry = repr(twice[0])
+        raise PipelineError("an entry of the vocabulary occurs twice", entry, where=path, hint="fetch it again")
+    return vocabulary
+
+
+def find_case(folder: Path, vocabulary: list[str]) -> bool:
+    """Return whether text is lower-cased: from ``tokenizer_config.json``, or else guessed from the vocabulary."""
+    path = folder / "tokenizer_config.json"
+    config = read_json(path) if path.exists() else {}
+    if not isinstance(config, dict):
+        raise PipelineError("not a tokenizer's config", shown(config), where=path, hint="fetch the model again")
+    lowercase = config.get("do_lower_case")
+    if lowercase is not None and not isinstance(lowercase, bool):
+        raise PipelineError(
+            "neither true nor false",
+            f"do_lower_case: {shown(lowercase)}",
+            where=path,
+            hint="fix it there, or fetch the model again",
+        )
+    if lowercase is None:
+        words = (entry for entry in vocabulary if not (entry.startswith("[") and entry.endswith("]")))
+        lowercase = all(word == word.lower() for word in words)
+        log.warning(
+            "%s does not say whether text is lower-cased; by its vocabulary it is %s (--cased, --uncased)",
+            folder,
+            "uncased" if lowercase else "cased",
+        )
+    supported = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
+    for key, allowed in supported.items():
+        if config.get(key) not in allowed:
+            raise PipelineError(
+                "the tokenizer splits text in another way",
+                f"{key}: {json.dumps(config[key])}",
+                where=path,
+                hint="give a model whose tokenizer is that of google-research/bert",
+            )
+    return bool(lowercase)

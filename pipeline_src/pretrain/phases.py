@@ -1,0 +1,152 @@
+"""The parameters of one phase of pretraining (paper, appendix A.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline_src.base.counter_rng import derive_seed, phase_key
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
+from pipeline_src.base.paths import EXAMPLES, PRETRAINED
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.study.machine import DEFAULT_MACHINE, Machine
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.pretrain import DEFAULT_OBJECTIVES, ObjectivesParams, PretrainParams
+from pipeline_src.study.schema import Section
+from pipeline_src.training.trainer import OptimizerConfig
+
+FIRST_PHASE = PRETRAINED / "phase1"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The parameters of one phase, from params.yaml and machine.yaml; steps are counted over all phases.
+
+    ``pretrain`` and ``model`` get the values of ``pretrain.later_phases``, which the results record too.
+    """
+
+    name: str
+    seed: int
+    mask_prob: float
+    model: ModelParams
+    pretrain: PretrainParams
+    machine: Machine = DEFAULT_MACHINE
+    objectives: ObjectivesParams = DEFAULT_OBJECTIVES
+    # Phase -> sequences in a batch, for all phases.
+    batch_sizes: dict[str, int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = self.pretrain.steps.names
+        if self.name not in names:
+            raise PipelineError("unknown phase", self.name, where="--phase", hint=f"give {' or '.join(names)}")
+        batch_sizes = {name: self.pretrain.batch_size(name) for name in names}
+        # The class is frozen, so attributes are set by object.
+        object.__setattr__(self, "batch_sizes", batch_sizes)
+        later_phases = self.pretrain.later_phases
+        if self.name in later_phases:
+            pretrain = self.pretrain.model_copy(update={"train_batch_size": batch_sizes[self.name]})
+            object.__setattr__(self, "pretrain", pretrain)
+        # A phase keeps the theta of the phase before it, unless it sets one.
+        for name in names[2 : names.index(self.name) + 1]:
+            theta = later_phases[name].global_rope_theta
+            if theta:
+                model = self.model.model_copy(update={"global_rope_theta": theta})
+                object.__setattr__(self, "model", model)
+
+    @property
+    def before(self) -> list[str]:
+        """Names of the phases before this one."""
+        names = self.pretrain.steps.names
+        return names[: names.index(self.name)]
+
+    @property
+    def objective_params(self) -> Section:
+        return self.objectives.of(self.pretrain.objective)
+
+    @property
+    def first(self) -> int:
+        steps = dict(self.pretrain.steps)
+        return sum(steps[name] for name in self.before)
+
+    @property
+    def last(self) -> int:
+        return self.first + dict(self.pretrain.steps)[self.name]
+
+    @property
+    def total(self) -> int:
+        """Number of steps of all phases, over which the learning rate schedule runs."""
+        return self.pretrain.steps.total
+
+    @property
+    def start(self) -> Path | None:
+        """Folder of the model that the phase continues; None: the phase starts from initial weights."""
+        return PRETRAINED / self.before[-1] if self.before else None
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        params = self.pretrain
+        return OptimizerConfig(
+            learning_rate=params.learning_rate,
+            total_steps=self.total,
+            warmup_steps=params.warmup_steps,
+            decay_steps=params.decay_steps,
+            weight_decay=params.weight_decay,
+            optimizer=params.optimizer,
+            betas=params.betas,
+            epsilon=params.adam_epsilon,
+            muon_learning_rate=params.muon_learning_rate,
+            muon_weight_decay=params.muon_weight_decay,
+            max_grad_norm=params.max_grad_norm,
+        )
+
+    @cached_property
+    def examples_manifest(self) -> dict[str, Any]:
+        return read_json(EXAMPLES / "manifest.json", {name: {"length": int} for name in self.pretrain.steps.names})
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in a full sequence."""
+        return int(self.examples_manifest[self.name]["length"])
+
+    def tokens(self, step: int) -> int:
+        """Return the number of tokens in full sequences of the first ``step`` steps, phases before included."""
+        steps = dict(self.pretrain.steps) | {self.name: step - self.first}
+        return sum(
+            steps[name] * self.batch_sizes[name] * int(self.examples_manifest[name]["length"])
+            for name in [*self.before, self.name]
+        )
+
+    def machine_settings(self, device_type: str) -> dict[str, object]:
+        """Return the settings of machine.yaml, on a kind of device, to record with the results."""
+        tokens = self.machine.pretrain.max_tokens(device_type)
+        return self.machine.settings("pretrain") | {"microbatch_tokens": tokens}
+
+    def key(self, purpose: str) -> int:
+        """Return this phase's key of the random numbers for ``purpose``."""
+        return derive_seed(self.seed, purpose, phase_key(self.name))
+
+
+class StepRange(NamedTuple):
+    """A part of a phase: the steps from ``first`` to ``last``, counted over all phases."""
+
+    # Folder of the model to start from, with its training state; None: initial weights.
+    start: Path | None
+    first: int
+    last: int
+
+
+def run_settings(phase: Phase, config: BertConfig) -> dict[str, Any]:
+    """Return column of the reference runs -> this training's value, by which ``loss_monitor`` compares them."""
+    return {
+        "architecture": phase.model.architecture,
+        "objective": phase.pretrain.objective,
+        "optimizer": phase.pretrain.optimizer,
+        "position_init": phase.model.position_init,
+        "num_hidden_layers": config.num_hidden_layers,
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
+        "mask_prob": phase.mask_prob,
+    }

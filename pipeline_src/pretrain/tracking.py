@@ -1,0 +1,154 @@
+"""Send the curve, while training runs, to the trackers that machine.yaml names.
+
+``dvclive`` (3.49) is not used for its own layout. A run that continues from a checkpoint must drop the rows that a
+killed run wrote after that checkpoint, but ``Live(resume=True)`` appends them again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pipeline_src.base.files import atomic_file
+from pipeline_src.base.paths import LOGS
+from pipeline_src.base.progress import log
+
+# Variables that wandb reads: it writes to this machine, and does not hold up steps.
+DEFAULTS = {
+    "WANDB_DIR": str(LOGS),
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_FINISH_TIMEOUT": "60",
+    "WANDB_INIT_TIMEOUT": "30",
+    "WANDB_MODE": "offline",
+    "WANDB_PROJECT": "bert-pipeline",
+}
+
+
+class Run(NamedTuple):
+    """A training to track.
+
+    Attributes:
+        identity: hash of parameters, data and code; unchanged when training resumes.
+        params: nested parameters.
+        first_step: number of steps taken so far.
+    """
+
+    phase: str
+    identity: str
+    params: dict[str, Any]
+    first_step: int
+
+
+class Backend(Protocol):
+    """A tracker's record of one run; if the run exists, it is continued."""
+
+    def log(self, values: dict[str, float], step: int) -> None: ...  # noqa: D102
+
+    def finish(self) -> None: ...  # noqa: D102
+
+
+class Tracker:
+    """Sends rows to several trackers; one of another library that fails is left out, with a warning."""
+
+    def __init__(self, names: Iterable[str], run: Run) -> None:
+        self._backends: dict[str, Backend] = {}
+        LOGS.mkdir(exist_ok=True)
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        for name in names:
+            with self._left_out_on_failure(name):
+                self._backends[name] = BACKENDS[name](run)
+
+    def row(self, step: int, values: Mapping[str, float]) -> None:
+        metrics = {name: value for name, value in values.items() if name != "step"}
+        for name, backend in list(self._backends.items()):
+            with self._left_out_on_failure(name):
+                backend.log(metrics, step)
+
+    def finish(self) -> None:
+        for name, backend in list(self._backends.items()):
+            with self._left_out_on_failure(name):
+                backend.finish()
+
+    @contextmanager
+    def _left_out_on_failure(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if name == "dvclive":
+                raise
+            self._backends.pop(name, None)
+            log.warning("training goes on without %s: %s: %s", name, type(error).__name__, error)
+
+
+class DVCLiveFiles:
+    """Writes (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws."""
+
+    def __init__(self, run: Run) -> None:
+        self._metrics = LOGS / "dvclive" / run.phase / "plots" / "metrics"
+        self._metrics.mkdir(parents=True, exist_ok=True)
+        for path in self._metrics.glob("*.tsv"):
+            _drop_rows_after(path, run.first_step)
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            with open(self._metrics / f"{name}.tsv", "a", encoding="utf-8", newline="\n") as file:
+                if not file.tell():
+                    file.write(f"step\t{name}\n")
+                file.write(f"{step}\t{float(value)!r}\n")
+
+    def finish(self) -> None:
+        pass
+
+
+def _drop_rows_after(path: Path, step: int) -> None:
+    """Keep the complete rows of ``path`` up to ``step``; delete the file if it has no such row."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    # What follows the last line end is nothing, or a row that was cut off.
+    header, *rows = text.split("\n")[:-1] or [""]
+    matches = [re.fullmatch(r"(\d+)\t[^\t]*", row) for row in rows]
+    kept = [match[0] for match in matches if match and int(match[1]) <= step]
+    if not kept:
+        path.unlink()
+        return
+    with atomic_file(path) as file:
+        file.write("\n".join([header, *kept, ""]))
+
+
+class TensorBoard:
+    """Writes TensorBoard's files, which hide earlier rows of the steps that are taken again."""
+
+    def __init__(self, run: Run) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.phase), purge_step=run.first_step + 1)
+        self._writer.add_text("params", str(run.params), run.first_step)
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def open_wandb(run: Run) -> Backend:
+    """Open a run of Weights & Biases, offline unless WANDB_MODE says otherwise."""
+    import wandb
+
+    # Offline, wandb cannot know of earlier runs. Online, it ignores the steps that it already has.
+    resume = "allow" if os.environ["WANDB_MODE"] == "online" else None
+    name = f"{run.phase}-{run.identity}"
+    return wandb.init(id=name, name=name, config=run.params, resume=resume)
+
+
+BACKENDS: dict[str, Callable[[Run], Backend]] = {
+    "dvclive": DVCLiveFiles,
+    "tensorboard": TensorBoard,
+    "wandb": open_wandb,
+}

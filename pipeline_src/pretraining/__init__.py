@@ -1,1 +1,0 @@
-"""Pretraining: its data and masks, a phase of training, and validation."""

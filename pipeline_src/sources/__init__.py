@@ -1,0 +1,1 @@
+"""Entries of the catalogue become verified files."""

@@ -1,0 +1,107 @@
+"""Stage ``download``: fetch the files of one source in params.yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory
+from pipeline_src.base.paths import raw_files
+from pipeline_src.base.progress import log
+from pipeline_src.base.yaml_files import SOURCES
+from pipeline_src.sources.catalogue import Source, load_source, resolve
+from pipeline_src.sources.fetch import fill_folder, obtain, published_list
+from pipeline_src.study.data import ALL_PARTS, CorpusParams, SourceParams
+
+GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regular expression
+
+
+def run(corpus: CorpusParams, source: str) -> None:
+    """Fetch and verify the files of a source into ``data/raw/<source>/fetched-files/``, with a ``source.json``.
+
+    If the source has parts, each part has a folder with its name there.
+    """
+    params = corpus.source(source)
+    obtained = []
+    for part, entry in resolved(source, params):
+        obtained.append((part, entry, obtain(params.entry, entry)))
+    output = raw_files(source)
+    with atomic_directory(output) as folder:
+        for part, entry, files in obtained:
+            fill_folder(params.entry, entry, files, folder / part)
+    count = sum(len(files) for _, _, files in obtained)
+    log.info("%s, of %d files fetched, is in %s", params.entry, count, output)
+
+
+def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
+    """Yield (folder below the source's, catalogue entry with placeholders filled in) for each part of a source."""
+    entry, where = load_source(SOURCES, params.entry), f"corpus.sources.{source}"
+    parts = params.parts
+    if wants_all_parts(entry, parts):
+        parts = tuple(find_parts(params.entry, entry, params.date, where))
+    for part in parts or (None,):
+        yield Path(part or "."), resolve(params.entry, entry, date=params.date, part=part, where=where)
+
+
+def wants_all_parts(source: Source, parts: Sequence[str]) -> bool:
+    """Return whether ``parts`` is ``all``, and that is not the name of one part."""
+    return tuple(parts) == ALL_PARTS and source.part is not None and not re.fullmatch(source.part, *ALL_PARTS)
+
+
+def find_parts(name: str, source: Source, date: str | None, where: str = "corpus.sources") -> list[str]:
+    """Return all parts of a dump in natural order (2 before 10), from the publisher's list of checksums.
+
+    ``name`` and ``source`` are an entry of the catalogue. Errors call the source's key in params.yaml ``where``.
+    """
+    file = source.files[0]
+    if source.part is None or file.checksum_file is None or "{date}" not in file.path:
+        where = f"{where}.parts in params.yaml"
+        raise PipelineError("this entry has no list of its parts", name, where=where, hint="name the parts")
+    if date is None:
+        raise PipelineError(f"{name} needs a date", where=f"{where}.date in params.yaml", hint="set it, as 20260901")
+    address = file.checksum_file.format(date=date)
+    missing: set[str] = set()
+    for refresh in (False, True):  # the list of an earlier run serves if it is complete
+        try:
+            lines = published_list(address, refresh=refresh).splitlines()
+        except PipelineError as error:
+            if "HTTP 404" not in str(error.where):
+                raise
+            hint = f"choose a date that {address.rpartition('/')[0].rpartition('/')[0]}/ lists; old ones are deleted"
+            raise PipelineError("no dump of that date", date, where=address, hint=hint) from None
+        names = {line.split()[-1].lstrip("*") for line in lines if line.strip()}
+        template = "{part}" if "{part}" in file.path else GROUP.sub(r"{\1}", source.part)
+        matches = filter(None, map(_file_name_pattern(source, date).fullmatch, names))
+        parts = sorted((template.format(**match.groupdict()) for match in matches), key=_natural_key)
+        missing = {file.path for part in parts for file in resolve(name, source, date=date, part=part).files} - names
+        if parts and not missing:
+            return parts
+    raise PipelineError(
+        "the dump is not complete yet: a file is not listed" if parts else "no part is listed",
+        min(missing, default=file.path.replace("{date}", date)),
+        where=address,
+        hint="wait until the publisher has made it, or choose an earlier date",
+    )
+
+
+def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
+    """Return a pattern that matches the first file's name for every part, with groups for the part."""
+    assert source.part is not None
+    fields = {"part": source.part, **dict(GROUP.findall(source.part))}
+    # text, field, text, field, ..., text
+    first, *pieces = re.split(r"\{(\w+)\}", source.files[0].path)
+    pattern = re.escape(first)
+    for field, text in zip(pieces[0::2], pieces[1::2], strict=True):
+        if field == "date":
+            pattern += re.escape(date)
+        else:
+            inner = GROUP.sub(r"(?:\2)", fields.get(field, ""))
+            pattern += f"(?P<{field}>{inner})"
+        pattern += re.escape(text)
+    return re.compile(pattern)
+
+
+def _natural_key(part: str) -> list[int | str]:
+    return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", part)]

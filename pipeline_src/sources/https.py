@@ -1,0 +1,251 @@
+"""Scheme ``https``: downloads that resume, retry, and fall back on mirrors.
+
+The environment sets proxies (``HTTPS_PROXY``, ``NO_PROXY``) and certificates (``REQUESTS_CA_BUNDLE``; else the
+system's).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+from requests.exceptions import ChunkedEncodingError, ContentDecodingError
+from urllib3.exceptions import HTTPError
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import shown_text
+from pipeline_src.base.progress import Progress, log
+
+ATTEMPTS = 4  # at an address, in a row without progress
+BACKOFF = 0.5  # seconds; the wait after the n-th failure in a row is this times 2 ** n
+MAX_WAIT = 60.0  # seconds, also if a server asks for more
+TIMEOUT = 60.0  # seconds without a byte after which a connection is given up
+SLOW_SECONDS, MIN_PROGRESS = 300.0, 1 << 16  # a connection with fewer bytes in this time is given up
+MAX_BYTES = 1 << 40  # of a file whose size is unknown
+BLOCK_BYTES = 1 << 18
+CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+HEADERS = {"User-Agent": "pipeline_src (reproducible BERT pipeline; python-requests)", "Accept-Encoding": "identity"}
+
+
+class _Temporary(Exception):
+    """A failure after which to try again; ``wait``: seconds that the server asks to wait."""
+
+    def __init__(self, reason: object, wait: float = 0.0) -> None:
+        super().__init__(str(reason))
+        self.wait = wait
+
+
+class _Permanent(Exception):
+    """A failure after which to give up this address."""
+
+
+@dataclass
+class _Partial:
+    """The incomplete file. If it is not ``checked``, it is resumed only by the server's ``etag`` (or date)."""
+
+    path: Path
+    size: int | None
+    max_bytes: int
+    checked: bool
+    etag: str = ""
+
+    @property
+    def num_bytes(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+
+def download(
+    urls: Sequence[str],
+    target: Path,
+    size: int | None = None,
+    checked: bool = True,
+    max_bytes: int = MAX_BYTES,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Fetch the first of ``urls`` that answers into ``target``, which appears only when it is complete.
+
+    An incomplete file is kept as ``<target>.partial``, and the next call asks only for the rest (HTTP Range).
+
+    Args:
+        size: number of bytes, if known; a longer reply is rejected.
+        checked: whether the caller verifies a checksum. If not, the reply itself must show that it is the complete and
+            right file (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
+        max_bytes: maximum number of bytes if ``size`` is unknown.
+        headers: of Hugging Face's hub, sent with each request; ``Authorization`` not to another host that a reply
+            redirects to.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = _Partial(target.with_name(f"{target.name}.partial"), size, max_bytes, checked)
+    failures = []
+    try:
+        for url in urls:
+            try:
+                _fetch(url, partial, headers or {})
+            except _Permanent as error:
+                failures.append(f"{url}: {error}")
+                log.warning("%s: %s", url, error)
+            else:
+                os.replace(partial.path, target)
+                return
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise PipelineError(
+            "no space left on the disk",
+            partial.path,
+            where=url,
+            hint="free some and run the same command again; a download with a checksum resumes",
+        ) from None
+    finally:
+        if not checked:
+            partial.path.unlink(missing_ok=True)
+    is_refused = headers is not None and any(re.search(": HTTP 40[13] ", failure) for failure in failures)
+    login = "accept its terms on the hub, then `hf auth login` or set HF_TOKEN; or " if is_refused else ""
+    raise PipelineError(
+        "download failed",
+        urls[0],
+        where="\n          ".join(failures),
+        hint=f"{login}check the network, proxy and addresses, then run the same command again; or fetch the file by "
+        "other means and name it as file:… in the catalogue",
+    )
+
+
+def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
+    failures = 0
+    with open_session(url) as session:
+        session.headers.update(headers)
+        if headers:
+            session.auth = lambda request: request  # without any, ~/.netrc would replace the header
+        while True:
+            before = partial.num_bytes
+            try:
+                return _fetch_once(session, url, partial)
+            except _Temporary as error:
+                failures = 0 if partial.num_bytes >= before + MIN_PROGRESS else failures + 1
+                if failures == ATTEMPTS:
+                    raise _Permanent(f"{error} ({ATTEMPTS} attempts)") from None
+                pause = min(max(BACKOFF * 2**failures, error.wait), MAX_WAIT)
+                log.warning("%s: %s; trying again in %.0f s", url, error, pause)
+                time.sleep(pause)
+
+
+def open_session(url: str) -> requests.Session:
+    """Return a session for ``url``; if that is an https address, redirects to http are not followed."""
+    session = requests.Session()
+    session.headers.update(HEADERS)
+    paths = ssl.get_default_verify_paths()
+    session.verify = (
+        paths.cafile or paths.capath or True
+    )  # True: certifi's certificates, without those that a site has added
+    if url.startswith("https:"):
+        del session.adapters["http://"]
+    return session
+
+
+def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
+    start = partial.num_bytes if partial.checked or partial.etag else 0
+    response = _open(session, url, start, partial.etag)
+    if response.status_code == 416:  # the server's file is shorter than the part that is here
+        response.close()
+        start, response = 0, _open(session, url, 0, "")
+    with response:
+        if start and response.status_code == 206:
+            content_range = response.headers.get("Content-Range", "")
+            match = CONTENT_RANGE.fullmatch(content_range)
+            if match is None or int(match[1]) != start:
+                partial.path.unlink()
+                raise _Permanent(f"a part that was not asked for: {shown_text(content_range)}")
+            is_complete = int(match[2]) + 1 == int(match[3])
+        else:
+            start, is_complete = 0, True
+            _check_reply(response, url, partial)
+            partial.etag = response.headers.get("ETag") or response.headers.get("Last-Modified", "")
+        _save(response, partial, start)
+    if not is_complete:  # a server may send less than was requested
+        raise _Temporary(f"only a part of the rest: {shown_text(content_range)}")
+
+
+def _open(session: requests.Session, url: str, start: int, etag: str) -> requests.Response:
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    if start and etag:
+        headers["If-Range"] = etag
+    try:
+        response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
+        if response.status_code in RETRIED_STATUSES:
+            response.close()
+            wait = response.headers.get("Retry-After", "")
+            raise _Temporary(f"HTTP {response.status_code}", float(wait) if re.fullmatch("[0-9]{1,6}", wait) else 0.0)
+        return response
+    except (requests.ConnectionError, requests.Timeout, ChunkedEncodingError, ContentDecodingError, HTTPError) as error:
+        raise _Temporary(_reason(error)) from None
+    except (requests.RequestException, ValueError, OverflowError) as error:
+        raise _Permanent(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the cause of an error, which requests and urllib3 wrap in up to two errors of their own."""
+    inner = error.args[0] if error.args else error
+    return shown_text(getattr(inner, "reason", None) or inner) or type(error).__name__
+
+
+def _check_reply(response: requests.Response, url: str, partial: _Partial) -> None:
+    """Raise an error if the headers of a reply show that it is not the file."""
+    if response.status_code != 200:
+        raise _Permanent(f"HTTP {response.status_code} {shown_text(response.reason)}")
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("identity", ""):
+        raise _Permanent(f"compressed ({shown_text(encoding)}), which was not asked for")
+    if partial.checked:
+        return
+    if "text/html" in response.headers.get("Content-Type", "").lower() and not url.endswith((".html", ".htm")):
+        raise _Permanent("a page of HTML, and no checksum is known")
+    if response.raw.length_remaining is None and partial.size is None and not response.raw.chunked:
+        raise _Permanent("the server gives no length and the catalogue no checksum: a partial file would pass")
+
+
+def _save(response: requests.Response, partial: _Partial, start: int) -> None:
+    length = response.raw.length_remaining
+    total = partial.size if length is None else start + length
+    limit = partial.max_bytes if partial.size is None else partial.size
+    if total is not None and total > limit:
+        raise _Permanent(f"{total:,} bytes, more than the {limit:,} it may have")
+    usage = shutil.disk_usage(partial.path.parent)
+    if total is not None and usage.total and total - partial.num_bytes > usage.free:  # some file systems tell no size
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with open(partial.path, "ab" if start else "wb") as file, Progress(partial.path.stem, total, "B") as progress:
+        progress.advance(start)
+        for block in _blocks(response):
+            file.write(block)
+            progress.advance(len(block))
+            if file.tell() > limit:
+                partial.path.unlink()
+                raise _Permanent(f"more than the {limit:,} bytes it may have")
+    if not partial.checked and not partial.num_bytes and partial.size != 0:
+        raise _Permanent("an empty file")
+
+
+def _blocks(response: requests.Response) -> Iterator[bytes]:
+    """Yield the body in blocks. Errors of the network become ``_Temporary``: an OSError is then the disk's."""
+    since, received = time.monotonic(), 0
+    while True:
+        try:
+            block = response.raw.read1(BLOCK_BYTES, decode_content=False)
+        except (HTTPError, OSError, ValueError) as error:
+            raise _Temporary(f"{type(error).__name__} {shown_text(error)}") from None
+        if not block:
+            return
+        yield block
+        received += len(block)
+        if received >= MIN_PROGRESS:
+            since, received = time.monotonic(), 0
+        elif time.monotonic() > since + SLOW_SECONDS:  # TIMEOUT starts again with every byte
+            raise _Temporary(f"{received:,} bytes in {SLOW_SECONDS:g} s")

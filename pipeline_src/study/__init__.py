@@ -1,0 +1,1 @@
+"""params.yaml, machine.yaml and the task files, and their checks."""

@@ -1,0 +1,241 @@
+"""Read a YAML file into a checked section, or raise one error that names key, value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import shown
+from pipeline_src.base.yaml_files import find_reference, parse_yaml
+from pipeline_src.study.schema import Section
+from pipeline_src.study.settled import read_settled
+
+SectionType = TypeVar("SectionType", bound=Section)
+# pydantic's words for values of Python -> words for values of a YAML file
+WORDS = {
+    r"^Value error, ": "",
+    r"^(Input|Value|String|List|Tuple|Dictionary)\b": "it",
+    r", unable to parse .*": "",
+    r" after validation": "",
+    r"a valid (dictionary( or instance of \w+)?|mapping)": "a mapping of keys",
+    r"a valid (tuple|list)": "a list",
+    r"a valid string": "text",
+    r"^Field required": "add it",
+}
+UNKNOWN, MISSING, INVALID = KINDS = ("unknown key", "a key is missing", "value not allowed")
+MERGE_MARKER = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?= |$)", re.MULTILINE)
+
+
+class _Mistake(NamedTuple):
+    what: str
+    value: str
+    hint: str
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Return the mapping in a file of parameters."""
+    try:
+        text = read_settled(path)
+        if marker := MERGE_MARKER.search(text):
+            line = text.count("\n", 0, marker.start()) + 1
+            hint = f"keep one side: by `git checkout --ours {path}`, by `--theirs`, or in an editor"
+            raise PipelineError("unresolved merge conflict", marker[0], where=f"{path}, line {line}", hint=hint)
+        raw: Any = parse_yaml(text)
+        if reference := find_reference(text):
+            # `dvc exp run -S` would change the value in one of its two places.
+            sign, line = reference
+            hint = "write the value out in each place"
+            raise PipelineError("a YAML anchor, alias or merge key", sign, where=f"{path}, line {line}", hint=hint)
+    except FileNotFoundError:
+        hint = "run from the project's root, or `python -m pipeline_src preset sample`"
+        raise PipelineError("no study here", path, hint=hint) from None
+    except ValueError as error:
+        raise PipelineError("not a YAML file that can be read", path, where=error, hint="fix it there") from None
+    if not isinstance(raw, dict):
+        if Path(path).name == "params.yaml":
+            raise PipelineError("not a study", path, hint="`python -m pipeline_src preset sample` writes one")
+        raise PipelineError("not a mapping of keys", path, hint=f"`git checkout {path}` brings it back")
+    return raw
+
+
+def check_block(block: type[SectionType], raw: dict[str, Any], path: str | Path, complete: bool = False) -> SectionType:
+    """Turn the plain values of a file into a section.
+
+    Args:
+        complete: whether keys with a default must be written too; see ``missing_keys``.
+    """
+    missing = dict(missing_keys(block, raw))
+    errors: list[ErrorDetails] = []
+    try:
+        section = block.model_validate(raw)
+    except ValidationError as error:
+        errors = [details for details in error.errors(include_url=False) if _dotted(details) not in missing]
+    mistakes = [_mistake(block, key, alternatives) for key, alternatives in _by_key(errors, raw).items()]
+    if not complete:
+        missing = {key: default for key, default in missing.items() if default is None}
+    if missing:
+        mistakes.append(_missing(missing))
+    if not mistakes:
+        return section
+    # A misspelt key is missing too, so the spelling comes first.
+    mistakes.sort(key=lambda mistake: KINDS.index(mistake.what))
+    first, *further = mistakes
+    hint = first.hint
+    for mistake in further:
+        hint += f"\n  also: {mistake.what}: {mistake.value}; {mistake.hint}"
+    raise PipelineError(first.what, first.value, where=path, hint=hint)
+
+
+def _missing(keys: Mapping[str, str | None]) -> _Mistake:
+    written = [f"`{key}`" if default is None else f"`{key}: {default}`" for key, default in keys.items()]
+    return _Mistake(MISSING, ", ".join(keys), f"add {', '.join(written)}")
+
+
+def _mistake(block: type[Section], key: str, alternatives: list[ErrorDetails]) -> _Mistake:
+    details = alternatives[0]
+    if details["type"] == "extra_forbidden":
+        allowed = ", ".join(_siblings(block, details["loc"]))
+        return _Mistake(UNKNOWN, key, f"remove it or fix its spelling; allowed here: {allowed}")
+    hint = " or ".join(map(_reason, alternatives)).replace(" or it should be ", " or ")
+    if details["type"] == "missing":
+        return _Mistake(MISSING, key, hint)
+    value = details["input"]
+    if details["type"] == "union_tag_invalid":
+        value = details["ctx"]["tag"]
+    name = key or f"the {block.__name__.removesuffix('Spec').lower()}"
+    # A section as a whole is not shown.
+    given = "" if isinstance(value, dict) else f" = {shown(value)}"
+    return _Mistake(INVALID, f"{name}{given}", hint)
+
+
+def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield (dotted key, its default in YAML or None) for keys that ``values`` lacks, also in the sections inside it.
+
+    params.yaml must have every key. DVC compares only the values that are written, and this package is no stage's code:
+    a change of a default that is not written would make nothing stale. Keys may be left out of sections made in Python,
+    of partial sections, and of the entries of a mapping such as ``finetune.per_task``.
+    """
+    if block.partial:
+        return
+    for attribute, field in block.model_fields.items():
+        name = str(field.validation_alias or attribute)
+        key = f"{prefix}{name}"
+        value = values.get(name)
+        if name not in values:
+            # Some keys are dumped only if they are set.
+            if not field.exclude_if:
+                yield key, None if field.is_required() else _spelled(field.get_default())
+        elif isinstance(value, Mapping):
+            if inner := _inner_block(field.annotation):
+                yield from missing_keys(inner, value, f"{key}.")
+            if kinds := _kinds(field.annotation):
+                yield from _missing_in_entries(kinds, value, key)
+
+
+def _missing_in_entries(
+    kinds: Mapping[str, type[Section]], entries: Mapping[str, Any], key: str
+) -> Iterator[tuple[str, str | None]]:
+    """Yield what the entries of a mapping lack, of which each says its ``kind``, such as ``corpus.sources``."""
+    for name, entry in entries.items():
+        if not isinstance(entry, Mapping):
+            continue
+        if "kind" not in entry:
+            yield f"{key}.{name}.kind", None
+        elif entry["kind"] in list(kinds):
+            yield from missing_keys(kinds[entry["kind"]], entry, f"{key}.{name}.")
+
+
+def _inner_block(annotation: Any) -> type[Section] | None:
+    if get_origin(annotation) is dict:
+        return None
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
+
+
+def _kinds(annotation: Any) -> dict[str, type[Section]]:
+    """Return ``kind`` -> section, for the values that a mapping's annotation allows; empty for other annotations."""
+    kinds, pending = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
+    while pending:
+        member = pending.pop()
+        if not isinstance(member, type) or not issubclass(member, Section):
+            pending += get_args(member)
+        elif "kind" in member.model_fields:
+            kinds[member.model_fields["kind"].default] = member
+    return kinds
+
+
+def _spelled(value: Any) -> str:
+    return json.dumps(
+        value.model_dump(mode="json", exclude_unset=value.partial) if isinstance(value, Section) else value
+    )
+
+
+def _by_key(errors: Iterable[ErrorDetails], raw: Mapping[str, Any]) -> dict[str, list[ErrorDetails]]:
+    """Return dotted key -> its errors; a value that may be of several types has an error for each of them."""
+    by_key: defaultdict[str, list[ErrorDetails]] = defaultdict(list)
+    for details in errors:
+        value: Any = raw
+        location: list[int | str] = []
+        for step in details["loc"]:
+            # pydantic adds the type that was tried, such as "constrained-int", to the place of a plain value.
+            if not isinstance(value, Mapping | list | tuple) or step == "[key]":
+                break
+            location.append(step)
+            try:
+                value = value[step]  # type: ignore[index]
+            except LookupError:
+                # a missing key, or the kind of a source
+                value = raw
+        trimmed = details.copy()
+        trimmed["loc"] = tuple(location)
+        by_key[_dotted(trimmed)].append(details)
+    return by_key
+
+
+def _reason(details: ErrorDetails) -> str:
+    message = details["msg"]
+    for pattern, words in WORDS.items():
+        message = re.sub(pattern, words, message)
+    return message
+
+
+def _dotted(details: ErrorDetails) -> str:
+    location = details["loc"]
+    if location[:2] == ("corpus", "sources"):  # then the source's name, and its kind, which is no key
+        location = (*location[:3], *location[4:])
+    if details["type"].startswith("union_tag"):
+        location = (*location, "kind")
+    return ".".join(map(str, location))
+
+
+def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str]:
+    block = outer
+    steps = iter(location[:-1])
+    for step in steps:
+        field = block.model_fields.get(str(step))
+        # a step that is no key is the number or the name of an entry
+        if field is None:
+            continue
+        if kinds := _kinds(field.annotation):
+            next(steps, None)  # the entry's name, before its kind
+            block = kinds[str(next(steps))]
+        else:
+            block = _section_in(field.annotation) or block
+    return [str(field.validation_alias or name) for name, field in block.model_fields.items()]
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """Return the section of a key, or of the entries of its list or mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)

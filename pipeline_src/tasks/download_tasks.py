@@ -1,0 +1,139 @@
+"""Stage ``download_tasks``: make or fetch the study's tasks: from the corpus, synthetic, or official."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory
+from pipeline_src.base.paths import EVALUATION_TEXTS, TASKS, TEXT
+from pipeline_src.base.progress import log
+from pipeline_src.base.yaml_files import TASK_SOURCES, TASK_SPECS
+from pipeline_src.sources.catalogue import Source, load_source, resolve
+from pipeline_src.sources.fetch import Obtained, describe, fill_folder, obtain, with_local_paths
+from pipeline_src.study.data import CorpusParams
+from pipeline_src.study.interpretation import InterpretationParams
+from pipeline_src.study.task_spec import TaskSpec, load_spec
+from pipeline_src.tasks.evaluation_texts import write_texts
+from pipeline_src.tasks.examples import read_examples
+from pipeline_src.tasks.made import from_corpus
+from pipeline_src.tasks.made.from_corpus import read_texts, task_origin
+from pipeline_src.tasks.made.synthetic import write_task
+
+# kind of task -> the texts of an example
+TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
+    "classification": lambda example: example.texts,
+    "choice": lambda example: (f"{example.context} {ending}" for ending in example.endings),
+    "span": lambda example: (example.context, example.question),
+    "tagging": lambda example: (" ".join(example.words),),
+    "retrieval": lambda query: (query.query, *(query.corpus[index] for pair in query.pairs for index in pair)),
+}
+ABOUT_SYNTHETIC = {
+    "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
+    "licence": "that of this project",
+    "citation": "pipeline_src.tasks.made.synthetic",
+}
+
+
+def run(
+    *,
+    seed: int,
+    task_source: str,
+    tasks: Sequence[str],
+    corpus: CorpusParams,
+    interpretation: InterpretationParams,
+) -> None:
+    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``, and ``data/evaluation_texts``.
+
+    Args:
+        task_source: ``synthetic`` or ``official``, for the tasks that have a synthetic form. In both cases, the tasks
+            of ``from_corpus`` are made from ``data/text``, and all other tasks are fetched.
+        interpretation: names the sets of minimal pairs to fetch.
+    """
+    obtained = {
+        name: (source, obtain(name, source))  # all before anything is written
+        for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items()
+    }
+    origins = {task: task_origin(task, task_source) for task in tasks}
+    texts = read_texts(TEXT, corpus.sources, seed, corpus.validation) if "from the corpus" in origins.values() else {}
+    with atomic_directory(TASKS) as folder:
+        for name, (source, files) in obtained.items():
+            fill_folder(name, source, files, folder / name)
+        for task in tasks:
+            if origins[task] == "from the corpus":
+                from_corpus.write_task(task, folder / task, texts, seed)
+                describe(f"{task}-from-this-corpus", from_corpus.ABOUT, folder / task)
+            elif origins[task] == "synthetic":
+                (folder / task).mkdir()
+                write_task(task, folder / task, seed)
+                describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
+            check_task(task, folder, obtained[task][1] if task in obtained else [])
+    fetched = [task for task in tasks if origins[task] == "fetched"]
+    removed_for = fetched if corpus.decontaminate == "remove" else []
+    with atomic_directory(EVALUATION_TEXTS) as folder:
+        count = write_texts(
+            folder, ((task, text) for task in removed_for for text in evaluation_texts(task, TASKS / task))
+        )
+    if corpus.decontaminate == "remove":
+        names = ", ".join(removed_for) or "none, since no task is fetched"
+        log.info("%d texts of evaluation sets to keep out of the training documents: %s", count, names)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(origins.values()).items()))
+    log.info("%d tasks in %s: %s", len(tasks), TASKS, counts)
+
+
+def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
+    """Return name -> catalogue entry of what is fetched: ``pair_sets``, and those ``tasks`` that are not made here."""
+    names = [*(task for task in tasks if task_origin(task, task_source) == "fetched"), *pair_sets]
+    return {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
+
+
+def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, bool]]:
+    """Yield (file, evaluation set, whether it is a test file) of a task; test files only if they are in ``folder``."""
+    for name, eval_set in spec.scores.items():
+        yield eval_set.file, name, False
+        if eval_set.test is not None and (folder / eval_set.test.file).exists():
+            yield eval_set.test.file, name, True
+
+
+def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
+    """Yield the distinct texts in the evaluation sets and test files of a task whose files are in ``folder``."""
+    spec, seen = load_spec(task), set()
+    for file, eval_set, is_test in evaluation_files(spec, folder):
+        for example in read_examples(spec, folder / file, eval_set, is_test):
+            for text in TEXTS_OF[spec.kind](example):
+                if text not in seen:
+                    seen.add(text)
+                    yield text
+
+
+def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
+    """Read every file of a task as fine-tuning does, so that a mistake is found before any training.
+
+    Args:
+        root: folder that has the folders of all tasks.
+        obtained: the fetched files of the task; errors name these instead of their copies below ``root``.
+    """
+    spec = load_spec(task)
+    folder = root / task
+    files = [(spec.train, None, False), *evaluation_files(spec, folder)]
+    for file, eval_set, is_test in files:
+        path = folder / file
+        if not path.exists():
+            hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
+            raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
+        try:
+            read_examples(spec, path, eval_set, is_test)
+        except PipelineError as error:
+            raise with_local_paths(error, folder, obtained) from None
+
+
+def check_own_task(task: str, source: Source) -> None:
+    """Check the files of a task, all of which are the user's own, as the stage does, but write nothing."""
+    obtained = obtain(task, source)
+    with TemporaryDirectory() as folder:
+        fill_folder(task, source, obtained, Path(folder, task))
+        check_task(task, Path(folder), obtained)

@@ -1,0 +1,28 @@
+"""Texts of the evaluation sets, with which the corpus is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json_lines, write_json_lines
+
+FILE = "texts.jsonl"
+RECORD = {"task": str, "text": str}
+
+
+def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
+    """Write pairs of task and text; return their number."""
+    records = [{"task": task, "text": text} for task, text in texts]
+    write_json_lines(folder / FILE, records)
+    return len(records)
+
+
+def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield pairs of task and text."""
+    path, hint = folder / FILE, "run the stage download_tasks again"
+    if not path.exists():
+        raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
+    for record in read_json_lines(path, RECORD, "not a text of an evaluation set", hint):
+        yield record["task"], record["text"]

@@ -1,0 +1,1 @@
+"""Tasks made by a rule or from the corpus."""

@@ -1,0 +1,1 @@
+"""Files become clean documents."""

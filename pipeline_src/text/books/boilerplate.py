@@ -1,0 +1,206 @@
+"""Parts of a book that are not prose: tables of contents, notes, tables, advertisements."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipeline_src.base.yaml_files import parse_yaml
+
+CONTENTS = re.compile(r"(?:table of )?contents\.?|(?:list of )?(?:illustrations|plates|maps)\.?", re.I)
+BACK = 0.85  # fraction of a book after which advertisements are searched
+HEADINGS = {  # of front and back matter -> the reason for which what follows is dropped
+    "its makers' note": re.compile(
+        r"(?:the )?transcriber['’]?s?['’]? (?:end)?(?:notes?|comments?|remarks?)\b.{0,60}"
+        r"|anmerkung(?:en)? (?:zur|der|des) (?:transkription|bearbeiters?|transcription)\b.{0,60}"
+        r"|notes? (?:du|de la|au lecteur de ce)\b.{0,20}(?:transcri\w+|électronique|ebook).{0,40}"
+        r"|(?:\w+ )?spellings?\W{1,3}(?:unchanged|retained|kept|preserved)\b.{0,60}"
+        r"|notas? (?:del|do) transcri(?:ptor|tor)\b.{0,60}|note? (?:del|di) trascri(?:ttore|zione)\b.{0,60}",
+        re.I,
+    ),
+    "imprint": re.compile(r"imprint|colophon|uncopyright|impressum|kolophon|achevé d['’]imprimer|colof[óã]o?n?", re.I),
+    "errata": re.compile(  # or a poem, or a chapter
+        r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}|au lecteur", re.I
+    ),
+    "index": re.compile(
+        r"(?:(?:general|alphabetical|analytical) )?index(?: (?:of|to) .{1,60})?|register|sachregister"
+        r"|namen(?:s)?register|(?:table|index) (?:alphabétique|analytique).{0,40}|índice alfabético|indice analitico",
+        re.I,
+    ),
+    "advertisement": re.compile(
+        r"advertisements?|(?:other )?(?:books|works|novels|volumes) by the same author|by the same author"
+        r"|(?:a )?(?:list|catalogue|selection) of (?:\w+ ){0,3}(?:books|works|publications)\b.{0,60}"
+        r"|du même auteur|vom (?:selben|gleichen) verfasser",
+        re.I,
+    ),
+}
+FRONT = 0.05  # fraction of a book before which front matter is searched
+MAX_LENGTH = 3_000  # characters of a note or an advertisement
+MAX_SPELLING_NOTE = 800  # characters of a note on spelling; a longer text is an introduction
+MAX_SECTION = 20_000  # characters of a section of notes or advertisements at the end
+MAX_SECTION_BEFORE = 600  # elsewhere: prose may follow without a heading
+
+_POINTER = r"[\[{](?:\d{1,3}|[*†‡§]{1,3}|[A-Z]|(?:[Ff]oot|[Ee]nd)?[Nn]ote:? ?\w{1,4}|[Pp]g\.? ?\w{1,5})[\]}]"
+_REFERENCE = re.compile(rf"(?<=[^\s\[{{])(?: ?{_POINTER}(?!\w)|{_POINTER})|(?<=\S ){_POINTER}")
+_NOTE = re.compile(
+    r"[\[{](?:(?:foot|end|side)note|note\b|\d{1,3}[\]}:]|[*†‡§]{1,3}[\]}])|\*{1,3} ?(?!\*)\w[^*]*\Z|[†‡§] ?\w", re.I
+)
+_SUPERSCRIPT = re.compile(r"\^\{([^{}\n]{1,8})\}|(?<=[^\W\d_])\{([a-zà-ÿ]{1,4})\}")
+_EMPHASIS = {
+    mark: re.compile(rf"(?<![\w{mark}]){mark}(?=[^\s{mark}])([^{mark}]{{0,400}}?[^\s{mark}]){mark}(?![\w{mark}])")
+    for mark in "=~"
+}
+_MAKERS = re.compile(
+    r"project gutenberg|gutenberg\.(?:org|net)\b|distributed proofread"
+    r"|^\W*transcriber['’]?s?['’]? (?:note|comment|errat)"
+    r"|^\W*errata\b|typographical errors? (?:has|have|was|were)|^\W*(?:end of )?(?:this )?e-?text\b",
+    re.M,
+)
+# What an entry of a list of errata says.
+_CORRECTED = re.compile(
+    r"\b(?:p|pp|pag|page|pages|seite|s|línea|line|l|vers?)\.? ?\d|(?:^|[\d,:;.] )for\b.{1,40}\bread\b|\bdelete\b"
+    r"|\b(?:changed|corrected) (?:to|from)\b|\b(?:au lieu de|lisez|statt|lies|léase|dice|leggi|invece di)\b"
+    r"|\b(?:orthogra|ortogra|transcri|misprint|typograph|druckfehler|coquille)|\bfautes? d['’]impression"
+    r"|\bprinter['’]s? errors?",
+    re.I,
+)
+_OF_SPELLING = (
+    *("spelling", "punctuation", "hyphenation", "misprint", "printer's error", "printer’s error", "printing error"),
+    *("rechtschreibung", "schreibweise", "druckfehler", "zeichensetzung", "orthographe", "ponctuation", "coquille"),
+    *("ortograf", "puntuación", "punteggiatura", "refusi"),
+)
+_TREATED = re.compile(
+    r"\b(?:(?:has|have) been (?:\w+ly )?(?:retained|corrected|preserved|kept|left|\w+i[sz]ed)"
+    r"|(?:retained|corrected|preserved|left) as|as (?:in|printed in) the original"
+    r"|(?:left|kept|printed) unchanged|beibehalten|korrigiert"
+    r"|berichtigt|(?:a|ont) été (?:corrigé|conservé|respecté|modernisé)|se han? (?:respetado|corregido|conservado)"
+    r"|(?:è|sono) stat[aeio] (?:corrett|conservat|mantenut))",
+    re.I,
+)
+_OF_MAKERS = ("gutenberg", "distributed proofread", "transcriber", "errata", "typographical", "etext", "e-text")
+_OF_MAKING: dict[str, list[str]] = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_IMPRINT = re.compile(
+    r"(?:printed (?:in|by|at)\b|imprimerie\b|imprimé\b|typographie\b|impr\. |druck (?:von|der)\b|gedruckt (?:bei|in)\b"
+    r"|impreso (?:en|por)\b|stampato (?:in|da)\b|tipografia\b|imprenta de\b|riverside press\b|the end\b)"
+    r"|.{0,40}\b(?:imprimerie|printers?,|electrotypers|press of)\b",
+    re.I,
+)
+_PUBLISHER = re.compile(
+    r"&\s(?:co|sons?|fils|cie|söhne|zoon)\b|\b(?:verlag|éditeurs?|libraires?|librairie|editori?a?l?|publishers?|publishing"
+    r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z",
+    re.I,
+)
+_SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|8vo|4to)\b")  # of a book
+MAX_BLURB = 300  # characters of an advertisement without a price
+_FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")
+_PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
+_PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
+_LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
+_ENTRY = re.compile(r"(?:(?:chapter|book|part|no\.) )?(?:[IVXLC]+|\d{1,3})[.:)]?(?:\s|\Z)", re.I)
+_NUMBERED = re.compile(  # an entry of an index: its pages, or another entry
+    r"[,;.\s]\s*(?:pp?\. ?)?\d{1,4}(?:(?:\s?[-–—,;]\s*|\s+)(?:n\.|note|ff?\.|\d{1,4}))*[.;,]?\s*\Z|\bsee (?:also )?\w",
+    re.I,
+)
+_TABLE = ("|", "+-", "+=")
+
+
+def without_references(text: str) -> str:
+    """Remove references to notes and printed pages."""
+    return _REFERENCE.sub("", text) if "[" in text or "{" in text else text
+
+
+def without_marks(text: str) -> str:
+    """Remove a transcriber's marks: ``=bold=``, ``~italics~``, ``26^{me}``, ``d{te}``."""
+    if "{" in text:
+        text = _SUPERSCRIPT.sub(lambda match: match[1] or match[2], text)
+    for mark, pattern in _EMPHASIS.items():
+        if text.count(mark) > 1:
+            text = pattern.sub(r"\1", text)
+    return text
+
+
+def section_of(heading: str, fraction: float) -> str | None:
+    """Return the reason to drop what follows a heading of front or back matter, or None for any other heading."""
+    text = heading.strip(" .:*_=~[](){}-—\n")
+    for reason, pattern in HEADINGS.items():
+        if pattern.fullmatch(text) and (
+            reason in ("its makers' note", "errata") or fraction <= FRONT or fraction >= BACK - 0.1
+        ):
+            return reason
+    return None
+
+
+def belongs(lines: list[str], section: str) -> bool:
+    """Return whether a block after the heading of a section is part of it."""
+    text = " ".join(line.strip() for line in lines)
+    if section == "index":
+        numbered = [line for line in lines if _NUMBERED.search(line)]
+        if 3 * len(numbered) >= len(lines):
+            return True
+        return len(text) <= 40 or text[-1].isalnum()
+    if section == "advertisement":
+        is_offer = _FORMAT.search(text.lower()) or _PRICE.search(text)
+        return is_offer is not None or len(text) <= MAX_BLURB
+    if section == "errata":
+        is_correction = _CORRECTED.search(text) is not None
+        return is_correction and len(text) <= MAX_BLURB
+    return len(text) <= MAX_LENGTH
+
+
+def is_letter(lines: list[str], fraction: float) -> bool:
+    """Return whether a block is a letter of an index (``C.``), not a Roman number; in front, ``I`` begins the book."""
+    text = " ".join(lines).strip(" .")
+    return len(text) == 1 and text.isalpha() and not (text == "I" and fraction <= FRONT)
+
+
+def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str | None:
+    """Return the reason why a block of lines is not prose, or None.
+
+    Args:
+        listing: whether the block follows the heading of a table of contents.
+    """
+    if 2 * sum(line.lstrip().startswith(_TABLE) for line in lines) >= len(lines):
+        return "table"
+    if _is_listing(lines, listing):
+        return "table of contents"
+    text = "\n".join(lines)
+    if len(text) > MAX_LENGTH:
+        return None
+    lower = text.lower()  # a search that ignores case is ten times slower
+    if any(word in lower for word in _OF_MAKERS) and _MAKERS.search(lower):
+        return "its makers' note"
+    if _NOTE.match(text.strip()):
+        return "footnote"
+    outside = fraction <= FRONT or fraction >= BACK
+    if not outside:
+        return None
+    if _is_of_an_ebook(lower):
+        return "its makers' note"
+    if len(text) <= MAX_SPELLING_NOTE and any(word in lower for word in _OF_SPELLING) and _TREATED.search(lower):
+        return "its makers' note"
+    if (len(text) <= MAX_BLURB and _SIZE.search(lower)) or (_FORMAT.search(lower) and _PRICE.search(text)):
+        return "advertisement"
+    if len(text) <= 120 and (_IMPRINT.match(text.strip()) or (_is_title(text) and _PUBLISHER.search(text))):
+        return "imprint"
+    return None
+
+
+def _is_of_an_ebook(text: str) -> bool:
+    words = f" {' '.join(text.split())} "
+    counts = {kind: sum(phrase in words for phrase in phrases) for kind, phrases in _OF_MAKING.items()}
+    return counts["edition"] > 0 or (counts["making"] > 0 and counts["making"] + counts["credit"] > 1)
+
+
+def _is_title(text: str) -> bool:
+    """Return whether a text is no speech and its words of more than three letters begin with a capital."""
+    if text.strip()[-1:] in "!?" or any(mark in text for mark in '"“”„»«'):
+        return False
+    return not any(word[:1].islower() and len(word.strip(",.;:")) > 3 for word in text.split())
+
+
+def _is_listing(lines: list[str], listing: bool) -> bool:
+    """Return whether lines end in page numbers or, after the heading of a table of contents, begin with numbers."""
+    if not listing:
+        return len(lines) >= 3 and 10 * sum(map(bool, map(_LEADER.search, lines))) >= 7 * len(lines)
+    entries = sum(bool(_PAGE.search(line) or _ENTRY.match(line.strip())) for line in lines)
+    return 2 * entries >= len(lines)

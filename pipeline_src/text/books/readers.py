@@ -1,0 +1,407 @@
+"""Read files of books and other text: one text a file, one a row (JSON Lines, Parquet), or a list of sentences.
+
+Files of one book are read by the worker that cleans them; rows and lists are streamed, so that a file may be larger
+than memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import list_folder
+from pipeline_src.study.data import FilesParams
+from pipeline_src.text.books.encodings import (
+    BLOCK_SIZE,
+    BYTE_ORDER_MARKS,
+    check_encoding,
+    decode,
+    decode_blocks,
+    find_encoding,
+    name_of,
+)
+from pipeline_src.text.books.epub import read_epub
+from pipeline_src.text.books.html import html_text, is_html
+from pipeline_src.text.books.plain_text import BLANK_LINES, SENTENCE_END
+from pipeline_src.text.sentences import split_sentences
+
+TITLES = ("title", "book_title", "name")
+IDS = ("id", "book_id", "gutenberg_id")
+BATCH_BYTES = 4 << 20  # of text, read from a Parquet file at a time
+MIN_LIST_LINES = 100  # of a list of sentences
+MIN_SENTENCES = 3  # per document on average, if the blank lines of a list separate documents
+MAX_SENTENCE_LENGTH = 1_000  # characters of a line
+MAX_SENTENCES_PER_LINE = 1.5  # of a list; a paragraph has two or more
+MAX_BOOK_BYTES = 256 << 20  # the longest novels have a tenth of it
+
+
+class TextRow(NamedTuple):
+    """One row; ``title`` and ``id`` are from the first of ``TITLES`` and ``IDS`` that it has, or ''."""
+
+    number: int  # from 0
+    text: str
+    title: str
+    id: str
+
+
+def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
+    """Yield the rows of a file in order."""
+    for number, (where, record) in enumerate(ROW_READERS[suffix](path, text_column)):
+        if text_column not in record:
+            raise _no_column(where, text_column, record)
+        text = record[text_column]
+        if not isinstance(text, str):
+            raise PipelineError(
+                "a row without text",
+                f"{text_column} is {json.dumps(text, default=str)[:80]}",
+                where=where,
+                hint="leave such rows out, or name another column as text_column of the source in params.yaml",
+            )
+        row = TextRow(
+            number, text.replace("\r\n", "\n").replace("\r", "\n"), _first(record, TITLES), _first(record, IDS)
+        )
+        try:
+            f"{row.text}{row.title}{row.id}".encode()
+        except UnicodeEncodeError as error:
+            raise PipelineError(
+                "half a character", ascii(error.object[error.start]), where=where, hint="fix or remove that row"
+            ) from None
+        yield row
+
+
+def _first(record: dict[str, Any], names: Iterable[str]) -> str:
+    return " ".join(str(next((record[name] for name in names if record.get(name) is not None), "")).split())
+
+
+def _json_lines(path: Path, _: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    opened: IO[bytes] = gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")  # type: ignore[assignment]
+    with opened as file:
+        number = 0
+        try:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    record = json.loads(line.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
+                except RecursionError:
+                    raise PipelineError("nested too deeply", where=where, hint="fix or remove that line") from None
+                except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
+                    raise PipelineError("not JSON", error, where=where, hint="fix or remove that line") from None
+                if not isinstance(record, dict):
+                    raise PipelineError(
+                        "not a JSON object",
+                        type(record).__name__,
+                        where=where,
+                        hint='write each text as one line: {"title": ..., "text": ...}',
+                    )
+                yield where, record
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise PipelineError(
+                "a damaged gzip file", error, where=f"{path}, after line {number:,}", hint="fetch it again"
+            ) from None
+
+
+def _parquet(path: Path, text_column: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            if text_column not in names:
+                raise _no_column(path, text_column, names)
+            columns = [name for name in (text_column, *TITLES, *IDS) if name in names]
+            if names.count(text_column) > 1:
+                raise PipelineError(
+                    "two columns of one name", text_column, where=path, hint="rename or leave out one of them"
+                )
+            size = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
+            batch_size = max(1, min(1 << 16, BATCH_BYTES * max(1, file.metadata.num_rows) // max(1, size)))
+            for table in file.iter_batches(batch_size, columns=columns, use_threads=False):
+                for record in table.to_pylist():
+                    yield f"{path}, row {number}", record
+                    number += 1
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+        raise PipelineError(
+            "not a Parquet file, or a damaged one",
+            error,
+            where=f"{path}, after row {number:,}",
+            hint="fetch it again",
+        ) from None
+
+
+def _no_column(where: object, text_column: str, names: Iterable[str]) -> PipelineError:
+    return PipelineError(
+        "no such column",
+        text_column,
+        where=f"{where}, which has {', '.join(names) or 'none'}",
+        hint="name the one that holds the text as the source's text_column in params.yaml",
+    )
+
+
+# by suffix
+ROW_READERS: dict[str, Callable[[Path, str], Iterator[tuple[str, dict[str, Any]]]]] = {
+    ".jsonl": _json_lines,
+    ".jsonl.gz": _json_lines,
+    ".ndjson": _json_lines,
+    ".ndjson.gz": _json_lines,
+    ".parquet": _parquet,
+}
+
+
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+SUFFIXES = (".txt", ".md", ".epub", *HTML_SUFFIXES, *ROW_READERS)
+
+
+def is_sentence_list(text: str) -> bool:
+    """Return whether each line is one sentence, as in the distributed BookCorpus, judged by the first lines.
+
+    Blank lines are ignored.
+    """
+    start = text[: 4 * MIN_LIST_LINES * MAX_SENTENCE_LENGTH]
+    lines = [line for line in start.split("\n") if line.strip()][:-1][: 2 * MIN_LIST_LINES]
+    num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)
+    if len(lines) < MIN_LIST_LINES or num_ended <= 0.8 * len(lines):
+        return False
+    return sum(len(split_sentences(line, "")) for line in lines) <= MAX_SENTENCES_PER_LINE * len(lines)
+
+
+def blank_lines_separate(text: str) -> bool:
+    """Return whether blank lines separate the documents of a list of sentences, as in google-research/bert's input.
+
+    They do not if documents would have fewer than ``MIN_SENTENCES`` sentences on average.
+    """
+    documents = [block for block in BLANK_LINES.split(text.strip("\n")) if block.strip()]
+    return len(documents) > 1 and sum(block.count("\n") + 1 for block in documents) >= MIN_SENTENCES * len(documents)
+
+
+@dataclass(frozen=True)
+class RawDocument:
+    """A document before cleaning."""
+
+    id: str
+    title: str
+    path: Path
+    text: str | None = None  # None: the entire file
+    num_sentences: int = 0  # number of lines if each is one sentence; 0 for a book
+
+
+class WrongFile(NamedTuple):
+    """A file that cannot be read, and whether the stage ``clean`` stops at it or leaves it out."""
+
+    error: PipelineError
+    stops: bool
+
+
+def find_wrong_files(folder: Path, params: FilesParams) -> Iterator[WrongFile]:
+    """Read the first text of every file below ``folder``, and yield those of which that is not possible."""
+    for path in _files(folder):
+        try:
+            check_encoding(params.encoding)
+            _read_first_text(path, params)
+        except PipelineError as error:
+            yield WrongFile(error, stops=not isinstance(error, _LeftOut))
+    try:
+        find_books(folder)
+    except PipelineError as error:
+        yield WrongFile(error, stops=True)
+
+
+class _LeftOut(PipelineError):
+    """The stage ``clean`` leaves the file out and counts it."""
+
+
+def _read_first_text(path: Path, params: FilesParams) -> None:
+    if suffix_of(path) not in SUFFIXES:
+        hint = f"files of text end in {', '.join(SUFFIXES)}: save it as one of them, or take it away"
+        raise _LeftOut("no reader for this kind of file", path, hint=hint)
+    documents = read_books("", [path], params.sentences_per_document, params.encoding, params.text_column, Counter())
+    first = next(documents, None)
+    text = "" if first is None else first.text
+    if text is None:
+        text = _read_book(path, params)
+    if not text.strip():
+        raise _LeftOut("no text in a file", path, hint="fill it, or take it away")
+
+
+def _read_book(path: Path, params: FilesParams) -> str:
+    try:
+        text, _ = read_text(path, params.encoding, Counter())
+    except PipelineError as error:
+        if params.undecodable == "error":
+            raise
+        raise _LeftOut(error.what, error.value, where=error.where, hint=error.hint) from None
+    return text
+
+
+def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[str, str]:
+    """Return the text of a file that is one book, and its encoding.
+
+    Args:
+        declared: the source's ``encoding``; None to detect it.
+        dropped: what markup says is no prose is counted here.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".epub":
+        return read_epub(path, dropped)
+    text, encoding = decode(path.read_bytes(), path, declared)
+    if suffix in HTML_SUFFIXES or (suffix == ".txt" and is_html(text)):
+        text = html_text(text, path, dropped, {})
+    return text, encoding
+
+
+def find_books(folder: Path) -> list[Path]:
+    """Return every file of a known format below ``folder``, sorted by path."""
+    paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
+    if not paths:
+        raise PipelineError(
+            "no text found",
+            where=folder,
+            hint=f"run `download`, or put files there: {', '.join(SUFFIXES)}",
+        )
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        if stem_of(path) in by_name:
+            earlier = by_name[stem_of(path)]
+            raise PipelineError(
+                "two files have the same name", path, where=earlier, hint="rename or remove one of them"
+            )
+        by_name[stem_of(path)] = path
+    return paths
+
+
+def count_unknown(folder: Path) -> int:
+    """Count the files of unknown formats below ``folder``, except the download's record."""
+    return sum(suffix_of(path) not in SUFFIXES and path.name != "source.json" for path in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for name in list_folder(folder):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path)
+        elif name[0] != "." and path.is_file():
+            yield path
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file's format: ``.txt``, ``.jsonl.gz``."""
+    name = path.name.lower()
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), path.suffix.lower())
+
+
+def stem_of(path: Path) -> str:
+    """Return a file's name without its suffix."""
+    return path.name[: -len(suffix_of(path)) or None]
+
+
+def read_books(
+    source: str,
+    paths: Iterable[Path],
+    sentences_per_document: int,
+    encoding: str | None,
+    text_column: str,
+    encodings: Counter[str],
+) -> Iterator[RawDocument]:
+    """Yield the documents of every file, in order; ``encodings`` counts those of streamed text files."""
+    for path in paths:
+        if suffix_of(path) in ROW_READERS:
+            yield from _rows(source, path, text_column, sentences_per_document)
+            if suffix_of(path) != ".parquet":
+                encodings["utf-8"] += 1
+            continue
+        layout = _list_layout(path, encoding) if suffix_of(path) == ".txt" else None
+        if layout:
+            name, separated = layout
+            lines = _lines(decode_blocks(path, name, encoding))
+            yield from _parts(source, path, lines, sentences_per_document, separated)
+            encodings[name_of(name)] += 1
+        # Much of an EPUB may be pictures; its reader limits the text.
+        elif path.stat().st_size > MAX_BOOK_BYTES and suffix_of(path) != ".epub":
+            raise PipelineError(
+                "too large for one text",
+                path,
+                where=f"{path.stat().st_size:,} bytes, not a sentence on each line",
+                hint="cut it into one file a text, or into one sentence a line",
+            )
+        else:
+            yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
+
+
+def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
+    """Return a list's encoding, and whether blank lines separate documents; None for any other file."""
+    with open(path, "rb") as file:
+        head = file.read(BLOCK_SIZE)
+    marked = (encoding for mark, encoding in BYTE_ORDER_MARKS if head.startswith(mark))
+    likely = next(marked, declared or "utf-8")
+    text = head.decode(likely, "replace")
+    if not is_sentence_list(text):
+        return None
+    try:
+        encoding = find_encoding(head, path, declared, complete=len(head) < BLOCK_SIZE)
+        next(decode_blocks(path, encoding, declared))
+    except PipelineError:
+        return None  # handled by `undecodable` when read as a book
+    return encoding, blank_lines_separate(text)
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    incomplete = ""
+    for block in blocks:
+        *lines, incomplete = (incomplete + block).split("\n")
+        yield from lines
+    yield incomplete
+
+
+def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
+    """Yield a document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
+    rows = read_rows(path, suffix_of(path), text_column)
+    start: list[TextRow] = []
+    for row in islice(rows, 2 * MIN_LIST_LINES + 1):
+        start.append(row)
+        if "\n" in row.text or len(row.text) > MAX_SENTENCE_LENGTH:
+            break
+    all_rows = chain(start, rows)
+    if is_sentence_list("\n".join(row.text for row in start)):
+        lines = (row.text.replace("\n", " ") for row in all_rows)
+        yield from _parts(source, path, lines, sentences_per_document)
+        return
+    for row in all_rows:
+        row_id = row.id or f"{row.number:06d}"
+        name = f"{source}:{stem_of(path)}-{row_id}"
+        title = row.title or f"{_title(path)}, row {row.number + 1}"
+        yield RawDocument(name, title, path, row.text)
+
+
+def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
+    """Yield documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
+    for number, part in enumerate(_groups(lines, size, separated)):
+        name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
+        yield RawDocument(name, title, path, "\n".join(part), len(part))
+
+
+def _groups(lines: Iterable[str], size: int, separated: bool) -> Iterator[list[str]]:
+    part: list[str] = []
+    for line in lines:
+        blank = not line or line.isspace()
+        if not blank:
+            part.append(line)
+        if part and (len(part) == size or (blank and separated)):
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _title(path: Path) -> str:
+    return " ".join(stem_of(path).replace("_", " ").replace("-", " ").split())

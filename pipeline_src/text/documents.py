@@ -1,0 +1,202 @@
+"""Documents on disk: one JSON object per line, in shards, with a manifest that is written last.
+
+``data/text/<source>/clean-text/`` holds ``<shard>.jsonl`` files and ``manifest.json``. Every stage after ``clean``
+reads documents in the order of the shards' names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b, sha256
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_file, parse_json_line, read_json, write_json
+from pipeline_src.base.names import checked_path
+from pipeline_src.base.paths import clean_text
+from pipeline_src.study.data import ALL_PARTS
+from pipeline_src.text.addresses import Location, open_file
+from pipeline_src.text.words import count_words
+
+ENGLISH = "en"  # the language of a source that states none
+MIN_VALIDATION_DOCUMENTS = 10  # of a source; with fewer, its figures say little
+SLICE_BYTES = 32 << 20  # of a shard, read by one process at a time
+COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # keys of a manifest of a cleaned corpus
+DOCUMENT = dict.fromkeys(("id", "title", "text"), str)
+MANIFEST = {"shards": [{"name": str, "bytes": int}]}
+HINT = "run the stage that makes this folder again"
+# The control characters of ASCII, but for white space. Those of U+0080 to U+009F stay: they are mostly punctuation of
+# Windows that was read as Latin-1.
+_CONTROLS = bytes([*range(9), *range(14, 28), 127])
+
+
+@dataclass(frozen=True)
+class Document:
+    """One article or book.
+
+    Attributes:
+        id: unique over all corpora and stable from run to run (``enwiki:12``, ``books:hamlet``).
+        text: prose; one paragraph per line, no blank lines.
+    """
+
+    id: str
+    title: str
+    text: str
+    revision: int | None = None
+
+    @cached_property
+    def words(self) -> int:
+        return count_words(self.text)
+
+
+def without_controls(text: str) -> str:
+    """Remove the control characters of a text, such as NUL, which no reader sees."""
+    return text.encode("utf-8", "surrogatepass").translate(None, _CONTROLS).decode("utf-8", "surrogatepass")
+
+
+def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
+    """Write one shard, replacing an earlier one, and return its entry in the manifest."""
+    num_documents = num_words = num_bytes = 0
+    digest = sha256()
+    with atomic_file(path, "wb") as file:
+        for document in documents:
+            record: dict[str, Any] = {"id": document.id, "title": document.title, "text": document.text}
+            if document.revision is not None:
+                record["revision"] = document.revision
+            line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
+            file.write(line)
+            digest.update(line)
+            num_documents += 1
+            num_words += document.words
+            num_bytes += len(line)
+    return {
+        "name": path.name,
+        "documents": num_documents,
+        "words": num_words,
+        "bytes": num_bytes,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str, int], **more: Any) -> dict[str, Any]:
+    """Write and return ``manifest.json``: totals, shards by name, documents dropped by reason."""
+    shards = sorted(shards, key=lambda shard: shard["name"])
+    totals = {key: sum(shard[key] for shard in shards) for key in ("documents", "words", "bytes")}
+    manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
+    write_json(folder / "manifest.json", manifest)
+    return manifest
+
+
+def part_names(raw: Path, parts: Sequence[str]) -> Sequence[str]:
+    """Return the names of a source's parts; ``all`` selects every downloaded folder."""
+    if tuple(parts) != ALL_PARTS or (raw / ALL_PARTS[0]).exists():
+        return parts
+    return sorted(path.parent.name for path in raw.glob("*/source.json"))
+
+
+def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return name, title, licence, citation and, if known, language of each downloaded part."""
+    origins = []
+    for path in [raw / part / "source.json" for part in parts or ("",)]:
+        if not path.exists():
+            continue
+        about = read_json(path)
+        if not isinstance(about, dict):
+            raise PipelineError("not a record of a source", path, hint=f"take it away, or {HINT}")
+        known = {"name": "name", "title": "description", "licence": "licence", "citation": "citation"}
+        language = {"language": str(about["language"])} if about.get("language") else {}
+        origins.append({key: str(about.get(field, "unknown")) for key, field in known.items()} | language)
+    return origins
+
+
+def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Read the manifest of a corpus folder; ``more`` is the schema of additional keys."""
+    path = Path(folder) / "manifest.json"
+    manifest: dict[str, Any] = read_json(path, {**MANIFEST, **more})
+    for shard in manifest["shards"]:
+        checked_path(shard["name"], path)
+    return manifest
+
+
+def corpus_folders(root: str | Path, sources: Iterable[str]) -> dict[str, Path]:
+    """Return the folder of each source below ``root``, in the order of all stages: by name."""
+    return {name: clean_text(name, Path(root)) for name in sorted(sources)}
+
+
+def language_of(folder: Path) -> str:
+    """Return the language of a corpus folder, '' if unknown."""
+    return read_manifest(folder).get("language") or ""
+
+
+@dataclass(frozen=True)
+class ShardSlice:
+    """The documents of a shard whose lines begin in bytes [start, stop): the work of one process."""
+
+    path: Location
+    start: int
+    stop: int
+
+    @property
+    def bytes(self) -> int:
+        return self.stop - self.start
+
+
+def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice]:
+    """Split the shards of a corpus folder into slices of ``size`` bytes, in the order of the documents."""
+    slices = []
+    for shard in read_manifest(folder)["shards"]:
+        path, expected = Path(folder) / shard["name"], shard["bytes"]
+        if not path.exists():
+            raise PipelineError("shard not found", path, hint=HINT)
+        if (size_on_disk := path.stat().st_size) != expected:
+            value = f"{size_on_disk} bytes where {expected} belong"
+            raise PipelineError("shard is damaged", value, where=path, hint=HINT)
+        slices += [ShardSlice(path, start, min(start + size, expected)) for start in range(0, expected, size)]
+    return slices
+
+
+def read_slice(part: ShardSlice) -> Iterator[Document]:
+    """Yield the documents of a slice in order."""
+    with open_file(part.path) as file:
+        position = part.start
+        if position:  # a line that began earlier belongs to the previous slice
+            file.seek(position - 1)
+            position += len(file.readline()) - 1
+        while position < part.stop and (line := file.readline()):
+            record = parse_json_line(line, DOCUMENT, "not a document", f"{part.path}, byte {position}", HINT)
+            yield Document(record["id"], record["title"], record["text"], record.get("revision"))
+            position += len(line)
+
+
+def read_documents(folder: str | Path) -> Iterator[Document]:
+    """Yield the documents of one corpus folder in order."""
+    for part in slice_shards(folder):
+        yield from read_slice(part)
+
+
+def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
+    """Return the number of validation documents of each source that has too few of them.
+
+    Args:
+        parts: split -> source -> counts; sources without documents are left out.
+    """
+    counts = {source: parts["validation"][source]["documents"] for source in parts["train"]}
+    return {
+        source: count
+        for source, count in counts.items()
+        if count < MIN_VALIDATION_DOCUMENTS and parts["train"][source]["documents"]
+    }
+
+
+def in_validation_split(document_id: str, seed: int, share: float) -> bool:
+    """Return whether a document belongs to the validation split, by its id and the seed alone.
+
+    True for about ``share`` (0 to 1) of all ids.
+    """
+    digest = blake2b(document_id.encode(), digest_size=8, key=f"heldout {seed}".encode()).digest()
+    return int.from_bytes(digest, "little") < share * 2**64

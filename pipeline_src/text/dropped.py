@@ -1,0 +1,124 @@
+"""Documents that a stage drops: removal from written shards, and a sample of each reason in ``dropped.jsonl``."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from hashlib import blake2b
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json_lines, write_json_lines
+from pipeline_src.text.documents import HINT, Document, ShardSlice, read_slice, write_shard
+
+FILE = "dropped.jsonl"
+SAMPLE_SIZE = 20  # documents of each reason
+MAX_CHARACTERS = 2_000  # from the start of each text
+RECORD = dict.fromkeys(("reason", "id", "title", "text"), str)
+Record = dict[str, Any]
+
+
+class DroppedSample:
+    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason to drop them, each id once.
+
+    They are the first in a pseudo-random order that depends only on the ids, so the sample depends neither on the order
+    in which documents are added nor on the number of workers.
+    """
+
+    def __init__(self) -> None:
+        self._by_reason: defaultdict[str, dict[tuple[bytes, str], Record]] = defaultdict(dict)
+
+    def add(self, reason: str, document: Document, value: object = None, limit: float | None = None) -> None:
+        """Add a document.
+
+        Args:
+            document: its text may be any that explains the reason, such as the source of a page.
+            value: the value that broke the rule (serializable as JSON), unless the reason implies it.
+            limit: the rule's threshold.
+        """
+        record: Record = {"reason": reason, "id": document.id, "title": document.title}
+        if value is not None:
+            record["value"] = value
+        if limit is not None:
+            record["limit"] = limit
+        record["text"] = document.text[:MAX_CHARACTERS]
+        self.merge([record])
+
+    def merge(self, records: Iterable[Record]) -> None:
+        """Add the records of another sample."""
+        for record in records:
+            sample = self._by_reason[record["reason"]]
+            order = blake2b(record["id"].encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            sample[order, record["id"]] = record
+            if len(sample) > SAMPLE_SIZE:
+                del sample[max(sample)]
+
+    def records(self) -> list[Record]:
+        """Return the sampled documents, sorted by reason, then in the pseudo-random order."""
+        samples = [sample for _, sample in sorted(self._by_reason.items())]
+        return [sample[key] for sample in samples for key in sorted(sample)]
+
+    def write(self, folder: Path) -> None:
+        """Write ``dropped.jsonl``, empty if nothing was dropped."""
+        write_json_lines(folder / FILE, self.records())
+
+
+def read_dropped(folder: Path) -> list[Record]:
+    """Read ``dropped.jsonl``."""
+    path = folder / FILE
+    if not path.exists():
+        raise PipelineError("no record of dropped documents", path, hint=HINT)
+    return list(read_json_lines(path, RECORD, "not a dropped document", HINT))
+
+
+def drop_documents(
+    folder: Path,
+    shards: list[dict[str, Any]],
+    max_words: int | None,
+    sample: DroppedSample,
+    repeated: Mapping[str, Set[int]] = MappingProxyType({}),
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Drop repeated documents, then others until at most ``max_words`` words remain; rewrite each changed shard once.
+
+    Documents are kept, as long as they fit, in a pseudo-random order that depends only on their ids, so that the
+    selection is as varied as the corpus. Memory grows by a few bytes per document, never by its text.
+
+    Args:
+        shards: entries of the manifest.
+        repeated: name of a shard -> positions of its repeated documents.
+
+    Returns:
+        The shards' new entries, and the number of documents dropped by reason.
+    """
+
+    def read(shard: dict[str, Any]) -> Iterator[Document]:
+        positions = repeated.get(shard["name"], ())
+        for position, document in enumerate(read_slice(ShardSlice(folder / shard["name"], 0, shard["bytes"]))):
+            if position in positions:
+                sample.add("repeated", document)
+            else:
+                yield document
+
+    dropped = Counter(repeated=sum(map(len, repeated.values())))
+    selected: set[bytes] | None = None  # None: every document
+    if max_words is not None and sum(shard["words"] for shard in shards) > max_words:
+        keys = [(_key(document), document.words) for shard in shards for document in read(shard)]
+        selected = set()
+        for key, num_words in sorted(keys):
+            if num_words <= max_words:
+                max_words -= num_words
+                selected.add(key)
+        dropped["beyond_max_words"] = len(keys) - len(selected)
+    kept = []
+    for shard in shards:
+        if selected is not None or shard["name"] in repeated:
+            documents = (document for document in read(shard) if selected is None or _key(document) in selected)
+            shard = write_shard(folder / shard["name"], documents)
+        kept.append(shard)
+    return kept, dropped
+
+
+def _key(document: Document) -> bytes:
+    return blake2b(document.id.encode()).digest()

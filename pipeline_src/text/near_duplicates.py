@@ -1,0 +1,250 @@
+"""Near-duplicate texts: MinHash over 5-word shingles (Broder 1997), in bands on disk.
+
+Words are compared in lower case and without punctuation, so that typesetting does not count; in a script without
+spaces, a word begins at each letter. MinHash finds candidates; the shingles themselves decide. A text is a copy if it
+is similar to an earlier one that is no copy.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import cache, lru_cache
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from datasketch import MinHash
+from numpy.typing import NDArray
+
+from pipeline_src.text.documents import ShardSlice, read_slice
+from pipeline_src.text.words import MAX_SPLIT_CHARACTERS, space_words
+
+SHINGLE_WORDS = 5
+PERMUTATIONS, SEED = 128, 1
+RECALL = 0.99999  # of pairs exactly at the threshold, by the bands
+ESTIMATE_MARGIN = 0.25  # six standard errors of a similarity estimated by 128 hashes
+MAX_BUCKET_TEXTS = 100  # compared with a text, of each of its buckets: texts from one template share many
+BATCH_WORDS = 1 << 10  # hashed at once, in the processor's cache
+BLOCK_TEXTS = 1 << 12
+_MARKS = string.punctuation.encode()
+_TYPOGRAPHIC = "‘’“”–—…"
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
+
+
+# Of one text, digest and hash_words need them.
+@lru_cache(1)
+def normal_words(text: str) -> list[bytes]:
+    """Return the words of ``text`` in lower case, without punctuation, as UTF-8."""
+    for mark in _TYPOGRAPHIC:
+        text = text.replace(mark, "")
+    return space_words(text.lower()).encode("utf-8", "surrogatepass").translate(None, _MARKS).split()
+
+
+def _stretches(text: str) -> list[str]:
+    # The words of 50 MB, as objects, take 500 MB. A line is short where books and text were cleaned.
+    return text.split("\n") if len(text) > MAX_SPLIT_CHARACTERS else [text]
+
+
+def hash_words(text: str) -> NDArray[np.uint32]:
+    """Return a hash of each of the ``normal_words`` of a text."""
+    words = chain.from_iterable(map(normal_words, _stretches(text)))
+    return np.fromiter(map(crc32, words), np.uint32)
+
+
+def digest(text: str) -> bytes:
+    """Return one hash of all ``normal_words`` of a text, of 16 bytes, or b"" if it has none."""
+    stretches = (b" ".join(normal_words(stretch)) for stretch in _stretches(text))
+    words = b" ".join(filter(None, stretches))
+    return blake2b(words, digest_size=16).digest() if words else b""
+
+
+class Shingles(NamedTuple):
+    """The shingles of several texts.
+
+    Attributes:
+        counts: number of unique shingles of each text, int64 [texts]; 0 for a text of fewer than 5 words.
+        hashes: their hashes, sorted within each text, one text after another, uint32 [shingles].
+        minhashes: uint32 [texts, 128].
+    """
+
+    counts: NDArray[np.int64]
+    hashes: NDArray[np.uint32]
+    minhashes: NDArray[np.uint32]
+
+
+NONE = Shingles(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty((0, PERMUTATIONS), np.uint32))
+
+
+def shingle(words: NDArray[np.uint32]) -> Shingles:
+    """Return the shingles of one text, given as the hashes of its words."""
+    starts = range(0, max(1, len(words)), BATCH_WORDS)
+    # A batch goes on to the end of the shingle that its last word begins.
+    size = BATCH_WORDS + SHINGLE_WORDS - 1
+    batches = [_mix(words[start : start + size]) for start in starts]
+    hashes = np.concatenate(batches)
+    hashes.sort()
+    # np.unique of millions takes a hundred times as long.
+    is_new = hashes[1:] != hashes[:-1]
+    hashes = np.concatenate([hashes[:1], hashes[1:][is_new]])
+    factors, offsets = _permutations()
+    minhash = ~np.zeros(PERMUTATIONS, np.uint32)
+    for start in range(0, len(hashes), BATCH_WORDS):
+        batch = hashes[start : start + BATCH_WORDS]
+        permuted = np.multiply.outer(batch, factors)
+        permuted += offsets
+        minhash = np.minimum(minhash, permuted.min(axis=0))
+    counts = np.asarray([len(hashes)])
+    return Shingles(counts, hashes, minhash[np.newaxis])
+
+
+def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the hash of each run of 5 words."""
+    count = max(len(words) - SHINGLE_WORDS + 1, 0)
+    mixed = np.zeros(count, np.uint64)
+    for offset in range(SHINGLE_WORDS):
+        mixed = mixed * _MULTIPLIER + words[offset : offset + count]
+    mixed ^= mixed >> np.uint64(29)
+    return (mixed * _MULTIPLIER >> np.uint64(32)).astype(np.uint32)
+
+
+def shingle_slice(part: ShardSlice) -> Shingles:
+    """Return the shingles of the documents of a slice."""
+    texts = [shingle(hash_words(document.text)) for document in read_slice(part)]
+    return Shingles(*map(np.concatenate, zip(NONE, *texts, strict=True)))
+
+
+@cache
+def _permutations() -> NDArray[np.uint32]:
+    return MinHash(PERMUTATIONS, seed=SEED, scheme="affine32").permutations
+
+
+def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> NDArray[np.int64]:
+    """Return, for each text, the index of the earlier text that it copies, or -1; int64 [texts].
+
+    Needs about 50 bytes of memory a text, 20 for each bucket of several texts, and unnamed temporary files in
+    ``folder``: about 800 bytes a text (512 and 8 a band), 4 a word.
+
+    Args:
+        threshold: minimum Jaccard similarity of a copy, 0 to 1. Of several originals, the most similar one counts.
+    """
+    num_bands, num_rows = bands(threshold)
+    with ExitStack() as stack:
+        files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(2 + num_bands)]
+        minhash_file, hash_file, *band_files = files
+        counts = array("q")
+        for batch in batches:
+            counts.frombytes(batch.counts.tobytes())
+            minhash_file.write(batch.minhashes.tobytes())
+            hash_file.write(batch.hashes.tobytes())
+            rows = batch.minhashes[:, : num_bands * num_rows].reshape(-1, num_bands, num_rows).astype(np.uint64)
+            keys = np.zeros(rows.shape[:2], np.uint64)
+            for row in range(num_rows):
+                keys = (keys ^ (keys >> np.uint64(29))) * _MULTIPLIER + rows[:, :, row]
+            for file, of_band in zip(band_files, keys.T, strict=True):
+                file.write(of_band.tobytes())
+        for file in files:
+            file.flush()
+        index = _CopyIndex(threshold, minhash_file, hash_file, np.frombuffer(counts, np.int64))
+        starts = _number_buckets(band_files, index.counts == 0)
+        return index.find(band_files, starts)
+
+
+def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Replace the keys in each band's file by the numbers of their buckets, int32 [texts]; -1 for a single text.
+
+    Returns:
+        The start of each bucket's texts in a common list, and the end of the last, int64 [buckets + 1].
+    """
+    capacities = [np.zeros(1, np.uint8)]
+    num_buckets = 0
+    for file in band_files:
+        file.seek(0)
+        keys = np.fromfile(file, np.uint64)
+        order = np.argsort(keys)
+        keys = keys[order]
+        equals_previous = np.zeros(len(keys), np.bool_)
+        np.equal(keys[1:], keys[:-1], out=equals_previous[1:])
+        shared = equals_previous.copy()
+        shared[:-1] |= equals_previous[1:]
+        numbers = np.cumsum(~equals_previous[shared]) - 1
+        buckets = np.full(len(keys), -1, np.int32)
+        buckets[order[shared]] = numbers + num_buckets
+        buckets[empty] = -1
+        file.seek(0)
+        file.write(buckets.tobytes())
+        file.flush()
+        capacities.append(np.minimum(np.bincount(numbers) - 1, MAX_BUCKET_TEXTS).astype(np.uint8))
+        num_buckets += len(capacities[-1])
+    return np.cumsum(np.concatenate(capacities), dtype=np.int64)
+
+
+class _CopyIndex:
+    def __init__(
+        self, threshold: float, minhash_file: IO[bytes], hash_file: IO[bytes], counts: NDArray[np.int64]
+    ) -> None:
+        self.counts = counts
+        self._threshold = threshold
+        self._minhash_file, self._hash_file = minhash_file, hash_file
+        self._starts = np.cumsum(counts) - counts
+
+    def find(self, band_files: Sequence[IO[bytes]], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        copy_of = np.full(len(self.counts), -1, np.int64)
+        texts = np.empty(starts[-1], np.int32)  # by bucket, those that are no copies
+        sizes = np.zeros(len(starts) - 1, np.uint8)
+        for block in range(0, len(copy_of), BLOCK_TEXTS):
+            stop = min(block + BLOCK_TEXTS, len(copy_of))
+            numbers = np.stack([_read(file, np.int32, block, stop - block) for file in band_files])
+            for position in np.flatnonzero((numbers >= 0).any(axis=0)).tolist():
+                buckets = numbers[numbers[:, position] >= 0, position]
+                used = buckets[sizes[buckets] > 0]
+                spans = [texts[start : start + size] for start, size in zip(starts[used], sizes[used], strict=True)]
+                original = self._nearest(block + position, np.unique(np.concatenate(spans))) if spans else -1
+                if original >= 0:
+                    copy_of[block + position] = original
+                    continue
+                free = buckets[starts[buckets] + sizes[buckets] < starts[buckets + 1]]
+                texts[starts[free] + sizes[free]] = block + position
+                sizes[free] += 1
+        return copy_of
+
+    def _nearest(self, text: int, candidates: NDArray[np.int32]) -> int:
+        minhash, hashes = self._minhash(text), self._hashes(text)
+        best, nearest = 0.0, -1
+        counts = self.counts[candidates]
+        candidates = candidates[np.minimum(counts, len(hashes)) >= self._threshold * np.maximum(counts, len(hashes))]
+        for candidate in candidates.tolist():
+            if (minhash == self._minhash(candidate)).mean() < self._threshold - ESTIMATE_MARGIN:
+                continue
+            others = self._hashes(candidate)
+            num_shared = len(np.intersect1d(hashes, others, assume_unique=True))
+            similarity = num_shared / (len(hashes) + len(others) - num_shared)
+            if similarity >= self._threshold and similarity > best:
+                best, nearest = similarity, candidate
+        return nearest
+
+    def _minhash(self, text: int) -> NDArray[np.uint32]:
+        return _read(self._minhash_file, np.uint32, PERMUTATIONS * text, PERMUTATIONS)
+
+    def _hashes(self, text: int) -> NDArray[np.uint32]:
+        return _read(self._hash_file, np.uint32, int(self._starts[text]), int(self.counts[text]))
+
+
+def _read(file: IO[bytes], dtype: type[np.int32 | np.uint32], start: int, count: int) -> NDArray:
+    return np.frombuffer(os.pread(file.fileno(), 4 * count, 4 * start), dtype)
+
+
+def bands(threshold: float) -> tuple[int, int]:
+    """Return the fewest bands, and their rows, that find a pair at the threshold with probability ``RECALL``."""
+    for num_rows in range(PERMUTATIONS // 2, 0, -1):
+        num_bands = PERMUTATIONS // num_rows
+        if 1 - (1 - threshold**num_rows) ** num_bands >= RECALL:
+            return num_bands, num_rows
+    return PERMUTATIONS, 1

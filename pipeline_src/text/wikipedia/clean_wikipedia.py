@@ -1,0 +1,244 @@
+"""Stage ``clean`` for a Wikipedia: all parts of a dump to documents of clean prose, as an Apache Beam pipeline.
+
+An item is a range of bz2 streams. It becomes a shard, named by part and byte offset, and counts. Articles are never
+shuffled or held in memory, and the output does not depend on the runner or on the number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import atomic_directory
+from pipeline_src.base.paths import clean_text, raw_files
+from pipeline_src.base.progress import Progress, log
+from pipeline_src.study.data import WikipediaParams
+from pipeline_src.text.addresses import Location, output_folder
+from pipeline_src.text.beam import Workers, lost_output
+from pipeline_src.text.documents import (
+    Document,
+    part_names,
+    read_origins,
+    without_controls,
+    write_manifest,
+    write_shard,
+)
+from pipeline_src.text.dropped import DroppedSample, drop_documents
+from pipeline_src.text.filters import refusal
+from pipeline_src.text.language import check_language
+from pipeline_src.text.wikipedia.dump import Damage, Page, find_dump, read_head, read_pages, split_ranges
+from pipeline_src.text.wikipedia.siteinfo import REDIRECT, SiteInfo, read_siteinfo
+from pipeline_src.text.wikipedia.templates import languages
+from pipeline_src.text.wikipedia.wikitext import clean
+
+MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
+RangeResult = dict[str, Any]  # a range's shard and counts
+
+
+@dataclass(frozen=True)
+class DumpPart:
+    """A part of a dump; ``name`` is '' if the dump has no parts, ``dump`` is where workers find it."""
+
+    name: str
+    dump: Location
+    siteinfo: SiteInfo
+
+
+@dataclass(frozen=True)
+class Range:
+    """The pages that begin in bytes [start, end) of a part."""
+
+    part: DumpPart
+    start: int
+    end: int
+
+    @property
+    def shard(self) -> str:
+        """Name of its shard; names sort in the dump's order."""
+        return f"{self.part.name}{self.part.name and '-'}pages-{self.start:014d}.jsonl"
+
+
+def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> None:
+    """Clean ``data/raw/<source>/fetched-files/`` into ``data/text/<source>/clean-text/``.
+
+    Args:
+        beam_args: see ``text.beam.Workers``.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    files = raw_files(source)
+    names = part_names(files, params.parts)
+    dumps = {name: find_dump(files / name) for name in sorted(names or ("",))}
+    siteinfos = {name: read_siteinfo(read_head(dump)) for name, dump in dumps.items()}
+    siteinfo = next(iter(siteinfos.values()))
+    check_language(params.filters, params.language or siteinfo.language, source)
+    if siteinfo.language.partition("-")[0] not in languages():
+        log.warning(
+            "templates.yaml has no names of the wiki's language (%s): sentences with templates of its own are dropped",
+            siteinfo.language,
+        )
+    with atomic_directory(clean_text(source)) as folder, Workers(beam_args, folder) as workers:
+        parts = [DumpPart(name, workers.send(dump), siteinfos[name]) for name, dump in dumps.items()]
+        ranges = [Range(part, *ends) for part in parts for ends in split_ranges(dumps[part.name])]
+        sample = DroppedSample()
+        results: list[RangeResult] = []
+        with _progress(source, ranges, workers.folder):
+            for span, result in zip(
+                ranges, workers.map(partial(clean_range, folder=workers.folder, params=params), ranges), strict=True
+            ):
+                _check_shard(workers.receive(span.shard), result["shard"]["bytes"])
+                sample.merge(result.pop("dropped_sample"))
+                results.append(result)
+        corrupt = [
+            {"dump": dumps[span.part.name].name, "byte": byte, "problem": problem}
+            for span, result in zip(ranges, results, strict=True)
+            for byte, problem in result["corrupt_streams"]
+        ]
+        for stream in corrupt:
+            log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", *stream.values())
+        counts, dropped, lines, unknown = (
+            sum((Counter(result[key]) for result in results), Counter[str]())
+            for key in ("counts", "dropped", "lines", "unknown_templates")
+        )
+        if not counts["pages"]:
+            raise PipelineError("the dump holds no pages", _names(dumps), hint="use a pages-articles dump")
+        shards, dropped_later = drop_documents(
+            folder, [result["shard"] for result in results], params.max_words, sample, _find_repeated(results)
+        )
+        dropped += dropped_later
+        sample.write(folder)
+        manifest = write_manifest(
+            folder,
+            shards,
+            +dropped,
+            dumps=[dump.name for dump in dumps.values()],
+            site=siteinfo.name,
+            language=params.language or siteinfo.language,
+            pages=counts["pages"],
+            dropped_lines=dict(sorted(lines.items())),
+            unknown_templates=sorted(unknown.items(), key=lambda item: (-item[1], item[0]))[:MAX_UNKNOWN_TEMPLATES],
+            corrupt_streams=corrupt,
+            sources=[{**origin, "language": siteinfo.language} for origin in read_origins(files, names)],
+        )
+        if not manifest["documents"]:
+            raise PipelineError(
+                "no article of the dump is left",
+                dict(sorted(dropped.items())),
+                where=_names(dumps),
+                hint=f"lower corpus.sources.{source}.min_words in params.yaml, or use a pages-articles dump",
+            )
+    log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
+
+
+def _names(dumps: dict[str, Path]) -> str:
+    return ", ".join(map(str, dumps.values()))
+
+
+def clean_range(span: Range, folder: Location, params: WikipediaParams) -> RangeResult:
+    """Clean the pages of a range, write their shard, and return its result."""
+    siteinfo = span.part.siteinfo
+    counts: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    sample = DroppedSample()
+    lines: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    ids: list[int] = []
+    damage = Damage()
+
+    def documents() -> Iterator[Document]:
+        for page in read_pages(span.part.dump, span.start, span.end, damage):
+            counts["pages"] += 1
+            value: float | None = None
+            limit: float | None = None
+            sampled = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
+            reason = why_not_an_article(page, siteinfo)
+            if reason is None:
+                text = without_controls(clean(page.text, siteinfo, lines, unknown, page.title, params.lists))
+                article = replace(article, text=text)
+                if not article.words:
+                    reason = "empty"
+                elif article.words < params.min_words:
+                    reason, value, limit, sampled = "too_short", article.words, params.min_words, article
+                elif broken := refusal(text, params.filters, params.language or siteinfo.language):
+                    reason, value, limit, sampled = *broken, article
+                else:
+                    ids.append(page.id)
+                    yield article
+                    continue
+            dropped[reason] += 1
+            sample.add(reason, sampled, value, limit)
+
+    with output_folder(folder) as local:
+        shard = write_shard(local / span.shard, documents())
+    dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
+    return {
+        "shard": shard,
+        "counts": counts,
+        "dropped": dropped,
+        "dropped_sample": sample.records(),
+        "lines": lines,
+        "unknown_templates": unknown,
+        "ids": ids,
+        "corrupt_streams": damage.streams,
+    }
+
+
+def _find_repeated(results: list[RangeResult]) -> dict[str, set[int]]:
+    """Return, by shard, the positions of articles whose id occurs before: a dump may contain a stream twice."""
+    seen: set[int] = set()
+    repeated: dict[str, set[int]] = {}
+    for result in results:
+        for position, page in enumerate(result["ids"]):
+            if page in seen:
+                repeated.setdefault(result["shard"]["name"], set()).add(position)
+            seen.add(page)
+    return repeated
+
+
+def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
+    """Return the reason to drop a page before it is cleaned, or None."""
+    if page.namespace != 0:
+        return "namespace"
+    if page.redirect or REDIRECT.match(page.text):
+        return "redirect"
+    if siteinfo.disambiguation.search(page.text) or "__DISAMBIG__" in page.text:
+        return "disambiguation"
+    return None
+
+
+def _check_shard(path: Path, expected: int) -> None:
+    if (written := path.stat().st_size) != expected:
+        raise lost_output(f"{written} bytes on disk, {expected} reported", path)
+
+
+@contextmanager
+def _progress(source: str, ranges: list[Range], folder: Location) -> Iterator[None]:
+    """Show the progress by looking for new shards once a second, with any runner; none is seen at an address."""
+    finished = threading.Event()
+
+    def watch() -> None:
+        remaining = {span.shard: span.end - span.start for span in ranges}
+        with Progress(f"cleaning {source}", sum(remaining.values()), "B") as progress:
+            while not finished.wait(1.0):
+                # by the folder's list: on a network's disk, a name that was asked for too early stays unknown for long
+                for shard in remaining.keys() & {*(os.listdir(folder) if isinstance(folder, Path) else ())}:
+                    progress.advance(remaining.pop(shard))
+                progress.advance(0)
+            progress.advance(sum(remaining.values()))  # seen and moved within a second
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()

@@ -1,0 +1,331 @@
+"""Read the pages of a MediaWiki dump of any compression, all of them or those in a range of its bz2 streams.
+
+Wikimedia's multistream dumps are concatenated bz2 streams, so a reader can start at any of them, and a corrupt one
+costs only itself. libbz2 returns data before it checks their checksum, so a stream is fully decoded before any of it is
+passed on. A page belongs to the range in which its ``<page>`` tag begins.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import re
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+from typing import IO
+
+import zstandard
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.progress import log
+from pipeline_src.text.addresses import Location, open_file
+
+STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
+RANGE_BYTES = 8 << 20  # compressed; some 35 MB of XML, 3 s of work
+MAX_HELD_BYTES = 64 << 20  # decompressed bytes of a stream held until its end
+READ_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 20  # decompressed bytes of a block
+HEAD_BYTES = 1 << 20  # <siteinfo> ends long before
+PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
+MAX_PAGE_BYTES = 128 << 20  # bytes of XML; MediaWiki allows 2 MB of text to a page
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
+ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
+INDEX = re.compile(r"-index[0-9]*\.txt")  # enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2
+# what gzip and zstandard say if no other stream begins where one has ended
+NO_STREAM = re.compile("Not a gzipped file|Unknown frame descriptor")
+PADDING = b"\0 \t\r\n"
+FETCH_AGAIN = "delete it and run the download stage again"
+
+
+@dataclass(frozen=True)
+class DumpBlock:
+    """Decompressed bytes of a dump; an empty block announces a stream before it is decoded.
+
+    Attributes:
+        stream: byte offset of its bz2 stream; 0 in a file of another compression.
+        problem: instead of data, the reason why the stream is lost.
+    """
+
+    stream: int
+    data: bytes = b""
+    problem: str | None = None
+
+
+def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
+    """Return ranges of at least ``size`` bytes, [start, end), that can be read separately; one if not multistream."""
+    total = path.stat().st_size
+    starts = [0]
+    with open(path, "rb") as file:
+        if file.read(3) == b"BZh":
+            while (start := _find_stream(file, starts[-1] + size)) is not None:
+                starts.append(start)
+    return list(zip(starts, [*starts[1:], total], strict=True))
+
+
+def _find_stream(file: IO[bytes], position: int) -> int | None:
+    """Return where the first stream at or after ``position`` begins; 10 bytes match by chance with 2^-80 a position."""
+    file.seek(position)
+    tail = b""
+    while data := file.read(1 << 20):
+        window = tail + data
+        if match := STREAM.search(window):
+            return position - len(tail) + match.start()
+        position += len(data)
+        tail = window[-9:]
+    return None
+
+
+def read_blocks(path: Location, start: int = 0) -> Iterator[DumpBlock]:
+    """Yield the file's blocks from byte ``start`` on, where a stream must begin.
+
+    The compression is detected by the file's first bytes. A corrupt bz2 stream of up to ``MAX_HELD_BYTES`` bytes that
+    another one follows is one block with its problem.
+    """
+    with open_file(path) as file:
+        magic = file.read(4)
+        file.seek(start)
+        if magic[:3] == b"BZh":
+            following: int | None = start
+            while following is not None:
+                following = yield from _read_stream(file, path, following)
+            return
+        # read1 returns what was decoded before an error.
+        read: Callable[[int], bytes] = file.read
+        if magic[:2] == b"\x1f\x8b":
+            read = gzip.open(file).read1
+        elif magic == b"\x28\xb5\x2f\xfd":
+            read = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read1
+        while data := _checked_read(read, path):
+            yield DumpBlock(0, data)
+
+
+class _Corrupt(Exception):
+    pass
+
+
+def _read_stream(file: IO[bytes], path: Location, stream: int) -> Generator[DumpBlock, None, int | None]:
+    yield DumpBlock(stream)
+    file.seek(stream)
+    held: deque[bytes] = deque()
+    size = 0
+    try:
+        for data in _decode(file):
+            held.append(data)
+            size += len(data)
+            while held and size > MAX_HELD_BYTES:
+                yield DumpBlock(stream, held.popleft())
+    except _Corrupt as error:
+        following = _find_stream(file, stream + 1)
+        if stream == 0 or following is None or size > MAX_HELD_BYTES:
+            raise broken(path, f"the bz2 stream at byte {stream:,}", error) from None
+        yield DumpBlock(stream, problem=str(error))
+        return following
+    following = file.tell()
+    magic = file.read(3)
+    while held:
+        yield DumpBlock(stream, held.popleft())
+    if magic and magic != b"BZh" and _find_stream(file, following) is None:
+        _warn_of_rest(path)
+        return None
+    return following if magic else None
+
+
+def _decode(file: IO[bytes]) -> Iterator[bytes]:
+    decoder = bz2.BZ2Decompressor()
+    while not decoder.eof:
+        packed = file.read(READ_BYTES) if decoder.needs_input else b""
+        if decoder.needs_input and not packed:
+            raise _Corrupt("the file ends within it")
+        try:
+            data = decoder.decompress(packed, BLOCK_BYTES)
+        except OSError as error:
+            raise _Corrupt(error) from None
+        if data:
+            yield data
+    file.seek(-len(decoder.unused_data), os.SEEK_CUR)
+
+
+def _checked_read(read: Callable[[int], bytes], path: Location) -> bytes:
+    try:
+        return bytes(read(READ_BYTES))
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        if NO_STREAM.search(str(error)):
+            _warn_of_rest(path)
+            return b""
+        raise broken(path, "the compressed data", error) from None
+
+
+def _warn_of_rest(path: Location) -> None:
+    """Say that the file continues after its last stream, as with bzip2 -d; a dump that is cut off lacks its end."""
+    log.warning("%s: what follows the last compressed stream is ignored", path)
+
+
+def broken(path: Location, part: str, problem: object) -> PipelineError:
+    """Return the error for a dump that cannot be read to its end."""
+    return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {part}", hint=FETCH_AGAIN)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page with its latest revision; ``text`` is wikitext."""
+
+    id: int
+    title: str
+    namespace: int
+    redirect: bool
+    revision: int
+    text: str
+
+
+def find_dump(folder: str | Path) -> Path:
+    """Return the one dump file in ``folder``; ``source.json`` and an index may be next to it."""
+    folder = Path(folder)
+    files = sorted(
+        path
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if path.is_file() and path.name != "source.json" and not INDEX.search(path.name) and path.name[0] != "."
+    )
+    if len(files) != 1:
+        raise PipelineError(
+            "there must be exactly one dump file",
+            ", ".join(path.name for path in files) or "none found",
+            where=folder,
+            hint="run the download stage, or put one .xml, .xml.bz2, .xml.gz or .xml.zst file there",
+        )
+    if files[0].stat().st_size == 0:
+        raise PipelineError("the dump is empty", files[0], hint=FETCH_AGAIN)
+    return files[0]
+
+
+def read_head(path: Path) -> str:
+    """Return the start of the dump, up to ``</siteinfo>``."""
+    head = b""
+    for block in read_blocks(path):
+        head += block.data
+        if b"</siteinfo>" in head or len(head) > HEAD_BYTES:
+            break
+    if b"<mediawiki" not in head:
+        raise PipelineError(
+            "not a MediaWiki dump",
+            repr(head[:40].decode("utf-8", "replace")),
+            where=f"{path}, at its start",
+            hint="use a pages-articles dump in XML (plain, .bz2, .gz or .zst)",
+        )
+    return head.decode("utf-8", "replace")
+
+
+@dataclass
+class Damage:
+    """Corrupt streams (byte offset, problem), and the number of pages that run from a good stream into one."""
+
+    streams: list[tuple[int, str]] = field(default_factory=list)
+    cut_pages: int = 0
+
+
+def read_pages(path: Location, start: int = 0, end: int | None = None, damage: Damage | None = None) -> Iterator[Page]:
+    """Yield the pages that begin in bytes [start, end) of the file.
+
+    Args:
+        start: byte where a stream begins.
+        end: byte where another stream begins; None for the end of the file.
+        damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.
+    """
+    num_in_range: int | None = None  # number of pending bytes in the range; None while all are
+    pending = bytearray()
+    searched = 0  # bytes of pending without the end of a page
+    ended = False
+    for block in read_blocks(path, start):
+        if end is not None and block.stream >= end and num_in_range is None:
+            num_in_range = len(pending)
+        if block.problem is not None:
+            if damage is None:
+                raise broken(path, f"the bz2 stream at byte {block.stream:,}", block.problem)
+            damage.cut_pages += PAGE in pending
+            if num_in_range is not None:
+                return
+            damage.streams.append((block.stream, block.problem))
+            pending.clear()  # nothing is joined across the hole
+            searched = 0
+            continue
+        pending += block.data
+        used = 0
+        while True:
+            begin = _find_page(pending, used)
+            if num_in_range is not None and begin >= num_in_range:
+                return
+            ended = ended or END in pending[used:begin]
+            if ended:
+                break
+            close = pending.find(PAGE_END, max(begin, searched))
+            if close < 0:
+                break
+            used = close + len(PAGE_END)
+            yield parse_page(bytes(pending[begin:used]), path)
+        if begin < len(pending) and len(pending) - begin > MAX_PAGE_BYTES:
+            raise PipelineError(
+                f"a page of more than {MAX_PAGE_BYTES:,} bytes",
+                f"{bytes(pending[begin : begin + 80])!r}",
+                where=path,
+                hint="use a pages-articles dump, which holds one revision of each page",
+            )
+        keep = min(begin, max(used, len(pending) - len(END) - 20))
+        if ended:
+            if more := bytes(pending[used:]).split(END, 1)[-1].strip(PADDING):
+                raise broken(path, "after </mediawiki>", f"there is more: {more[:40]!r}")
+            keep = len(pending)
+        del pending[:keep]
+        searched = max(0, len(pending) - len(PAGE_END))
+        num_in_range = None if num_in_range is None else num_in_range - keep
+    if PAGE in pending or not ended:
+        raise broken(path, "at its end", "the XML stops before </mediawiki>")
+
+
+def _find_page(xml: bytearray, position: int) -> int:
+    """Return where a page begins at or after ``position``, even with part of a tag at the end, or the length."""
+    begin = xml.find(PAGE, position)
+    if begin >= 0:
+        return begin
+    half = next((size for size in range(len(PAGE) - 1, 0, -1) if xml.endswith(PAGE[:size])), 0)
+    return len(xml) - half
+
+
+def parse_page(xml: bytes, path: Location) -> Page:
+    """Return ``<page>…</page>`` as a ``Page`` with its last revision."""
+    head, _, revision = xml.rpartition(b"<revision>")
+    title, identifier = _field(head, b"title"), _field(head, b"id")
+    numbers = (identifier or "", _field(head, b"ns") or "0", _field(revision, b"id") or "0")
+    opening = revision.find(b"<text")
+    inside = revision.find(b">", opening) + 1
+    if title is None or not all(_NUMBER.fullmatch(number) for number in numbers) or opening < 0 or not inside:
+        raise PipelineError(
+            "a page without title, id or text",
+            title or identifier,
+            where=f"{path}, {xml[:80]!r}",
+            hint=f"use an unchanged pages-articles dump; if this is one, {FETCH_AGAIN}",
+        )
+    close = revision.find(b"</text>", inside)
+    text = revision[inside:close] if close >= 0 else b""
+    return Page(
+        id=int(numbers[0]),
+        title=_unescape(title),
+        namespace=int(numbers[1]),
+        redirect=b"<redirect" in head,
+        revision=int(numbers[2]),
+        text=_unescape(text.decode("utf-8", "replace")),
+    )
+
+
+def _field(xml: bytes, name: bytes) -> str | None:
+    found = re.search(b"<%b>(.*?)</%b>" % (name, name), xml, re.DOTALL)
+    return found[1].decode("utf-8", "replace").strip() if found else None
+
+
+def _unescape(text: str) -> str:
+    """Undo only XML's own escapes: &nbsp; and the like belong to the wikitext."""
+    return ESCAPE.sub(lambda escape: ESCAPED.get(escape[0]) or unescape(escape[0]), text)

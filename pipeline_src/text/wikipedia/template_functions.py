@@ -1,0 +1,364 @@
+"""Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text.
+
+A function's docstring shows a template and the words that it becomes. Functions that return a ``Handler`` get their
+argument from the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, timedelta
+
+from pipeline_src.text.wikipedia.markers import BREAK, EMPTY_PART, GONE, sound
+from pipeline_src.text.wikipedia.siteinfo import is_file_name
+from pipeline_src.text.wikipedia.template_arguments import Arguments, Handler
+from pipeline_src.text.wikipedia.unit_templates import (
+    convert,
+    measure,
+    unit,
+    value,
+)
+
+_ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_DAY = re.compile(r"0?([1-9]|[12]\d|3[01])(?:er|º|\.)?")
+_YEAR = re.compile(r"\d{1,4}")
+_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+_ROMAN = re.compile("[IVXLC]+")
+
+# arguments of {{IPAc-en}} that are not sounds
+NOT_SOUNDS = frozenset("lang local pron uk us au nz ca icon also audio link".split())
+
+
+def _date(arguments: Arguments) -> str | None:
+    """{{start date|1999|3|5}} -> March 5, 1999; with ``df=y`` 5 March 1999; {{start date|1999|03}} -> March 1999."""
+    return _written(arguments, arguments.plain, day_first=arguments.says("df"))
+
+
+def _written(arguments: Arguments, parts: list[str], *, day_first: bool) -> str | None:
+    locale = arguments.locale
+    parts = [part for part in parts[:3] if part]
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    year, month = parts[0], locale.month(parts[1])
+    day = parts[2].lstrip("0") if len(parts) == 3 else ""
+    if month is None or not year.isdigit() or (len(parts) == 3 and not day.isdigit()):
+        return None
+    if day and locale.language == "en" and not day_first:
+        return f"{locale.months[month - 1]} {day}, {year}"
+    return locale.date(day, month, year)
+
+
+def _day_month_year(arguments: Arguments) -> str | None:
+    """{{date|14|mai|1995|en sport}}, {{date-|14 mai 1995}}, {{date|1995-05-14}} -> 14 mai 1995; parts may be empty."""
+    locale, named = arguments.locale, arguments.named
+    parts = arguments.plain or [named.get(key, "") for key in ("jour", "mois", "année")]
+    if iso := _ISO_DATE.fullmatch(parts[0]):
+        parts[:1] = iso.groups()[::-1]
+    elif " " in parts[0]:
+        parts[:1] = [word for word in parts[0].split() if word not in ("de", "del")]
+    day, month, year = "", None, ""
+    position = 0  # of the next part: day, month, year
+    for part in parts:
+        if not part:
+            position += 1
+        elif position < 1 and (match := _DAY.fullmatch(part)):
+            day, position = match[1], 1
+        elif position < 2 and (number := locale.month(part)):
+            month, position = number, 2
+        elif position < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
+            year, position = part, 3
+        elif position < 2 or any(map(str.isdigit, part)):
+            return None  # else it is the date's subject, which is not shown
+    return locale.date(day, month, year)
+
+
+def _death_and_age(arguments: Arguments) -> str | None:
+    """{{death date and age|1999|3|5|1920|4|1}} -> March 5, 1999 (aged 78)."""
+    dates = arguments.plain[:6]
+    date = _date(arguments)
+    if date is None or len(dates) < 6 or not all(map(str.isdecimal, dates)) or arguments.locale.language != "en":
+        return None
+    died, born = ([int(part) for part in parts] for parts in (dates[:3], dates[3:]))
+    return f"{date} (aged {died[0] - born[0] - (died[1:] < born[1:])})"
+
+
+def _as_of(arguments: Arguments) -> str | None:
+    """{{as of|2011|February}} -> As of February 2011."""
+    named = arguments.named
+    if named.get("alt"):
+        return named["alt"]
+    month_first = arguments.says("df", "us", "mdy")
+    date = _written(arguments, arguments.plain, day_first=not month_first)
+    if date is None or arguments.locale.language != "en":
+        return None
+    if arguments.says("bare"):
+        return date
+    opening = "since" if arguments.says("since") else "as of"
+    return f"{opening if arguments.says('lc') else opening.capitalize()} {date}{named.get('post', '')}"
+
+
+def _verse(arguments: Arguments) -> str | None:
+    """{{bibleref|Mark|3:25|9}} -> Mark 3:25, {{bibleverse|1|Kings|3:1|KJV}} -> 1 Kings 3:1."""
+    plain = arguments.plain
+    for count, argument in enumerate(plain, 1):
+        if count > 1 and argument[:1].isdigit():
+            return " ".join(plain[:count]).strip()
+    return " ".join(plain[:2]).strip() or None
+
+
+def _sound(arguments: Arguments) -> str:
+    """A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/."""
+    sounds = [text for text in arguments.plain if text.lower() not in NOT_SOUNDS and not is_file_name(text)]
+    if not any(sounds):
+        return ""
+    name = arguments.name.lower()
+    if name.startswith("ipac"):
+        return sound(f"/{''.join(sounds)}/")
+    if name == "ipa":
+        return sound(sounds[-1])
+    return sound(f"/{sounds[0]}/")
+
+
+def _old_style(arguments: Arguments) -> str | None:
+    """{{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755."""
+    day, month, year, old_day, old_month, *_ = [*arguments.plain, "", "", "", "", ""]
+    if dotted := _DOTTED_DATE.fullmatch(day):
+        try:
+            julian = date(*map(int, reversed(dotted.groups())))
+            century = (julian.year - (julian.month < 3)) // 100
+            gregorian = julian + timedelta(days=century - century // 4 - 2)
+        except (ValueError, OverflowError):
+            return None
+        months = arguments.locale.months
+        day, month, year = str(gregorian.day), months[gregorian.month - 1], str(gregorian.year)
+        old_day, old_month = str(julian.day), months[julian.month - 1]
+        if julian.year != gregorian.year:
+            return f"{old_day} {old_month} {julian.year} ({day} {month} {year})"
+    if not (day and month and old_day):
+        return None
+    if old_day.isdigit() and old_month in ("", month):
+        return f"{old_day} ({day}) {month} {year}".rstrip()
+    return f"{f'{old_day} {old_month}'.rstrip()} ({day} {month}) {year}".rstrip()
+
+
+def _recording(arguments: Arguments) -> str:
+    """{{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen"."""
+    label = arguments.get("2") or ""
+    return "" if EMPTY_PART.fullmatch(label.strip(" ()")) else label
+
+
+def _respelling(arguments: Arguments) -> str:
+    return sound("-".join(part for part in arguments.plain if part))
+
+
+def _money(sign: str) -> Handler:
+    """{{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €; without arguments only the sign."""
+
+    def show(arguments: Arguments) -> str:
+        amount = arguments.get("1") or ""
+        if not amount or arguments.locale.decimal == ".":
+            return sign + amount
+        return f"{arguments.locale.number(amount)} {sign}"
+
+    return show
+
+
+_DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
+
+
+def _coordinates(arguments: Arguments) -> str | None:
+    """{{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W; nothing if they are only above the page (display=title).
+
+    In German {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} is shown there, and in the sentence with ``text=``.
+    """
+    named = arguments.named
+    if "ns" in named and "ew" in named:
+        if not named.get("text"):
+            return ""
+        plain = f"{named['ns']}/{named['ew']}".upper().split("/")
+    else:
+        if named.get("display", "").replace(" ", "").lower() in ("title", "t", "it"):
+            return ""
+        plain = [argument.upper() for argument in arguments.plain]
+    parts: list[str] = []
+    numbers: list[str] = []
+    for argument in plain[:8]:
+        if argument in ("N", "S", "E", "W", "O"):
+            if not 1 <= len(numbers) <= 3:
+                return None
+            parts.append("".join(map(str.__add__, numbers, "°′″")) + argument)
+            numbers = []
+        elif _DEGREES.fullmatch(argument):
+            numbers.append(argument.lstrip("+"))
+        else:
+            break
+    if not parts and len(numbers) == 2:  # {{coord|46.8345|-10.5162}}
+        parts = [
+            f"{number.lstrip('-')}°{sides[number[0] == '-']}"
+            for number, sides in zip(numbers, ("NS", "EW"), strict=True)
+        ]
+    return " ".join(parts) if len(parts) == 2 else None
+
+
+def _joined(between: str) -> Handler:
+    """{{chem|C|2|H|6|O}} -> C2H6O: the arguments, with ``between`` (here nothing) between them."""
+    return lambda arguments: between.join(arguments.plain) or None
+
+
+def _labelled(parameter: str) -> Handler:
+    """{{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi, by the label of each argument."""
+    labels = dict(pair.split("=") for pair in parameter.split("; "))
+
+    def show(arguments: Arguments) -> str | None:
+        named = arguments.named
+        bare = named.get("labels") == "no"
+        if not bare and arguments.locale.language != "en":
+            return arguments.get("1") or None
+        texts = [f"{'' if bare else f'{label} '}{named[key]}" for key, label in labels.items() if named.get(key)]
+        return "; ".join(texts) or arguments.get("1") or None
+
+    return show
+
+
+def _nihongo(order: str) -> Handler:
+    """{{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow).
+
+    ``order`` lists arguments by number: the first of them that is given comes first, outside the brackets.
+    """
+
+    def show(arguments: Arguments) -> str | None:
+        given = [number for number in order if arguments.get(number)]
+        if not given:
+            return None
+        aside = [arguments.get(number) or "" for number in "2" + order.replace("2", "") if number in given[1:]]
+        aside += filter(None, [arguments.get("4") or arguments.named.get("extra")])
+        return (arguments.get(given[0]) or "") + (f" ({', '.join(aside)})" if aside else "")
+
+    return show
+
+
+def _ordinal(arguments: Arguments) -> str | None:
+    """{{ordinal|22}} -> 22nd."""
+    number = arguments.get("1") or ""
+    if not (number.isascii() and number.isdigit()):
+        return None
+    teen = number[-2:-1] == "1"
+    return number + ("th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
+
+
+def _own_name(arguments: Arguments) -> str:
+    """{{1/2}} -> 1/2, {{XXe siècle}} -> XXe siècle, {{29e|étage}} -> 29e étage."""
+    return " ".join([arguments.name, *filter(None, arguments.plain[:1])])
+
+
+def _character(arguments: Arguments) -> str | None:
+    """{{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE."""
+    code, name = [*arguments.plain, "", ""][:2]
+    try:
+        character = chr(int(code, 16)) if len(code) < 7 else ""
+    except (ValueError, OverflowError):
+        return None
+    return f"U+{code.upper()} {character if character.isprintable() else ''} {name}".strip() if character else None
+
+
+def _number(arguments: Arguments) -> str | None:
+    """{{formatnum:1234567}} -> 1,234,567, or as the language writes it; with ``R`` as typed."""
+    number, *flags = arguments.plain or [""]
+    return (number if "R" in flags else arguments.locale.number(number, grouped="NOSEP" not in flags)) or None
+
+
+def _case(change: Callable[[str], str]) -> Handler:
+    return lambda arguments: change(arguments.get("1") or "")
+
+
+def _century(words: str) -> Handler:
+    """{{s|XX}} -> XXe siècle; {{sp-|XV|e|au|XVI|e}} -> XVe au XVIe siècle; {{s2|XV|e|XVI|e}} -> XVe et XVIe siècles."""
+    word, _, era = words.partition(" ")
+
+    def show(arguments: Arguments) -> str | None:
+        parts: list[str] = []
+        plural = after_number = False
+        for argument in arguments.plain:
+            if _ROMAN.fullmatch(argument.upper()):
+                if after_number:
+                    parts.append("et")
+                    plural = True
+                parts.append(argument.upper() + ("er" if argument.upper() == "I" else "e"))
+                after_number = True
+            elif argument == "s":
+                plural = True
+            elif argument not in ("", "e", "er", "re", word):
+                parts.append(argument)
+                after_number = False
+        return " ".join(filter(None, [*parts, word + "s" * (plural and word != ""), era])) if after_number else None
+
+    return show
+
+
+def _flag(arguments: Arguments) -> str | None:
+    """{{flag|France}} -> France; {{flag|FRA}} -> the name of this country in the wiki's language."""
+    name = arguments.named.get("name") or arguments.get("1") or ""
+    if len(name) > 3 or not name.isascii():
+        return name
+    return arguments.locale.countries.get(name)
+
+
+def _country(arguments: Arguments) -> str | None:
+    """{{ESP}} -> España, in Spanish; {{DEU|#}} shows only the flag."""
+    return "" if arguments.get("1") == "#" else arguments.locale.countries.get(arguments.name)
+
+
+def _list(_: Arguments) -> str:
+    """Tell that the sentence before introduced a list."""
+    return f"\n*\n{GONE}"
+
+
+def _quotation(arguments: Arguments) -> str:
+    """The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there."""
+    for key in ("1", "text", "quote", "texte", "texto", "tekst", "testo", "content", "תוכן", "متن"):
+        if text := arguments.get(key):
+            return f"{text}{BREAK}"
+    return ""
+
+
+def _plain(function: Handler) -> Callable[[str], Handler]:
+    return lambda _: function
+
+
+FUNCTIONS: dict[str, Callable[[str], Handler]] = {
+    "as-of": _plain(_as_of),
+    "capital": _plain(_case(lambda text: text[:1].upper() + text[1:])),
+    "capitals": _plain(_case(str.upper)),
+    "century": _century,
+    "character": _plain(_character),
+    "convert": _plain(convert),
+    "coordinates": _plain(_coordinates),
+    "country": _plain(_country),
+    "date": _plain(_date),
+    "day-month-year": _plain(_day_month_year),
+    "death-and-age": _plain(_death_and_age),
+    "flag": _plain(_flag),
+    "joined": _joined,
+    "labelled": _labelled,
+    "list": _plain(_list),
+    "measure": _plain(measure),
+    "money": _money,
+    "nihongo": _nihongo,
+    "number": _plain(_number),
+    "old-style": _plain(_old_style),
+    "ordinal": _plain(_ordinal),
+    "own-name": _plain(_own_name),
+    "paragraph": _plain(lambda _: BREAK),
+    "quotation": _plain(_quotation),
+    "recording": _plain(_recording),
+    "respelling": _plain(_respelling),
+    "small": _plain(_case(str.lower)),
+    "sound": _plain(_sound),
+    "unit": _plain(unit),
+    "unknown": _plain(lambda _: None),
+    "value": _plain(value),
+    "verse": _plain(_verse),
+}

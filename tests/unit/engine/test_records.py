@@ -1,0 +1,362 @@
+"""What a stage read beside what DVC recorded, on a study of one stage whose dvc.lock is written as DVC writes it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.engine import records
+from pipeline_src.engine.dvc_lock import HEADER, LOCK_COPY, split_entries
+from pipeline_src.engine.records import (
+    NOTES,
+    StageRecord,
+    cached_runs,
+    folder_hash,
+    keep_copy_of_lock,
+    run_of_same_inputs,
+    settle_records,
+)
+
+INPUTS, OUTPUTS = ["data/tokens", "catalogue/rte.yaml", "code/train", "params.yaml"], ["models/phase1", "results.json"]
+FOLDER = Path("checkpoints/phase1/abc")
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def dvc_hash(path: str) -> str:
+    """The hash of a file or a folder, worked out beside the module under test."""
+    if Path(path).is_file():
+        return md5(Path(path))
+    files = sorted(file for file in Path(path).rglob("*") if file.is_file())
+    listing = [{"md5": md5(file), "relpath": str(file.relative_to(path))} for file in files]
+    return hashlib.md5(json.dumps(listing).encode()).hexdigest() + ".dir"
+
+
+def size(path: str) -> int:
+    files = [Path(path)] if Path(path).is_file() else [file for file in Path(path).rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def items(kind: str, paths: list[str]) -> str:
+    lines = (f"    - path: {path}\n      md5: {dvc_hash(path)}\n      size: {size(path)}\n" for path in paths)
+    return f"    {kind}:\n" + "".join(lines)
+
+
+def write_record(params: str = "mask_prob: 0.15") -> None:
+    """Record the stage as DVC does when its command has ended: in the run-cache and in dvc.lock."""
+    values = f"    params:\n      params.yaml:\n        {params}\n"
+    content = f"    cmd: train\n{items('deps', INPUTS)}{values}{items('outs', OUTPUTS)}"
+    run = Path(".dvc/cache/runs/aa/bb", hashlib.sha256(content.encode()).hexdigest())
+    run.parent.mkdir(parents=True, exist_ok=True)
+    run.write_text("".join(line[4:] for line in content.splitlines(keepends=True)))
+    Path("dvc.lock").write_text(f"{HEADER}  code:\n    cmd: code\n  train:\n{content}")
+
+
+@pytest.fixture(autouse=True)
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(records, "cache_folder", lambda: Path(".dvc/cache"))
+    for path in ("data/tokens/a", "data/tokens/sub/b", "catalogue/rte.yaml", "code/train", "results.json"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(f"{path}\n")
+    Path("params.yaml").write_text("mask_prob: 0.15\nmodel: {layers: 2}\n")
+    for folder in (Path("models/phase1"), FOLDER, Path(".dvc/tmp")):
+        folder.mkdir(parents=True)
+    Path("models/phase1/weights").write_text("1\n")
+    (FOLDER / "state").write_text("1\n")
+    Path(".dvc/tmp/lock").touch()
+
+
+def run_stage() -> StageRecord:
+    """The stage from its start to its last act."""
+    record = StageRecord("train", INPUTS, OUTPUTS)
+    record.folders.append(FOLDER)
+    record.wait_for_dvc()
+    record.check()
+    record.leave_note()
+    assert record._held is not None
+    record._held.close()
+    return record
+
+
+def entry() -> str:
+    return split_entries(Path("dvc.lock").read_text()).get("train", "")
+
+
+def test_checkpoints_of_recorded_training_are_deleted() -> None:
+    run_stage()
+    write_record()
+    assert settle_records() == []
+    assert not FOLDER.exists() and not any(NOTES.iterdir()) and entry()
+
+
+def test_checkpoints_stay_until_the_training_is_recorded() -> None:
+    write_record()
+    Path("models/phase1/weights").write_text("2\n")
+    Path("results.json").write_text("2\n")
+    run_stage()  # dvc.lock has the run before
+    assert settle_records() == []
+    assert FOLDER.exists()
+    write_record()
+    assert settle_records() == [] and not FOLDER.exists()
+
+
+EDITS: dict[str, Callable[[], object]] = {
+    "other bytes": lambda: Path("catalogue/rte.yaml").write_text("other\n"),
+    "a file in a folder": lambda: Path("data/tokens/sub/b").write_text("other\n"),
+    "a file more": lambda: Path("data/tokens/c").write_text("other\n"),
+    "a fingerprint": lambda: Path("code/train").write_text("other\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_record_of_inputs_edited_after_the_last_look_is_removed(edit: str) -> None:
+    run_stage()
+    EDITS[edit]()
+    write_record()
+    (sentence,) = settle_records()
+    assert "train: " in sentence and "edited after the stage had read it" in sentence
+    assert not entry() and "  code:" in Path("dvc.lock").read_text()
+    assert list(cached_runs(Path(".dvc/cache"))) == []
+    assert FOLDER.exists(), "the next start continues from the checkpoints"
+    assert settle_records() == []
+
+
+def test_earlier_record_takes_the_place_of_a_false_one() -> None:
+    write_record()
+    keep_copy_of_lock()
+    before = entry()
+    Path("results.json").write_text("2\n")
+    run_stage()
+    EDITS["other bytes"]()
+    write_record()
+    keep_copy_of_lock()
+    assert entry() != before and len(settle_records()) == 1
+    assert entry() == before == split_entries(LOCK_COPY.read_text())["train"]
+
+
+def test_record_of_another_run_is_left_alone() -> None:
+    """`dvc exp apply` and `git checkout` change dvc.lock and its inputs together."""
+    run_stage()
+    EDITS["other bytes"]()
+    Path("results.json").write_text("of another run\n")
+    write_record("mask_prob: 0.3")
+    assert settle_records() == [] and "0.3" in entry() and FOLDER.exists()
+
+
+def test_record_of_another_branch_with_the_same_outputs_is_left_alone() -> None:
+    EDITS["a fingerprint"]()
+    write_record()
+    other = Path("dvc.lock").read_text()
+    for run, _ in cached_runs(Path(".dvc/cache")):
+        os.utime(run, (1, 1))
+    Path("code/train").write_text("code/train\n")
+    run_stage()
+    write_record()
+    Path("dvc.lock").write_text(other)  # `git checkout`
+    assert settle_records() == [] and Path("dvc.lock").read_text() == other
+
+
+def test_record_of_parameters_edited_after_the_last_look_is_removed() -> None:
+    run_stage()
+    write_record("mask_prob: 0.2")
+    (sentence,) = settle_records()
+    assert sentence.startswith("train: mask_prob in params.yaml was edited after the stage had read it")
+    assert not entry()
+
+
+def test_inputs_edited_after_they_were_recorded_change_nothing() -> None:
+    run_stage()
+    write_record()
+    for make in (EDITS["other bytes"], EDITS["a file in a folder"]):
+        make()
+    shutil.rmtree("data/tokens")  # as DVC does before it makes them anew
+    assert settle_records() == [] and entry() and not FOLDER.exists()
+
+
+def test_large_inputs_count_as_read_unless_recorded_otherwise_and_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_src.engine.dependencies.MAX_HASHED_BYTES", 40)
+    tokens = dvc_hash("data/tokens")
+    upstream = f"  tokenize:\n    cmd: tokenize\n    outs:\n    - path: data/tokens\n      md5: {tokens}\n"
+    Path("dvc.lock").write_text(HEADER + upstream)
+    run_stage()
+    write_record()
+    assert settle_records() == [] and entry()
+    Path("dvc.lock").write_text(HEADER + upstream)
+    run_stage()
+    Path("data/tokens/a").write_text("other\n")
+    write_record()
+    assert "data/tokens was edited" in settle_records()[0] and not entry()
+
+
+def test_notes_wait_while_another_dvc_command_holds_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_stage()
+    write_record()
+
+    def time_out(path: Path, patience: float) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(records, "take_dvc_lock", time_out)
+    assert settle_records() == [] and FOLDER.exists() and any(NOTES.iterdir())
+
+
+@pytest.mark.parametrize("lock", ["is missing", "is on a disk without locks"])
+def test_notes_are_compared_where_dvc_has_no_such_lock(monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    if lock == "is missing":
+        Path(".dvc/tmp/lock").unlink()
+    else:
+        monkeypatch.setattr("fcntl.flock", fail)
+    record = StageRecord("train", INPUTS, OUTPUTS)
+    record.folders.append(FOLDER)
+    record.wait_for_dvc()
+    record.leave_note()
+    write_record()
+    assert settle_records() == [] and not FOLDER.exists()
+
+
+def test_copy_of_lock_gains_entries_and_loses_none() -> None:
+    write_record()
+    keep_copy_of_lock()
+    whole = Path("dvc.lock").read_text()
+    assert LOCK_COPY.read_text() == whole
+    Path("dvc.lock").write_text(whole[: whole.rindex("    - path")])
+    keep_copy_of_lock()
+    assert LOCK_COPY.read_text() == whole
+    Path("dvc.lock").write_text(f"{HEADER}  other:\n    cmd: other\n")
+    keep_copy_of_lock()
+    assert split_entries(LOCK_COPY.read_text()).keys() == {"code", "train", "other"}
+
+
+@pytest.mark.parametrize("ending", ["    - path", "  train:"])
+def test_lock_that_is_cut_off_becomes_no_first_copy(ending: str) -> None:
+    write_record()
+    for command in (
+        ["init", "-q"],
+        ["add", "dvc.lock"],
+        ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    whole = Path("dvc.lock").read_text()
+    for lock in (whole[: whole.rindex(ending)], whole[:-5]):
+        Path("dvc.lock").write_text(lock)
+        keep_copy_of_lock()
+        assert not LOCK_COPY.exists()
+
+
+def test_damaged_note_is_dropped() -> None:
+    NOTES.mkdir(parents=True)
+    (NOTES / "train.json").write_text('{"entry": 1')
+    assert settle_records() == [] and not any(NOTES.iterdir())
+
+
+# an exchange while the stage runs -> whether it is noticed
+def replace_keeping_times(path: str, text: str | None = None) -> None:
+    copy = Path(f"{path}.copy")
+    shutil.copy2(path, copy)
+    if text is not None:
+        state = copy.stat()
+        copy.write_text(text)
+        os.utime(copy, ns=(state.st_atime_ns, state.st_mtime_ns))
+    copy.replace(path)
+
+
+def replace_by_link(path: str) -> None:
+    other = Path(f"../{Path(path).name}")
+    shutil.copy2(path, other)
+    state = other.stat()
+    other.write_text(other.read_text()[::-1])
+    os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
+    Path(path).unlink()
+    Path(path).symlink_to(other.resolve())
+
+
+def replace_folder(path: str) -> None:
+    folder = Path(path).parent
+    shutil.copytree(folder, "copy", copy_function=shutil.copy2)
+    replace_keeping_times(f"copy/{Path(path).name}", Path(path).read_text()[::-1])
+    shutil.rmtree(folder)
+    Path("copy").replace(folder)
+
+
+def put_back(path: str) -> None:
+    Path(path).rename("aside")
+    Path(path).write_text("other\n")
+    Path("aside").rename(path)
+
+
+def overwrite_and_put_back(path: str) -> None:
+    content, state = Path(path).read_text(), Path(path).stat()
+    for text in (content[::-1], content):
+        Path(path).write_text(text)
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+EXCHANGES: dict[str, tuple[Callable[[str], object], bool]] = {
+    "content, then its time set back": (lambda path: replace_keeping_times(path, Path(path).read_text()[::-1]), True),
+    "a link to another file of equal size and time": (replace_by_link, True),
+    "its folder, by one of equal sizes and times": (replace_folder, True),
+    "a copy of the same content and time": (replace_keeping_times, True),
+    "another file, and put back": (put_back, True),
+    "other content with the old time, and put back": (overwrite_and_put_back, True),
+    "permissions": (lambda path: Path(path).chmod(0o640), False),
+    "another hard link": (lambda path: os.link(path, "link"), False),
+}
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_file_exchanged_while_stage_runs_is_noticed_by_content(
+    exchange: str, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large file is not hashed at the start; what dvc.lock and the cache know of it decides."""
+    if size == "large":
+        monkeypatch.setattr("pipeline_src.engine.dependencies.MAX_HASHED_BYTES", 0)
+    files = [path for path in Path("data/tokens").rglob("*") if path.is_file()]
+    listing = [{"md5": md5(path), "relpath": str(path.relative_to("data/tokens"))} for path in sorted(files)]
+    digest = folder_hash({item["relpath"]: item["md5"] for item in listing})
+    cached = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+    cached.parent.mkdir(parents=True)
+    cached.write_text(json.dumps(listing))
+    Path("dvc.lock").write_text(f"{HEADER}  tokenize:\n    outs:\n    - path: data/tokens\n      md5: {digest}\n")
+    record = StageRecord("train", INPUTS, OUTPUTS)
+    make, is_noticed = EXCHANGES[exchange]
+    make("data/tokens/a")
+    if is_noticed:
+        with pytest.raises(PipelineError, match="a dependency changed while the stage ran.*data/tokens/a"):
+            record.check()
+    else:
+        record.check()
+        record.check()
+
+
+def test_run_of_same_inputs_replaces_entry_whose_outputs_the_cache_lacks() -> None:
+    def cache(*paths: str) -> None:
+        for digest in map(dvc_hash, paths):
+            file = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+
+    write_record()
+    here, folder = entry(), Path(".dvc/cache")
+    elsewhere = here.replace(dvc_hash("results.json"), "0" * 32)
+    assert run_of_same_inputs(elsewhere, folder) is None  # no outputs in the cache
+    cache(*OUTPUTS)
+    assert run_of_same_inputs(elsewhere, folder) == here
+    assert run_of_same_inputs(here, folder) is None  # it needs none
+    other_inputs = elsewhere.replace(dvc_hash("code/train"), "1" * 32)
+    assert run_of_same_inputs(other_inputs, folder) is None
+    assert run_of_same_inputs(elsewhere.replace("0.15", "0.2"), folder) is None

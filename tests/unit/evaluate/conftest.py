@@ -1,0 +1,35 @@
+"""Prediction files as the stage ``finetune`` leaves them, written without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pipeline_src.base.files import write_json
+from pipeline_src.base.paths import task_predictions
+
+
+def write_predictions(task: str, seed: str, file: str, predictions: Sequence[Any]) -> None:
+    """``file`` is ``<weights>/<row>.jsonl``; a prediction is a value, or a whole row without its id."""
+    path = task_predictions(task, seed) / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [value if isinstance(value, dict) else {"prediction": value} for value in predictions]
+    path.write_text("".join(json.dumps({"id": str(place), **row}) + "\n" for place, row in enumerate(rows)))
+
+
+def write_run(task: str, seed: str, *runs: dict[str, Any], **more: Any) -> None:
+    """``run.json`` of one seed."""
+    write_json(
+        task_predictions(task, seed) / "run.json",
+        {"task": task, "seed": seed, "runs": runs, **more},
+    )
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project root as working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

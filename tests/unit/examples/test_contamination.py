@@ -1,0 +1,182 @@
+"""Runs of 13 words that two texts share, and the texts of evaluation sets."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import write_json
+from pipeline_src.examples import contamination
+from pipeline_src.examples.contamination import RUN_WORDS, EvaluationRuns, Words, end_to_end, measure_overlap
+from pipeline_src.examples.token_store import TokenStore, TokenWriter
+from pipeline_src.tasks.evaluation_texts import FILE, read_texts, write_texts
+from pipeline_src.tokenizer import unigram, wordpiece
+
+VOCAB_SIZE = 1000
+CONTINUES = np.arange(VOCAB_SIZE) >= 700  # continue a word
+IS_WORD = np.arange(VOCAB_SIZE) >= 20  # the first twenty are punctuation
+WORDS = Words(CONTINUES, IS_WORD)
+
+
+def text(seed: int, words: int) -> list[int]:
+    """Words of one to three pieces, a stop after every seventh."""
+    rng = random.Random(seed)
+    ids = []
+    for number in range(words):
+        ids += [rng.randrange(20, 700), *(rng.randrange(700, VOCAB_SIZE) for _ in range(rng.randrange(3)))]
+        ids += [5] if number % 7 == 6 else []
+    return ids
+
+
+def word_starts(ids: list[int]) -> list[int]:
+    return [position for position, number in enumerate(ids) if 20 <= number < 700]
+
+
+@pytest.fixture
+def corpus(tmp_path) -> TokenStore:
+    writer = TokenWriter(tmp_path, "train", 100)
+    for seed in range(20):
+        ids = np.asarray(text(seed, 200))
+        writer.add(ids, np.asarray([len(ids) - 10, 10]), np.asarray([2]))
+    write_json(tmp_path / "manifest.json", {"splits": {"train": writer.close()}})
+    return TokenStore(tmp_path, "train")
+
+
+def measure(corpus, texts: list[list[int]], **more):
+    return measure_overlap(corpus, WORDS, {"set": end_to_end(texts)}, **more)["set"]
+
+
+LETTERS = "水车在河边转动磨坊ぐるまわกังหนำ้"
+UNSPACED = {
+    "unigram": unigram.build_tokenizer(
+        [
+            *((token, 0.0) for token in unigram.SPECIAL_TOKENS),
+            *((piece, -5.0) for piece in ("▁", *LETTERS, "。", "水车")),
+        ],
+        lowercase=True,
+    ),
+    "WordPiece": wordpiece.build_tokenizer(
+        [*wordpiece.reserved_tokens(0), *LETTERS, *(f"##{letter}" for letter in LETTERS), "。"], lowercase=False
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("unigram", "水车在河边转动。磨坊在河边转动"), ("unigram", "กังหนำกังหนำกังหนำกังหนำ"),
+     ("WordPiece", "水车ぐるぐるまわる。水车在河边"), ("WordPiece", "กังหนำกังหนำกังหนำ")],
+)  # fmt: skip
+def test_words_text_without_spaces_has_a_word_in_each_subword(kind: str, text: str) -> None:
+    tokenizer = UNSPACED[kind]
+    words = Words.of(tokenizer)
+    ids = np.asarray(tokenizer.encode(text, add_special_tokens=False).ids)
+    num_words = int(words.written[ids].sum())
+    assert num_words >= RUN_WORDS
+    runs, _ = words.runs(ids, np.zeros(1, np.int64))
+    assert len(runs) == num_words - RUN_WORDS + 1
+
+
+def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):
+    start = word_starts(text(4, 200))
+    copied = text(4, 200)[start[30] : start[30 + RUN_WORDS]]
+    almost = text(4, 200)[start[30] : start[30 + RUN_WORDS - 1]]  # twelve words of it
+    strangers = [text(seed, 50) for seed in range(100, 110)]
+    result = measure(corpus, [copied, almost + text(99, 30), *strangers])
+    assert (result["texts"], result["found"]) == (12, 1)
+    assert result["share"] == round(1 / 12, 4) and 0 < result["share_of_runs"] < 0.01
+
+
+def test_measure_overlap_punctuation_is_ignored(corpus):
+    ids = text(7, 60)
+    without = [number for number in ids if number >= 20]
+    assert measure(corpus, [without])["share_of_runs"] == 1.0
+    other = [number + 1 if 700 <= number < 999 else number for number in ids]
+    assert measure(corpus, [other])["found"] == 0
+
+
+def test_measure_overlap_run_across_two_texts_is_not_counted(corpus):
+    start = word_starts(text(3, 200))
+    halves = [text(3, 200)[start[10] : start[17]], text(3, 200)[start[17] : start[24]]]
+    result = measure(corpus, halves)
+    assert result == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
+
+
+def test_measure_overlap_run_across_two_training_documents_is_not_counted(corpus):
+    first, second = text(3, 200), text(4, 200)
+    across = first[word_starts(first)[-7] :] + second[: word_starts(second)[7]]
+    assert measure(corpus, [across])["found"] == 0
+    within = second[: word_starts(second)[RUN_WORDS]]
+    assert measure(corpus, [within])["found"] == 1
+
+
+def test_runs_text_that_begins_within_a_word_equals_the_text_alone():
+    before, ids = text(1, 20), [700, *text(2, 20)]
+    alone, _ = WORDS.runs(*end_to_end([ids]))
+    runs, texts = WORDS.runs(*end_to_end([before, ids]))
+    assert runs[texts == 1].tolist() == alone.tolist()
+
+
+def test_measure_overlap_same_for_any_blocks_and_workers(corpus, monkeypatch):
+    texts = [text(seed, 40) for seed in (1, 2, 300, 301)]
+    whole = measure(corpus, texts)
+    monkeypatch.setattr(contamination, "BLOCK_TOKENS", 500)
+    assert measure(corpus, texts, workers=2) == whole == measure(corpus, texts, workers=1)
+    assert whole["found"] == 2
+
+
+NUM_IDS = 12
+IDS_WORDS = Words(np.arange(NUM_IDS) >= 8, np.arange(NUM_IDS) >= 2)  # two marks, six words, four continuations
+IDS = st.lists(st.integers(0, NUM_IDS - 1), max_size=60)
+
+
+def words_of(ids: list[int]) -> list[tuple[int, ...]]:
+    """Words as tuples of pieces, without marks; the first piece opens one."""
+    words: list[list[int]] = []
+    for number in ids:
+        if number >= 8 and words:
+            words[-1].append(number)
+        elif number >= 2:
+            words.append([number])
+    return [tuple(word) for word in words]
+
+
+def runs_of(ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
+    words = words_of(ids)
+    return [tuple(words[start : start + RUN_WORDS]) for start in range(len(words) - RUN_WORDS + 1)]
+
+
+@given(st.lists(IDS, max_size=4), IDS, st.integers(0, 60), st.integers(0, 60))
+def test_shared_text_equals_search_in_tuples_of_words(
+    texts: list[list[int]], document: list[int], start: int, length: int
+) -> None:
+    texts = [*texts, [3, *document[start : start + length]]]  # so that many do
+    shared = EvaluationRuns.of(IDS_WORDS, *end_to_end(texts)).shared_text(IDS_WORDS, np.asarray(document, np.uint16))
+    known = {run: number for number, text in reversed(list(enumerate(texts))) for run in runs_of(text)}
+    assert shared == next((known[run] for run in runs_of(document) if run in known), None)
+
+
+def test_shared_text_run_beyond_the_last_hash_is_not_found() -> None:
+    runs = EvaluationRuns(np.zeros(1, np.uint64), np.zeros(1, np.int64))
+    assert runs.shared_text(IDS_WORDS, np.full(RUN_WORDS, 2, np.uint16)) is None
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.text(st.characters(codec="utf-8"), max_size=30)), max_size=5))
+def test_read_texts_returns_what_write_texts_wrote(texts: list[tuple[str, str]]) -> None:
+    with TemporaryDirectory() as folder:
+        texts = [(task.encode("utf-8", "replace").decode(), text) for task, text in texts]
+        assert write_texts(Path(folder), texts) == len(texts)
+        assert list(read_texts(Path(folder))) == texts
+
+
+def test_read_texts_damaged_line_is_rejected_with_line_number(tmp_path: Path) -> None:
+    for line in ("[", '{"task": "rte"}', ""):
+        (tmp_path / FILE).write_text(f'{{"task": "rte", "text": "x"}}\n{line}\n')
+        with pytest.raises(PipelineError, match=r"not a text of an evaluation set[\s\S]*texts\.jsonl:2"):
+            list(read_texts(tmp_path))

@@ -1,0 +1,160 @@
+"""Statistics of the corpus, counted from the files of the corpus stages."""
+
+import numpy as np
+import pytest
+import yaml
+
+from pipeline_src.base.files import write_json
+from pipeline_src.engine.fingerprint import imported_files
+from pipeline_src.examples import build_examples
+from pipeline_src.examples import corpus_statistics as module
+from pipeline_src.examples import tokenize_corpus as tokens
+from pipeline_src.examples.corpus_statistics import (
+    MAX_PASSAGE_WORDS,
+    corpus_statistics,
+    describe,
+    overlap_warning,
+    sample_passages,
+)
+from pipeline_src.examples.token_store import SAMPLE_INDEX
+from pipeline_src.stages import STAGES
+from pipeline_src.study.data import ExamplesParams, Lengths, VocabularyParams
+from pipeline_src.text.documents import Document, in_validation_split, write_manifest, write_shard
+from pipeline_src.tokenizer import train_tokenizer as train
+from tests.sources import corpus_of
+
+CORPUS = corpus_of(validation=0.2)
+WORDS = "river town road bridge tower field forest valley harbour market garden island castle".split()
+
+
+def sentence_of(seed: int, count: int = 15) -> str:
+    return " ".join(np.random.default_rng(seed).choice(WORDS, count)).capitalize() + "."
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """Outputs of the corpus stages on two small sources, and three tasks."""
+    monkeypatch.chdir(tmp_path)
+    for part, first in (("wikipedia", 0), ("books", 1000)):
+        folder = tmp_path / "data/text" / part / "clean-text"
+        folder.mkdir(parents=True)
+        documents = [
+            Document(f"{part}:{n}", "", "\n".join(sentence_of(first + 10 * n + i) for i in range(6))) for n in range(30)
+        ]
+        more = {"language": "fr", "unknown_templates": [["odd", 3], ["a", 1]]} if part != "books" else {}
+        shards = [write_shard(folder / "x.jsonl", documents)]
+        write_manifest(folder, shards, {"redirect": 2}, dropped_lines={"list": 7}, **more)
+    vocabulary = VocabularyParams(vocab_size=100, limit_alphabet=30)
+    train.run(seed=1, corpus=CORPUS, vocabulary=vocabulary)
+    tokens.run(seed=1, corpus=CORPUS)
+    build_examples.run(seed=1, examples=ExamplesParams(max_seq_length=Lengths(phase1=64, phase2=128), dupe_factor=2))
+    train_number = next(n for n in range(30) if not in_validation_split(f"wikipedia:{n}", 1, CORPUS.validation))
+    passages = [
+        sentence_of(10 * train_number + 2),
+        "A passage of which no word stands in the corpus, nor will it ever do so at all.",
+    ]
+    question = {"question": "Where?", "answers": [{"text": "A", "answer_start": 0}]}
+    for name in ("train", "dev"):
+        paragraphs = [
+            {"context": passage, "qas": [{"id": str(number), **question}]}
+            for number, passage in enumerate(passages * 2)
+        ]
+        write_json(f"data/tasks/squad1/{name}-v1.1.json", {"data": [{"title": "t", "paragraphs": paragraphs}]})
+    folder = tmp_path / "data/tasks/qnli"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        lines = ["index\tquestion\tsentence\tlabel", f"0\tWhere?\t{sentence_of(10 * train_number)}\tentailment"]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_corpus_statistics_counts_every_stage(study):
+    result = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))
+    part = result["parts"]["wikipedia"]
+    assert part["documents"] == part["train"]["documents"] + part["validation"]["documents"] == 30
+    assert (part["dropped"], part["dropped_inside"]) == ({"redirect": 2}, {"list": 7})
+    assert result["unknown_templates"] == {"fr": [["odd", 3], ["a", 1]]}
+    assert part["train"]["sentences"] == 6 * part["train"]["documents"]
+    assert result["vocabulary"]["entries"] > 90
+    short = result["examples"]["phase1"]
+    assert short["pairs"] == "nsp" and short["length"] == 64
+    index = np.load("data/examples/phase1/train.npy")
+    assert short["train"]["examples"] == len(index)
+    assert short["train"]["tokens"] == int(index["a_length"].sum() + index["b_length"].sum()) + 3 * len(index)
+    assert 0.3 < short["train"]["random_next"] < 0.8 and 0.3 < short["train"]["fill"] <= 1
+
+
+def test_corpus_statistics_overlap_finds_passages_of_tasks(study):
+    overlap = corpus_statistics(CORPUS.sources, ("squad1", "qnli", "cola"))["overlap"]
+    train_text = {"squad1/train-v1.1.json", "squad1/dev-v1.1.json", "qnli/train.tsv", "qnli/dev.tsv"}
+    assert set(overlap) == {"validation documents"} | train_text
+    assert overlap["validation documents"]["found"] == 0  # no sentence_of stands in two documents
+    assert (overlap["squad1/dev-v1.1.json"]["texts"], overlap["squad1/dev-v1.1.json"]["found"]) == (2, 1)
+    assert overlap["qnli/dev.tsv"]["share"] == 1.0
+    assert list(corpus_statistics(CORPUS.sources, ("cola",))["overlap"]) == ["validation documents"]
+
+
+@pytest.mark.parametrize(("found", "texts"), [(11, 100), (1, 2)])
+def test_overlap_warning_more_than_a_tenth_of_validation_is_logged_and_recorded(caplog, found, texts):
+    overlap = {"texts": texts, "found": found, "share": found / texts}
+    assert overlap_warning(overlap).startswith(f"{found} of {texts} validation documents share a run of 13 words")
+    assert overlap_warning(overlap) in caplog.text
+
+
+@pytest.mark.parametrize(("found", "texts"), [(10, 100), (0, 5), (0, 0)])
+def test_overlap_warning_up_to_a_tenth_of_validation_is_none(caplog, found, texts):
+    share = found / texts if texts else None
+    assert not overlap_warning({"texts": texts, "found": found, "share": share}) and not caplog.text
+
+
+def test_corpus_statistics_shared_validation_text_is_recorded(study, monkeypatch):
+    assert "overlap_warning" not in corpus_statistics(CORPUS.sources, ("cola",))
+    monkeypatch.setattr(module, "MAX_SHARED", -1)
+    assert "validation documents share" in corpus_statistics(CORPUS.sources, ("cola",))["overlap_warning"]
+
+
+def test_describe_counts_tokens_lengths_and_random_pairs():
+    index = np.zeros(4, SAMPLE_INDEX)
+    index["a_length"], index["b_length"], index["is_random"] = [61, 20, 5, 1], [64, 9, 5, 1], [1, 0, 0, 0]
+    result = describe(index, 128, 3)
+    assert (result["examples"], result["tokens"], result["random_next"]) == (4, 128 + 32 + 13 + 5, 0.25)
+    assert result["fill"] == round(178 / 512, 4)
+    assert describe(index[:3], 128, 3)["random_next"] == 0.3333
+    classes = dict(zip(result["lengths"]["up_to"], result["lengths"]["examples"], strict=True))
+    assert sum(classes.values()) == 4 and classes[8] == classes[16] == classes[40] == classes[128] == 1
+
+
+def test_corpus_statistics_does_not_depend_on_metrics_or_training(root):
+    """A changed metric or masking rate reads no text again."""
+    imported = imported_files(STAGES["corpus_statistics"].module)
+    assert not {"pipeline_src/tasks/metrics.py", "pipeline_src/evaluate/scores.py"} & set(imported)
+    stage = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]["corpus_statistics"]
+    assert not [path for path in stage["deps"] if path.startswith(("models", "results"))]
+    assert set(stage["params"]) == {"seed", "tasks", "corpus.sources"}
+
+
+def test_sample_passages_are_lines_from_every_source(tmp_path):
+    folders, texts = {name: tmp_path / name for name in ("books", "wikipedia")}, {}
+    for start, folder in enumerate(folders.values()):
+        folder.mkdir()
+        documents = []
+        for number in range(20):
+            lines = [sentence_of(1000 * start + 8 * number + line, 30) for line in range(8)]
+            documents.append(Document(f"{folder.name}:{number}", "", "\n".join(lines)))
+            texts[documents[-1].id] = " ".join(lines)
+        write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
+    passages = sample_passages(folders, 1)
+    assert len(passages) == 5 and {passage["part"] for passage in passages} == {"books", "wikipedia"}
+    for passage in passages:
+        assert passage["text"].removesuffix(" …") in texts[passage["id"]]
+        assert len(passage["text"].removesuffix(" …").split()) == passage["words"] <= MAX_PASSAGE_WORDS
+    assert sample_passages(folders, 1) == passages
+    assert sample_passages(folders, 2) != passages
+
+
+def test_passage_long_line_is_truncated():
+    long = module._passage(Document("a", "", "\n".join(["word " * 300] * 3)))
+    assert long["words"] == MAX_PASSAGE_WORDS and long["text"].endswith(" …")
+    unspaced = module._passage(Document("c", "", "水车在河边转动。" * 100))
+    assert unspaced["words"] == MAX_PASSAGE_WORDS and unspaced["text"] == "水车在河边转动。" * 22 + "水车在河 …"
+    assert module._passage(Document("b", "", "Two lines.\nOf text.")) == {"text": "Two lines. Of text.", "words": 4}

@@ -1,0 +1,223 @@
+"""Masks: rate, 80/10/10, units, and independence of the batch."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_src.base.counter_rng import derive_seed, uniform
+from pipeline_src.base.registry import architecture_spec, member_names
+from pipeline_src.examples.masking import UNITS, CLMCollator, MLMCollator, collator_class, shuffle
+from pipeline_src.examples.pairs import PairRules, document_pairs
+from pipeline_src.pretrain.data import PretrainingExamples
+from pipeline_src.study.pretrain import Masking
+from pipeline_src.tokenizer import wordpiece
+from pipeline_src.tokenizer.load import load_tokenizer
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
+from tests.frames import bert_templates
+
+CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
+SPECIAL = np.isin(np.arange(ENTRIES), (CLS, SEP, 0))
+INNER = np.arange(ENTRIES) % 3 == 0  # every third id continues a word
+
+
+def masked_lm(mask_prob: float, seed: int = 1, **masking) -> MLMCollator:
+    return MLMCollator(mask_prob, Masking(**masking), MASK, SPECIAL, INNER, seed)
+
+
+def batch(count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(length // 2, length + 1, count)
+    pieces = []
+    for size in lengths:
+        ids = rng.integers(10, ENTRIES, size)
+        ids[0], ids[size // 2], ids[-1] = CLS, SEP, SEP
+        pieces.append(ids)
+    return np.concatenate(pieces), lengths, np.arange(count) + 77
+
+
+@pytest.mark.parametrize("mask_prob", [0.15, 0.2, 0.4])
+def test_apply_rate_is_mask_prob(mask_prob):
+    ids, lengths, examples = batch(800, 128)
+    _, chosen = masked_lm(mask_prob).apply(ids, lengths, examples)
+    assert abs(len(chosen) / len(ids) - mask_prob) < 0.005
+
+
+def test_apply_replaces_eighty_ten_ten():
+    ids, lengths, examples = batch(2000, 128)
+    seen, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    masked = seen[chosen] == MASK
+    unchanged = seen[chosen] == ids[chosen]
+    assert abs(masked.mean() - 0.8) < 0.01 and abs(unchanged.mean() - 0.1) < 0.01
+    unpredicted = np.setdiff1d(np.arange(len(ids)), chosen)
+    assert (seen[unpredicted] == ids[unpredicted]).all()
+    replaced = seen[chosen][~masked & ~unchanged]
+    assert replaced.min() < 50 and replaced.max() > ENTRIES - 50  # of the full vocabulary
+    seen, chosen = masked_lm(0.15, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
+    assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
+
+
+def test_apply_special_tokens_are_never_predicted():
+    ids, lengths, examples = batch(300, 40)
+    _, chosen = masked_lm(0.9).apply(ids, lengths, examples)
+    assert not np.isin(ids[chosen], (CLS, SEP)).any()
+
+
+def test_apply_each_example_has_num_predictions_at_least_one():
+    ids, lengths, examples = batch(200, 12)
+    _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    sequence = np.repeat(np.arange(200), lengths)
+    assert (np.bincount(sequence[chosen], minlength=200) == np.maximum(1, np.rint(0.15 * lengths))).all()
+    ids, lengths, examples = batch(50, 128)
+    assert len(masked_lm(0.15, max_predictions=5).apply(ids, lengths, examples)[1]) == 5 * 50
+
+
+def test_apply_masks_depend_on_seed_and_example_not_on_batch():
+    ids, lengths, examples = batch(20, 64)
+    seen, _ = masked_lm(0.15).apply(ids, lengths, examples)
+    cu_seqlens = np.cumsum(lengths) - lengths
+    for number in (0, 7, 19):
+        part = slice(cu_seqlens[number], cu_seqlens[number] + lengths[number])
+        single, _ = masked_lm(0.15).apply(ids[part], lengths[number : number + 1], examples[number : number + 1])
+        assert np.array_equal(single, seen[part])
+    first = masked_lm(0.15).apply(ids, lengths, examples)[1]
+    assert not np.array_equal(first, masked_lm(0.15).apply(ids, lengths, examples + 1)[1])
+    assert not np.array_equal(first, masked_lm(0.15, seed=2).apply(ids, lengths, examples)[1])
+
+
+def test_apply_tokens_are_equally_likely():
+    ids, lengths, examples = np.tile(batch(1, 40)[0], 4000), np.full(4000, batch(1, 40)[1][0]), np.arange(4000)
+    _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    counts = np.bincount(chosen % lengths[0], minlength=lengths[0])
+    counts = counts[~SPECIAL[ids[: lengths[0]]]]
+    assert abs(counts / counts.mean() - 1).max() < 0.2
+
+
+def words_of(ids: np.ndarray) -> list[list[int]]:
+    """Positions of each word: a subword continues the word before it, also across [SEP] (google-research/bert)."""
+    words: list[list[int]] = []
+    for position, number in enumerate(ids):
+        if SPECIAL[number]:
+            continue
+        if INNER[number] and words:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    return words
+
+
+def test_whole_word_mask_words_are_masked_together_at_the_rate():
+    ids, lengths, examples = batch(800, 128)
+    model = masked_lm(0.15, unit="whole_word")
+    _, chosen = model.apply(ids, lengths, examples)
+    cu_seqlens = np.cumsum(lengths) - lengths
+    for start, length, limit in zip(cu_seqlens[:100], lengths, model.num_predictions(lengths), strict=False):
+        masked = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+        for word in words_of(ids[start : start + length]):
+            assert masked.issuperset(word) or not masked.intersection(word)
+        assert len(masked) <= limit
+    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
+
+
+def albert_ngrams(ids: np.ndarray, limit: int, example: int, stream: int) -> set[int]:
+    """Positions masked by the loop of google-research/albert (create_pretraining_data.py), with our random numbers."""
+    words, taken = words_of(ids), set()
+    order = [int(item[0]) for item in shuffle(np.array([0, len(words)]), np.array([example]), stream)]
+    for turn, word in enumerate(order):
+        if len(taken) >= limit:
+            break
+        runs = [sum(words[word : word + n], []) for n in range(1, min(3, len(words) - word) + 1)]
+        rates = np.array([1, 1 / 2, 1 / 3][: len(runs)])
+        draw = uniform(derive_seed(stream, "n"), np.array([example]), turn)[0]
+        n = int(np.searchsorted(np.cumsum(rates), draw * rates.sum(), side="right"))
+        while n > 0 and len(taken) + len(runs[n]) > limit:
+            n -= 1
+        if len(taken) + len(runs[n]) <= limit and not taken.intersection(runs[n]):
+            taken |= set(runs[n])
+    return taken
+
+
+def test_ngram_mask_equals_albert_loop():
+    ids, lengths, examples = batch(150, 60)
+    model = masked_lm(0.15, unit="ngram")
+    _, chosen = model.apply(ids, lengths, examples)
+    starts, limits = np.cumsum(lengths) - lengths, model.num_predictions(lengths)
+    for start, length, limit, example in zip(starts, lengths, limits, examples, strict=True):
+        masked = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
+        assert masked == albert_ngrams(ids[start : start + length], int(limit), int(example), derive_seed(1, "choose"))
+    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
+
+
+@pytest.mark.parametrize("specials", [False, True])
+def test_apply_mask_special_tokens_predicts_them(specials):
+    tokenizer = build_tokenizer([*SPECIAL_TOKENS, *"abcdefgh"], lowercase=True)
+    marks = [tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]")]
+    model = MLMCollator.of(tokenizer, 0.5, Masking(mask_special_tokens=specials), seed=1)
+    ids = np.array([marks[0], 6, 7, marks[1]] * 100)
+    _, chosen = model.apply(ids, np.full(100, 4), np.arange(100))
+    share = np.isin(ids[chosen], marks).mean()
+    assert len(chosen) == 200 and abs(share - specials / 2) < 0.1
+
+
+def drawn_at_random(architecture: str, vocabulary: Path) -> set[str]:
+    """The random tokens that replace a predicted letter in 4,000 sequences."""
+    letters = "abcdefgh"
+    wordpiece.save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *letters], lowercase=True)
+    tokenizer = load_tokenizer(vocabulary)
+    masking = Masking(mask_ratio=0.0, random_ratio=1.0, keep_ratio=0.0)
+    collator = MLMCollator.of(tokenizer, 0.5, masking, 1, architecture_spec(architecture).special_replacements)
+    ids = np.array([tokenizer.token_to_id(token) for token in ("[CLS]", "a", "b", "[SEP]")] * 4000)
+    seen, chosen = collator.apply(ids, np.full(4000, 4), np.arange(4000))
+    counts = Counter(seen[chosen].tolist())
+    assert max(counts.values()) < 1.2 * min(counts.values())
+    return {tokenizer.id_to_token(number) for number in counts}
+
+
+@pytest.mark.parametrize("architecture", member_names("models"))
+def test_apply_random_tokens_are_special_but_in_roberta(tmp_path, architecture):
+    """As in the recipes' code; fairseq's leaves out the special symbols of its dictionary, of which <mask> is none."""
+    left_out = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} if architecture == "roberta" else set()
+    assert drawn_at_random(architecture, tmp_path) == {*SPECIAL_TOKENS, *"abcdefgh"} - left_out
+
+
+def test_whole_word_mask_word_beyond_limit_is_not_masked():
+    ids = np.asarray([CLS, 10, 12, 15, 18, 21, SEP, 24, 27, SEP])
+    _, chosen = masked_lm(0.15, unit="whole_word").apply(ids, np.asarray([10]), np.asarray([1]))
+    assert len(chosen) == 0  # one word of seven subwords; the limit is two tokens
+
+
+def test_apply_sequence_without_maskable_tokens_is_unchanged():
+    ids = np.asarray([CLS, SEP, CLS, 10, 11, SEP, CLS, SEP])
+    for unit in UNITS:
+        _, chosen = masked_lm(0.15, unit=unit).apply(ids, np.asarray([2, 4, 2]), np.arange(3))
+        assert len(chosen) == 1 and chosen[0] in (3, 4)
+
+
+@pytest.mark.parametrize(("pairs", "marks"), [("none", 2), ("nsp", 3)])
+def test_clm_collator_predicts_every_token_from_the_one_before(tmp_path, store, pairs, marks):
+    np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), PairRules(32, 0.1, 0.5, pairs, marks), [1]))
+    examples = PretrainingExamples(tmp_path / "index.npy", store, CLMCollator(SEP), bert_templates(CLS, SEP), pairs)
+    numbers = np.asarray([4, 0, 7])
+    batch = examples.batch(numbers)
+    positions, labels = batch.predicted.tolist(), batch.labels.tolist()
+    expected = []
+    for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
+        assert batch.ids[a] == CLS and batch.ids[b - 1] == SEP
+        expected += [(position, batch.ids[position + 1]) for position in range(a, b - 1)]
+    assert list(zip(positions, labels, strict=True)) == expected
+    assert examples.collator.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(positions)
+    assert np.array_equal(batch.ids, examples.batch(numbers, 3).ids)  # in any epoch
+    words = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
+    assert np.array_equal(words, batch.labels != SEP)
+    assert batch.max_seqlen == np.diff(batch.cu_seqlens).max()
+
+
+def test_collator_class_of_every_objective():
+    tokenizer = build_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True)
+    ids = tokenizer.get_vocab()
+    collators = {name: collator_class(name).of(tokenizer, 0.15, Masking(), 1) for name in member_names("objectives")}
+    assert collators["clm"] == CLMCollator(ids["[SEP]"])
+    assert collators["mlm"].mask_id == ids["[MASK]"]
+    assert collators["mlm"].special.nonzero()[0].tolist() == sorted(ids[token] for token in ("[PAD]", "[CLS]", "[SEP]"))
+    assert collators["mlm"].continuation.nonzero()[0].tolist() == [ids["##b"]]

@@ -1,0 +1,242 @@
+"""DistilBERT: what a student starts from, what it is told apart by, and which teachers are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import hash_file, read_json, write_json
+from pipeline_src.family.distilbert.objective import DistilBertObjective, spread_layers
+from pipeline_src.model.bert import BertConfig, BertForMaskedLM, initialise, load_architecture
+from pipeline_src.model.flops import Workload
+from pipeline_src.model.losses import LazyLogits, distillation_loss
+from pipeline_src.pretrain.data import TensorBatch
+from pipeline_src.pretrain.phases import Phase
+from pipeline_src.pretrain.pretrain import checkpoint_identity
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.pretrain import DistilBertParams, PretrainParams, Steps
+from tests.unit.pretrain.small import WAYS, train_phase, two_pairs
+
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+
+
+def config(layers: int = 2, **changes) -> BertConfig:
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64} | changes
+    return BertConfig(**sizes, num_hidden_layers=layers, max_position_embeddings=16, hidden_dropout_prob=0.0)
+
+
+def build(teacher: BertConfig, student: BertConfig, **own) -> DistilBertObjective:
+    model = BertForMaskedLM(teacher)
+    initialise(model, torch.Generator().manual_seed(5))
+    objective = DistilBertObjective(student, "none", DistilBertParams(**own))
+    objective.set_teacher(model.eval().requires_grad_(False))
+    objective.init_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+@pytest.fixture
+def batch() -> TensorBatch:
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7])
+
+
+@pytest.mark.parametrize("tokens", ["all", "predicted"])
+def test_distilbert_student_equal_to_teacher_has_no_loss(batch, tokens):
+    terms = build(config(), config(), loss_on=tokens)(batch)
+    assert terms["kl"].loss.abs() < 1e-4 and terms["cosine"].loss.abs() < 1e-5
+    other = build(config(), config(), loss_on=tokens, init="random")(batch)
+    assert other["kl"].loss > 1e-3 and other["cosine"].loss > 1e-3
+
+
+def test_distilbert_student_starts_from_spread_layers_of_teacher():
+    assert spread_layers(6, 12) == [0, 2, 4, 7, 9, 11] and spread_layers(1, 4) == [0] and spread_layers(2, 2) == [0, 1]
+    objective = build(config(5), config(3))
+    student, teacher = (dict(model.named_parameters()) for model in (objective.model, objective.teacher))
+    for own, reference in enumerate((0, 2, 4)):
+        name = "bert.encoder.layer.{}.attention.self.query.weight"
+        assert torch.equal(student[name.format(own)], teacher[name.format(reference)])
+    for name in student:
+        assert ".layer." in name or torch.equal(student[name], teacher[name]), name
+
+
+def test_distilbert_teacher_is_not_trained_or_saved(batch):
+    objective = build(config(4), config())
+    ours = {id(parameter) for parameter in objective.parameters()}
+    assert not any(id(parameter) in ours or parameter.requires_grad for parameter in objective.teacher.parameters())
+    assert set(objective.checkpoint_parameters()) == {name for name, _ in objective.model.named_parameters()}
+    objective.train()
+    assert not objective.teacher.training
+    sum(term.loss for term in objective(batch).values()).backward()
+    assert all(parameter.grad is None for parameter in objective.teacher.parameters())
+    assert list(objective.saved_models()) == [""]
+
+
+def test_distilbert_alpha_of_zero_removes_term(batch):
+    objective = build(config(), config(), alpha_cos=0, alpha_ce=0)
+    assert list(objective(batch)) == list(objective.weights) == ["mlm"]
+    with pytest.raises(ValueError, match="are all 0"):
+        DistilBertParams(alpha_cos=0, alpha_ce=0, alpha_mlm=0)
+
+
+def test_distilbert_training_flops_include_teacher_forward():
+    work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
+    everywhere = Workload(2, 11, 61, 11, 11, 61)
+    student, teacher = config(2), config(4)
+    own, reference = student.training_flops(everywhere), teacher.training_flops(everywhere)
+    assert build(teacher, student).training_flops(work) == own + reference // 3
+    for alpha_cos, run in ((0, work), (1, work._replace(num_outputs=11, attended_pairs=61))):
+        objective = build(teacher, student, loss_on="predicted", alpha_cos=alpha_cos)
+        assert objective.training_flops(work) == student.training_flops(run) + teacher.training_flops(run) // 3
+
+
+@pytest.mark.parametrize(
+    ("teacher", "own", "message"),
+    [
+        ({"hidden_size": 64}, {}, "hidden_size 64, not 32"),
+        ({"hidden_size": 64}, {"init": "random"}, "hidden_size 64, not 32"),
+        ({"num_attention_heads": 4}, {}, "num_attention_heads 4, not 2"),
+        ({"layers": 1}, {}, "a student of more layers than its teacher: 2"),
+    ],
+)
+def test_distilbert_unfit_teacher_is_rejected(teacher, own, message):
+    with pytest.raises(PipelineError, match=message):
+        build(config(**teacher), config(), **own)
+
+
+def test_distilbert_student_of_other_architecture_is_rejected_and_shifted_positions_are_not_copied():
+    sizes = config().as_dict()
+    albert, roberta = (
+        load_architecture(name).config(**{key: sizes[key] for key in SIZES}, max_position_embeddings=positions)
+        for name, positions in (("albert", 16), ("roberta", 17))
+    )
+    with pytest.raises(PipelineError, match="a teacher whose layers are of other parts: BERT"):
+        build(config(), albert)
+    student, teacher = (build(config(), roberta).model, build(config(), roberta).teacher)
+    ours, reference = (model.bert.embeddings.position_embeddings.weight for model in (student, teacher))
+    assert len(ours) == 17 and not torch.equal(ours[:16], reference)
+
+
+def test_distilbert_wider_teacher_without_cosine_is_accepted(batch):
+    objective = build(config(hidden_size=64), config(), init="random", alpha_cos=0)
+    assert objective(batch)["kl"].loss > 0
+
+
+def test_pretrain_distilbert_both_phases_save_loadable_model(study, fine_tune):
+    transformers = pytest.importorskip("transformers")
+    before = hash_file("teacher/model.safetensors")
+    train_phase("phase1", **WAYS["distilbert"], phase1=60)
+    train_phase("phase2", **WAYS["distilbert"], phase1=60)
+    short, long = (read_json(f"results/pretrain/{phase}.json")["validation"] for phase in ("phase1", "phase2"))
+    assert short["kl_loss"] > 0 and long["cosine_loss"] < 0.5 and "nsp_accuracy" not in long
+    assert hash_file("teacher/model.safetensors") == before
+    _, info = transformers.AutoModelForMaskedLM.from_pretrained("models/pretrained/phase2", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert (fine_tune() / "model.safetensors").exists()
+
+
+def test_pretrain_distilbert_unfit_teacher_is_rejected_and_leaves_no_output(study):
+    def refused(message: str, **changes) -> None:
+        with pytest.raises(PipelineError, match=message):
+            train_phase("phase1", **WAYS["distilbert"] | changes, phase1=3)
+        assert not list(Path("checkpoints").rglob("*")) and not Path("models").exists()
+
+    refused("no teacher here: elsewhere", teacher="elsewhere")
+    refused("no teacher here: catalogue/no-teacher", teacher="catalogue/no-teacher")
+    refused("the teacher takes shorter sequences: 32 tokens", max_position_embeddings=48)
+    raw = read_json("teacher/config.json")
+    write_json(study / "teacher/config.json", raw | {"model_type": "roberta", "layer_norm_eps": 1e-5})
+    refused("a teacher of another architecture: roberta")
+    write_json(study / "teacher/config.json", raw | {"is_decoder": True})
+    refused("from left to right")
+    write_json(study / "teacher/config.json", raw)
+    (study / "teacher/model.safetensors").unlink()
+    refused("no weights to read")
+    shutil.copytree(study / "data/vocabulary", study / "other")
+    text = (study / "other/tokenizer.json").read_text(encoding="utf-8").replace('"bal"', '"zzz"')
+    (study / "teacher/tokenizer.json").write_text(text, encoding="utf-8")
+    (study / "teacher/vocab.txt").unlink()
+    refused("a teacher of another vocabulary")
+
+
+def test_distillation_loss_autocast_is_float32_with_bfloat16_products():
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(shape, generator=generator) for shape in ((9, 16), (64, 16), (64,))]
+    teacher = [part + 0.5 * torch.randn(part.shape, generator=generator) for part in parts]
+    result = []
+    for narrow in (False, True):
+        student = [part.clone().requires_grad_() for part in parts]
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = distillation_loss(LazyLogits(*student), LazyLogits(*teacher), 2.0)
+        loss.backward()
+        result.append([loss.detach(), *(part.grad for part in student)])
+    assert {tensor.dtype for tensor in result[1]} == {torch.float32}
+    assert not torch.equal(result[0][1], result[1][1])
+    for exact, other in zip(*result, strict=True):
+        assert (exact - other).abs().max() < 0.03 * exact.abs().max()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_distillation_loss_autocast_bfloat16_logits_are_summed_in_float32(rows):
+    generator = torch.Generator().manual_seed(rows)
+    student, teacher = (
+        [torch.randn(shape, generator=generator) for shape in ((rows, 16), (64, 16), (64,))] for _ in range(2)
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        result = distillation_loss(LazyLogits(*student), LazyLogits(*teacher), 2.0)
+        own, target = (
+            ((inner / 2.0) @ weight.T).double().add(bias / 2.0).log_softmax(1)
+            for inner, weight, bias in (student, teacher)
+        )
+    exact = 4.0 * F.kl_div(own, target, reduction="sum", log_target=True)
+    assert float(result) == pytest.approx(float(exact), rel=1e-6)
+
+
+def build_student(architecture: str, **theirs) -> DistilBertObjective:
+    """A student with as many layers as its teacher, whose config differs in ``theirs``."""
+    config = load_architecture(architecture).config
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 16}
+    own = config.from_params(ModelParams(architecture=architecture, hidden_dropout_prob=0.0, **sizes), 60)
+    objective = DistilBertObjective(own, "none", DistilBertParams())
+    teacher = objective.build_teacher(dataclasses.replace(own, **theirs))
+    initialise(teacher, torch.Generator().manual_seed(1))
+    objective.set_teacher(teacher.eval().requires_grad_(False))
+    objective.init_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+@pytest.mark.parametrize(
+    ("architecture", "theirs"),
+    [
+        ("deberta", {"max_position_embeddings": 64}),  # the middle rows are those of near distances
+        ("bert", {"vocab_size": 64}),  # padded, as ModernBERT's is
+    ],
+)
+def test_distilbert_student_of_larger_teacher_with_all_layers_has_no_kl(batch, architecture, theirs):
+    terms = build_student(architecture, **theirs)(batch)
+    assert terms["kl"].loss.item() == pytest.approx(0, abs=1e-4)
+
+
+def test_distilbert_teacher_of_other_embedding_size_is_rejected():
+    with pytest.raises(PipelineError, match="another shape"):
+        build_student("electra", embedding_size=16)
+
+
+def test_checkpoint_identity_depends_on_teacher_weights_of_any_format(study):
+    tensors = load_file("teacher/model.safetensors")
+    Path("teacher/model.safetensors").unlink()
+    pretrain = PretrainParams(steps=Steps(phase1=3, phase2=1), objective="tinybert", teacher="teacher")
+    model = ModelParams(num_hidden_layers=1, hidden_size=64, max_position_embeddings=32, num_attention_heads=1)
+    phase = Phase("phase1", 1, 0.15, model, pretrain)
+    result = []
+    for more in (0, 1):
+        torch.save({name: tensor + more for name, tensor in tensors.items()}, "teacher/pytorch_model.bin")
+        result.append(checkpoint_identity(phase))
+    assert result[0] != result[1]

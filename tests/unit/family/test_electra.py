@@ -1,0 +1,264 @@
+"""ELECTRA: what is sampled, what is judged, and where gradients go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
+from pipeline_src.family.electra.encoder import ElectraConfig
+from pipeline_src.family.electra.objective import (
+    AddedTable,
+    ElectraObjective,
+    area_under_curve,
+    copying_cross_entropy,
+    generator_config,
+)
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.model.flops import Workload
+from pipeline_src.model.hub import save_tensors
+from pipeline_src.model.losses import LazyLogits
+from pipeline_src.pretrain.data import TensorBatch
+from pipeline_src.study.pretrain import ElectraParams
+from tests.unit.pretrain.small import train_phase, two_pairs
+
+CONFIG = ElectraConfig(60, 32, 2, 2, 64, 16, hidden_dropout_prob=0.0, embedding_size=16)
+ELECTRA = {"objective": "electra", "architecture": "electra", "embedding_size": 16}
+PUBLISHED = {  # section 6 of the design: unique tensors of discriminator and generator, transformers 5.23
+    "small": ((12, 256, 4, 1024, 128, 0.25), 13_549_057, 4_620_026),
+    "base": ((12, 768, 12, 3072, 768, 1 / 3), 109_483_009, 33_740_602),
+}
+
+
+def build(config: BertConfig = CONFIG, **own) -> ElectraObjective:
+    objective = ElectraObjective(config, "none", ElectraParams(**{"generator_width": 0.5} | own))
+    objective.init_weights(torch.Generator().manual_seed(0))
+    return objective
+
+
+@pytest.fixture
+def batch() -> TensorBatch:
+    draws = np.array([0.1, 0.6, 0.9], np.float32)
+    return two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=[1, 2, 7], sampling_noise=draws)
+
+
+def test_electra_discriminator_gradient_does_not_reach_generator(batch):
+    objective = build(embeddings="separate")
+    objective(batch)["rtd"].loss.backward()
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in objective.generator.parameters())
+    assert all(parameter.grad is not None for parameter in objective.model.parameters())
+    objective.zero_grad()
+    objective(batch)["mlm"].loss.backward()
+    assert all(parameter.grad is None for parameter in objective.model.parameters())
+    assert all(parameter.grad is not None for parameter in objective.generator.parameters())
+
+
+def test_electra_shared_embeddings_are_trained_by_both_networks(batch):
+    objective, gradients = build(), []
+    table = objective.model.bert.embeddings.word_embeddings.weight
+    assert objective.generator.cls["predictions"].decoder.weight is table
+    for term in ("mlm", "rtd"):
+        objective.zero_grad()
+        objective(batch)[term].loss.backward()
+        gradients.append(table.grad.clone())
+    assert gradients[0].any() and gradients[1].any() and not torch.equal(*gradients)
+    names = objective.checkpoint_parameters()
+    assert len({id(parameter) for parameter in names.values()}) == len(names) == len(list(objective.parameters()))
+    assert not any(name.startswith("generator.bert.embeddings.") for name in names)
+
+
+def test_electra_disentangled_embeddings_are_trained_apart_and_saved_as_sum(batch, tmp_path):
+    """Only the table that the discriminator adds is trained by it; the sum is saved, and loading restores the table."""
+    objective = build(embeddings="disentangled")
+    tables = [
+        objective.generator.bert.embeddings.word_embeddings,
+        objective.generator.bert.embeddings.position_embeddings,
+    ]
+    assert [table.base[0] for table in added_tables(objective)] == tables
+    assert all(not table.weight.any() for table in added_tables(objective))
+    objective(batch)["rtd"].loss.backward()
+    assert all(table.weight.grad is None for table in tables)
+    assert all(table.weight.grad.any() for table in added_tables(objective))
+    objective.zero_grad()
+    objective(batch)["mlm"].loss.backward()
+    assert all(table.weight.grad.any() for table in tables)
+    assert all(table.weight.grad is None for table in added_tables(objective))
+
+    word, added = "bert.embeddings.word_embeddings.weight", added_tables(objective)[0].weight
+    with torch.no_grad():
+        added.normal_(generator=torch.Generator().manual_seed(2))
+    saved = {name: saved.module.state_dict() for name, saved in objective.saved_models().items()}
+    assert torch.equal(saved[""][word], saved["generator"][word] + added)
+    assert objective.checkpoint_parameters()[word] is added
+    seen = torch.tensor([7, 9])
+    plain = ElectraObjective(CONFIG, "none", ElectraParams(generator_width=0.5, embeddings="separate"))
+    plain.model.load_state_dict(saved[""])
+    result = objective.model.bert.embeddings.word_embeddings(seen)
+    torch.testing.assert_close(result, plain.model.bert.embeddings.word_embeddings(seen))
+    before = added.detach().clone()
+    with torch.no_grad():
+        added.copy_(saved[""][word])
+    for name, module in objective.saved_models().items():
+        (tmp_path / name).mkdir(exist_ok=True)
+        save_tensors(tmp_path / name, saved[name], module.config, module.huggingface_class)
+    objective.load_models(tmp_path)
+    torch.testing.assert_close(added, before)
+
+
+def added_tables(objective: ElectraObjective) -> list[AddedTable]:
+    return [table for table in objective.model.bert.embeddings.children() if isinstance(table, AddedTable)]
+
+
+def test_electra_gradient_clip_groups_of_separate_embeddings_are_separate():
+    assert len(build().gradient_clip_groups()) == 1
+    for embeddings in ("separate", "disentangled"):
+        objective = build(embeddings=embeddings)
+        discriminator, generator = (set(map(id, group)) for group in objective.gradient_clip_groups())
+        assert not discriminator & generator and len(discriminator | generator) == len(list(objective.parameters()))
+
+
+def test_electra_fill_replaces_predicted_tokens_and_correct_sample_is_original(batch):
+    objective = build()
+    _, text = objective.fill(batch)
+    scores, replaced = objective.model.logits(text), text.inputs != text.labels
+    assert len(scores) == len(replaced) == 11 and replaced.nonzero().flatten().tolist() == [1, 2, 7]
+    with torch.no_grad():  # a generator that always says 21
+        objective.generator.cls["predictions"].decoder.bias[21] = 1e4
+    words, text = objective.fill(batch)
+    assert (text.inputs != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
+
+
+def test_generator_config_scales_discriminator():
+    sizes = generator_config(CONFIG, ElectraParams(generator_width=0.25, generator_depth=0.5))
+    assert (sizes.hidden_size, sizes.num_hidden_layers, sizes.intermediate_size) == (8, 1, 16)
+    assert (sizes.num_attention_heads, sizes.embedding_width) == (1, 16)
+    uneven = generator_config(ElectraConfig(60, 96, 2, 8, 64), ElectraParams(generator_width=0.9))
+    assert (uneven.hidden_size, uneven.num_attention_heads) == (86, 2)
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_electra_parameter_count_equals_published(size):
+    (layers, hidden, heads, inner, embedding, share), discriminator, generator = PUBLISHED[size]
+    config = ElectraConfig(30_522, hidden, layers, heads, inner, embedding_size=embedding)
+    with torch.device("meta"):
+        objective = ElectraObjective(config, "none", ElectraParams(generator_width=share))
+    result = [sum(p.numel() for p in module.parameters()) for module in (objective.model, objective.generator)]
+    assert result == [discriminator, generator]
+
+
+def test_electra_unshareable_embeddings_are_rejected():
+    with pytest.raises(PipelineError, match=r"(?s)cannot share these embeddings: 16, not 32.*embeddings: separate"):
+        build(BertConfig(60, 32, 2, 2, 64, 16))
+    assert build(BertConfig(60, 32, 2, 2, 64, 16), generator_width=1.0).weights == {"mlm": 1.0, "rtd": 50.0}
+    assert build(BertConfig(60, 32, 2, 2, 64, 16), embeddings="separate", disc_weight=10).weights["rtd"] == 10
+
+
+def test_area_under_curve_equals_share_of_ordered_pairs():
+    rng = np.random.default_rng(0)
+    negatives, positives = rng.integers(0, 4, 30), rng.integers(0, 3, 30)
+    low, high = (np.repeat(np.arange(30), counts) for counts in (negatives, positives))
+    pairs = (high[:, None] > low).sum() + (high[:, None] == low).sum() / 2
+    assert area_under_curve(negatives, positives) == pytest.approx(pairs / (len(low) * len(high)))
+    assert area_under_curve(negatives, np.zeros(30)) == 0.5
+
+
+def test_electra_training_flops_equal_formula():
+    """Against the formula written out: two layers of width 32, F 64, E 16, V 60; the generator half as wide."""
+    work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
+
+    def encoder(width: int, inner: int, rows: int, pairs: int) -> int:
+        first = 6 * (4 * width**2 + 2 * width * inner) * 11 + 12 * width * 61
+        last = 6 * (2 * width**2 * 11 + (2 * width**2 + 2 * width * inner) * rows) + 12 * width * pairs
+        return first + last
+
+    discriminator = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + 6 * (32**2 + 32) * 11
+    generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
+    assert build().training_flops(work) == discriminator + generator
+    assert build(disc_loss_on="predicted").training_flops(work) < discriminator + generator
+    head = 6 * 16 * (32 + 60)
+    restorer = encoder(32, 64, 5, 28) + 6 * 16 * 32 * 11 + head * 3
+    assert build(disc_target="mlm", disc_loss_on="predicted").training_flops(work) == restorer + generator
+    copying = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + (head + 6 * 32) * 11
+    assert build(disc_target="mlm").training_flops(work) == copying + generator
+
+
+def test_copying_cross_entropy_equals_mixture():
+    """Beside the shares written out, with gates from closed to open; a token that was put there is never copied."""
+    draw = torch.Generator().manual_seed(0)
+    lazy_logits = LazyLogits(torch.randn(40, 8, generator=draw), torch.randn(12, 8, generator=draw), torch.zeros(12))
+    gates, seen = torch.linspace(-6, 6, 40), torch.randint(0, 12, (40,), generator=draw)
+    own = torch.where(torch.arange(40) % 3 > 0, seen, torch.randint(0, 12, (40,), generator=draw))
+    loss, right = copying_cross_entropy(lazy_logits, gates, seen, own)
+    probs = (lazy_logits.inner @ lazy_logits.weight.T).softmax(1) * (1 - gates.sigmoid())[:, None]
+    probs = probs.scatter_add(1, seen[:, None], gates.sigmoid()[:, None])
+    torch.testing.assert_close(probs.sum(1), torch.ones(40))
+    assert right == (probs.argmax(1) == own).sum() and 0 < right < 40
+    torch.testing.assert_close(loss, -probs.gather(1, own[:, None]).log().sum())
+
+
+def test_electra_params_mlm_target_with_disentangled_embeddings_is_rejected():
+    with pytest.raises(ValueError, match="disc_target: mlm"):
+        ElectraParams(disc_target="mlm", embeddings="disentangled")
+
+
+def curve(**changes) -> pd.DataFrame:
+    train_phase("phase1", **ELECTRA, **{"phase1": 6, "hidden_dropout_prob": 0.0, "eval_steps": 3} | changes)
+    return pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
+
+
+@pytest.mark.parametrize("loss_on", ["predicted", "all"])
+def test_pretrain_electra_mlm_target_learns_original_tokens_in_both_phases(study, loss_on):
+    """Both phases: what is beyond transformers' class, the copy gate, goes on from the first to the second."""
+    own = {"objectives": {"electra": {"disc_target": "mlm", "disc_loss_on": loss_on, "disc_weight": 1.0}}}
+    table = curve(**own, phase1=40, eval_steps=20)
+    assert table["words_loss"].iloc[-1] < table["words_loss"].iloc[0] and table["rtd_loss"].isna().all()
+    train_phase("phase2", **ELECTRA | own, phase1=40, hidden_dropout_prob=0.0)
+    figures = read_json("results/pretrain/phase2.json")["validation"]
+    assert figures["words_loss"] > 0 and 0 < figures["words_accuracy"] <= 1 and "rtd_loss" not in figures
+    assert read_json(study / "models/pretrained/phase2/config.json")["architectures"] == ["ElectraForMaskedLM"]
+    gates = [load_file(study / f"models/pretrained/{phase}/model.safetensors") for phase in ("phase1", "phase2")]
+    assert all(("copy_gate.weight" in gate) == (loss_on == "all") for gate in gates)
+
+
+def test_pretrain_electra_microbatches_change_nothing(study):
+    full, pieces = curve(), curve(microbatch_tokens=50)
+    assert full["validation_replaced"].dropna().between(0.5, 1).all()
+    for name in ("loss", "mlm_loss", "rtd_loss", "rtd_accuracy", "validation_rtd_auc"):
+        np.testing.assert_allclose(pieces[name], full[name], rtol=2e-4, atol=1e-6)
+
+
+def test_pretrain_electra_both_phases_finetune_and_load_in_transformers(study, fine_tune):
+    """Both phases, the discriminator's folder for a task, and both folders as transformers opens them."""
+    transformers = pytest.importorskip("transformers")
+    train_phase("phase1", **ELECTRA, phase1=40, eval_steps=20)
+    train_phase("phase2", **ELECTRA, phase1=40)
+    figures = read_json("results/pretrain/phase2.json")["validation"]
+    assert figures["rtd_loss"] < 0.6 and 0 <= figures["rtd_recall"] <= 1 and "nsp_accuracy" not in figures
+    folder = study / "models/pretrained/phase2"
+    for subfolder, kind in (("", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")):
+        assert read_json(folder / subfolder / "config.json")["architectures"] == [kind]
+        loaded, info = transformers.AutoModel.from_pretrained(folder / subfolder, output_loading_info=True)
+        assert not info["missing_keys"] and transformers.AutoTokenizer.from_pretrained(folder / subfolder)
+        assert loaded.config.embedding_size == 16
+    tuned = fine_tune(architecture="electra", embedding_size=16)
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tuned, output_loading_info=True)
+    assert not loaded[1]["missing_keys"] and loaded[0].config.id2label
+
+
+def test_pretrain_electra_damaged_generator_is_rejected(study):
+    sizes = ELECTRA | {"phase1": 2, "train_batch_size": 4, "hidden_size": 16}
+    train_phase("phase1", **sizes)
+    path = Path("models/pretrained/phase1/generator/model.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 16
+    path.write_bytes(content)
+    with pytest.raises(PipelineError, match="not as it was written: generator/model.safetensors"):
+        train_phase("phase2", **sizes)

@@ -1,0 +1,124 @@
+"""What every encoder of the family must do: count right, be trained by the stages, be refused where it must."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json
+from pipeline_src.base.registry import architecture_spec, member_names
+from pipeline_src.examples.build_examples import run as build_examples
+from pipeline_src.family.deberta.encoder import Deberta
+from pipeline_src.model.attention import QueryRows
+from pipeline_src.model.bert import BertForPretraining, load_architecture
+from pipeline_src.model.flops import Workload
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import check_study
+from tests.unit.pretrain.small import EXAMPLES, make_study, train_phase
+
+FAMILY = [name for name in member_names("models") if name != "bert"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    """A folder with what a small pretraining reads."""
+    folder = tmp_path_factory.mktemp("family")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        make_study(folder)
+        build_examples(seed=1, examples=EXAMPLES)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in FAMILY), ("bilstm", {"objective": "bilm"})])
+def test_pretrain_architecture_repeats_bytes(inputs, name, changes, monkeypatch):
+    monkeypatch.chdir(inputs)
+    stored, sizes = [], {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    for _ in range(2):
+        train_phase("phase1", phase1=3, architecture=name, **sizes, **changes)
+        stored.append(Path("models/pretrained/phase1/model.safetensors").read_bytes())
+    assert stored[0] == stored[1]
+    figures = read_json("results/pretrain/phase1.json")
+    assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
+
+
+@pytest.mark.parametrize("name", ["bert", *FAMILY])
+def test_training_flops_equal_torch_flop_counter(name):
+    """Sequences of one length, with some rows of the last block in use."""
+    sequences, length, queried = 6, 16, 5
+    params = ModelParams(
+        architecture=name,
+        num_hidden_layers=3,
+        hidden_size=48,
+        num_attention_heads=4,
+        max_position_embeddings=24,
+        hidden_dropout_prob=0,
+    )
+    config = load_architecture(name).config.from_params(params, 97)
+    model = BertForPretraining(config)
+    ids, starts = torch.arange(sequences * length) % 97, torch.arange(sequences + 1)
+    positions = (starts[:-1, None] * length + torch.arange(queried) * 2).flatten()
+    rows = QueryRows.of(positions, starts * queried)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        hidden, _ = model.bert(ids, torch.zeros_like(ids), starts * length, query_rows=rows, decoded=True)
+        model.cls["predictions"](hidden).sum().backward()
+    read = len(positions)
+    work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
+    pooler = [part.weight.numel() for part in model.bert.pooler.modules() if isinstance(part, nn.Linear)]
+    uncounted = 2 * sum(pooler) * sequences  # its forward pass, whose output has no loss here
+    uncounted += extra_flops_of_positions(model, work, length)
+    assert counter.get_total_flops() - uncounted == config.training_flops(work)
+
+
+def extra_flops_of_positions(model: BertForPretraining, work: Workload, length: int) -> int:
+    """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
+    if not isinstance(model.bert, Deberta):
+        return 0
+    layers, width, distances = model.bert.config.num_hidden_layers, model.bert.config.hidden_size, 2 * length - 1
+    projected = 12 * width**2 * distances * (layers + 1)  # the last block runs twice
+    spare = [
+        distances * queried - pairs
+        for queried, pairs in ((work.tokens, work.sum_len_squared), (work.num_outputs, work.attended_pairs))
+    ]
+    keys = distances * work.tokens - work.attended_pairs
+    return projected + 6 * width * (2 * spare[0] * (layers - 1) + 2 * (spare[1] + keys))
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_check_study_objective_refused_by_architecture_is_rejected(root, name):
+    raw = yaml.safe_load(preset_text("test", root / "workflow/presets"))
+    raw["model"]["architecture"] = name
+    raw["examples"]["pair_objective"] = "none"
+    check_study(raw)
+    if reason := architecture_spec(name).refused_pairs:
+        raw["examples"]["pair_objective"] = "nsp"
+        with pytest.raises(PipelineError, match=f"{name} goes without sentence pairs, since {reason}"):
+            check_study(raw)
+        raw["examples"]["pair_objective"] = "none"
+    for objective, reason in architecture_spec(name).refused_objectives.items():
+        raw["pretrain"]["objective"] = objective
+        messages = f"{name} does not learn {objective}, since {reason}"
+        with pytest.raises(PipelineError, match=messages):
+            check_study(raw)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_architecture_spec_without_causal_class_refuses_clm(name):
+    """A causal model that transformers has no class for could not be exported."""
+    refused = "clm" in architecture_spec(name).refused_objectives
+    assert refused != ("causal_lm" in load_architecture(name).names.classes)
+
+
+@pytest.mark.parametrize("lengths", [[9, 5], [64, 65, 300], [70, 90]])
+def test_modernbert_local_pairs_equal_pairs_within_window(lengths):
+    config = load_architecture("modernbert").config.from_params(ModelParams(num_hidden_layers=2, hidden_size=64), 97)
+    positions = [torch.arange(length) for length in lengths]
+    pairs = sum(int(((at[:, None] - at).abs() <= 64).sum()) for at in positions)
+    work = Workload(len(lengths), sum(lengths), sum(length**2 for length in lengths))
+    assert config.local_pairs(work) == pairs

@@ -1,0 +1,70 @@
+"""Learning a task from parts of its labels, from fine-tuning to the curve of the scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.evaluate.bag_of_words import predict
+from pipeline_src.evaluate.evaluate import label_curve
+from pipeline_src.evaluate.scores import score_task
+from pipeline_src.finetune.finetune import run
+from pipeline_src.finetune.task_data import TaskData
+from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.study.model import ModelParams
+from pipeline_src.study.task_spec import load_spec
+from pipeline_src.tasks.examples import labelled_part
+from pipeline_src.tasks.kinds import make_task
+
+COUNTS = (400, 40, 1200, 5000)
+RECIPE = TaskHyperparameters(
+    learning_rates=(1e-5, 1e-3), epochs=1, batch_sizes=32, max_length=32, random_baseline=True, label_counts=COUNTS
+)
+
+
+@pytest.fixture(scope="module")
+def inputs(make_study) -> Path:
+    return make_study(("sst2", "pos"), layers=1)
+
+
+def finetuned(task: str) -> Path:
+    params = FinetuneParams(defaults=RECIPE)
+    run(seed=1, model=ModelParams(num_hidden_layers=1, hidden_size=64), finetune=params, task=task, finetune_seed="3")
+    return Path(f"results/predictions/{task}/3/predicted")
+
+
+def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
+    folder, spec = finetuned("sst2"), load_spec("sst2")
+    parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
+    assert {path.name for path in folder.iterdir()} == {"pretrained", "random", "run.json", *parts}
+    assert {path.name for path in Path("data/baselines/sst2").iterdir()} == {"3", "3-40-labels", "3-400-labels"}
+    scores = score_task(spec, (3,), bag_of_words=True)
+    points = label_curve(scores, COUNTS)
+    assert [point["examples"] for point in points] == [40, 400, 1200]
+    assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)
+    scored = scores.table()[0]
+    systems = points[-1]["systems"]
+    assert systems["pretrained"] == {"score": scored["mean"], "interval": scored["interval"]}
+    assert all(result["score"] == scored["baselines"][name]["score"] for name, result in list(systems.items())[1:])
+    task = make_task(spec)
+    training, dev = (task.read(f"data/tasks/sst2/{name}.tsv", row) for name, row in (("train", None), ("dev", "sst2")))
+    expected = task.score("sst2", dev, predict(spec, labelled_part("sst2", 3, training, 40), dev))["accuracy"]
+    assert points[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("task", ["sst2", "pos"])
+def test_training_part_has_features_of_its_examples(study, task):
+    data = TaskData(load_spec(task), Path("models/pretrained/phase2"), 32)
+    part = labelled_part(task, "1", data.task.read(data.folder / data.spec.train), 25)
+    expected, result = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
+    assert len(part) == 25 and data.num_training_examples > 500
+    assert result.ids.tolist() == expected.ids.tolist() and result.labels.tolist() == expected.labels.tolist()
+
+
+def test_labelled_part_smaller_is_subset_and_other_seed_differs():
+    few, many, others = (
+        labelled_part("sst2", *draw) for draw in ((1, range(90), 10), (1, range(90), 60), (2, range(90), 10))
+    )
+    assert set(few) < set(many) and few != others and len(others) == 10 and few == sorted(few)
+    assert labelled_part("sst2", "1", range(90), 10) == few  # a seed of the command line is a text

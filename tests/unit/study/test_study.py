@@ -1,0 +1,446 @@
+"""params.yaml is checked before any work: errors name key, value and what is allowed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study import study as module
+from pipeline_src.study.machine import load_machine
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.reading import read_yaml
+from pipeline_src.study.study import Study, check_study, check_unchanged, load_study
+from pipeline_src.study.task_spec import load_spec
+
+ROOT = Path(__file__).resolve().parents[3]
+PRESETS = sorted(path.stem for path in (ROOT / "workflow/presets").glob("*.yaml"))
+MINILM = "catalogue/models/minilm.yaml"
+SAMPLE = yaml.safe_load((ROOT / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+MODEL = SAMPLE["model"]
+
+
+def changed_all(changes: dict[str, Any]) -> dict[str, Any]:
+    """The sample study with some dotted keys set to values."""
+    study = copy.deepcopy(SAMPLE)
+    for key, value in copy.deepcopy(changes).items():
+        *path, last = key.split(".")
+        functools.reduce(dict.__getitem__, path, study)[last] = value
+    return study
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    return changed_all({key: value})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_check_study_preset_is_accepted(name: str) -> None:
+    check_study(yaml.safe_load(preset_text(name, ROOT / "workflow/presets")))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("sede", 1, "seed"),
+        ("pretrain.learning_rat", 1e-4, "learning_rate"),
+        ("pretrain.masking.maks_ratio", 0.8, "mask_ratio"),
+        ("finetune.per_task.rte", {"epoch": 3}, "epochs"),
+        ("corpus.sources.books.text_colum", "body", "text_column"),
+    ],
+)
+def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError, match="unknown key") as caught:
+        check_study(changed(key, value))
+    assert key in str(caught.value) and allowed in caught.value.hint.replace(key, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("mask_prob", 1.5, "less than 1"),
+        ("mask_prob", 0, "greater than 0"),
+        ("seed", -1, "greater than or equal to 0"),
+        ("seed", "one", "integer"),
+        ("vocabulary.vocab_size", 2_000_000, "1000000"),
+        ("model.hidden_size", 100.5, "integer"),
+        ("pretrain.train_batch_size", None, "integer"),
+        ("pretrain.keep_checkpoint_steps", [999_999], "1 to 2000"),
+        ("corpus.validation", 0.9, "0.5"),
+        ("corpus.sources.wikipedia.date", "2026-09-01", "pattern"),
+        ("corpus.sources.wikipedia.parts", ["../up"], "letters, digits"),
+        ("corpus.sources.wikipedia.language", "xx", "there are en, und, am"),
+        ("corpus.sources.wikipedia.lists", "keep", "'drop' or 'sentences'"),
+        ("corpus.sources.books.kind", "novels", "'wikipedia', 'books', 'text'"),
+        ("model.hidden_act", "relu", "gelu"),
+    ],
+)
+def test_check_study_value_out_of_bounds_is_rejected_with_bounds(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError, match="value not allowed") as caught:
+        check_study(changed(key, value))
+    text = str(caught.value)
+    assert key in text and repr(value).strip("[]'") in text and allowed in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("model.num_attention_heads", 3, "multiple of num_attention_heads"),
+        ("model.num_attention_heads", 128, "even width, not 1"),
+        ("model", MODEL | {"architecture": "modernbert", "num_attention_heads": 128}, "even width of its head, not 1"),
+        (
+            "model",
+            MODEL | {"architecture": "bilstm", "hidden_size": 65, "num_attention_heads": 1},
+            "even width of its hidden",
+        ),
+        ("pretrain.masking.mask_ratio", 0.9, "must be 1"),
+        ("vocabulary.num_added_tokens", 9, "only for kind: given"),
+    ],
+)
+def test_check_study_contradicting_values_of_a_section_are_rejected(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed(key, value))
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("finetune.defaults.epochs", [], "it should have at least 1 item, not 0"),
+        ("finetune.defaults.epochs", 0, "it should be greater than or equal to 1"),
+        ("finetune.per_task.rte", 3, "it should be a mapping of keys"),
+        ("tasks", "rte", "it should be a list"),
+        ("seed", "one", "it should be a valid integer"),
+        ("examples.weights", {"a b": 1}, "a name is of letters"),
+        ("pretrain.betas", [0.9], "add it"),
+    ],
+)
+def test_check_study_hint_has_words_of_the_file(key: str, value: Any, hint: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed(key, value))
+    assert caught.value.hint.startswith(hint) and not re.search("Input|valid dict|tuple|key]", str(caught.value))
+
+
+GIVEN = {"vocabulary.kind": "given"}
+TAUGHT = {"finetune.teacher": "models/teacher", "tasks": ["cola"]}
+RETRIEVAL = {"tasks": ["qnli_retrieval"], "finetune.per_task": {"qnli_retrieval": {}}}
+SHORT = {"pretrain.steps.phase1": 50, "pretrain.steps.phase2": 50, "pretrain.keep_checkpoint_steps": []}
+PAIRLESS = {"examples.pair_objective": "none"}
+THREE = {
+    "examples.max_seq_length": {"phase1": 64, "phase2": 128, "phase3": 512},
+    "pretrain.steps": {"phase1": 400, "phase2": 1600, "phase3": 200},
+    "pretrain.later_phases": {"phase3": {"after": "phase2", "train_batch_size": 4}},
+}
+ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.0, **PAIRLESS}
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [  # the key that the error names, and what is set
+        ("corpus.sources.books.from", {"corpus.sources.books.from": "nothing"}),
+        ("tasks", {"tasks": ["colla"]}),
+        ("finetune.per_task", {"finetune.per_task": {}}),
+        ("examples.max_seq_length.phase1", {"examples.max_seq_length.phase1": 256}),
+        ("examples.max_seq_length.phase2", {"model.max_position_embeddings": 64}),
+        ("pretrain.steps", THREE | {"pretrain.steps": {"phase1": 400, "phase2": 1600}}),
+        ("pretrain.later_phases", THREE | {"pretrain.later_phases": {}}),
+        ("pretrain.later_phases.phase3.after", THREE | {"pretrain.later_phases": {"phase3": {"after": "phase1"}}}),
+        ("examples.max_seq_length.phase2", THREE | {"examples.max_seq_length.phase2": 513}),
+        ("examples.max_seq_length.phase3", THREE | {"examples.max_seq_length.phase3": 513}),
+        ("examples.full_length_share.phase3", {"examples.full_length_share": {"phase3": 0.5}}),
+        ("model.global_rope_theta", {"model.global_rope_theta": 10_000.0}),
+        (
+            "pretrain.later_phases.phase3.global_rope_theta",
+            THREE | {"pretrain.later_phases.phase3.global_rope_theta": 160_000.0},
+        ),
+        ("finetune.defaults.max_length", {"finetune.defaults.max_length": 513}),
+        ("finetune.per_task.rte.max_length", {"finetune.per_task.rte": {"max_length": 513}}),
+        ("examples.pair_objective", {"pretrain.objective": "clm"}),
+        ("examples.pair_objective", {"model.architecture": "deberta"}),
+        ("model.architecture", {"pretrain.objective": "bilm", **PAIRLESS}),
+        ("pretrain.objective", {"pretrain.objective": "clm", "model.architecture": "albert", **PAIRLESS}),
+        ("pretrain.warmup_steps", {"pretrain.warmup_steps": 2001}),
+        ("pretrain.warmup_steps", SHORT),
+        ("pretrain.decay_steps", {"pretrain.decay_steps": 2001}),
+        ("pretrain.decay_steps", {"pretrain.decay_steps": 1851}),  # after 150 steps of warm-up
+        ("pretrain.teacher", {"pretrain.objective": "distilbert"}),
+        ("pretrain.teacher", {"pretrain.teacher": "models/x"}),
+        ("pretrain.masking.max_predictions", {"pretrain.masking.max_predictions": 2}),
+        ("objectives.electra.embeddings", {"pretrain.objective": "electra"}),
+        ("model.embedding_size", {"model.embedding_size": 64}),
+        ("finetune.teacher", {"finetune.teacher": "models/teacher"}),  # of a task of kind tagging
+        ("finetune.teacher", TAUGHT | {"model.architecture": "modernbert"}),  # which imitates no layers
+        ("finetune.teacher", TAUGHT | {"finetune.defaults.feature_layers": "last"}),
+        ("finetune.optimizer", TAUGHT | {"finetune.optimizer": "muon"}),
+        ("finetune.pair_head", {"finetune.pair_head": "bi_encoder", "finetune.bilstm": True}),
+        ("tasks", RETRIEVAL | {"finetune.bilstm": True}),
+        ("tasks", RETRIEVAL | {"finetune.per_task": {"qnli_retrieval": {"feature_layers": "last"}}}),
+        ("finetune.defaults.reinit_layers", {"finetune.defaults.reinit_layers": 3}),
+        (
+            "finetune.per_task.rte.reinit_layers",
+            {"finetune.per_task.rte": {"reinit_layers": 1}, "model.architecture": "albert"},
+        ),
+        (
+            "finetune.per_task.rte.reinit_layers",
+            {"finetune.defaults.reinit_layers": 1, "finetune.per_task.rte": {"feature_layers": "last"}},
+        ),
+        ("finetune.optimizer", {"finetune.optimizer": "muon", "finetune.per_task.rte": {"feature_layers": "last"}}),
+        ("finetune.optimizer", {"finetune.optimizer": "muon", "model.architecture": "word_vectors", **PAIRLESS}),
+        ("vocabulary.kind", GIVEN),
+        ("pretrain.init_from", {"pretrain.init_from": MINILM}),
+        ("pretrain.init_from", {"pretrain.init_from": "models/nowhere", **GIVEN}),
+        ("pretrain.init_from", {"pretrain.init_from": "models/pretrained/phase2", **GIVEN}),
+        ("pretrain.init_from", {"pretrain.init_from": "mine", **GIVEN}),
+        ("pretrain.init_from", {"pretrain.init_from": "hub:acme/tiny", **GIVEN}),
+        ("finetune.model", {"finetune.model": "hub:tiny@main"}),
+        ("pretrain.init_from", {"pretrain.init_from": MINILM, "pretrain.objective": "clm", **GIVEN, **PAIRLESS}),
+    ],
+)
+def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match="value does not fit the others") as caught:
+        check_study(changed_all(changes))
+    assert str(caught.value.value).partition(" = ")[0] == key and caught.value.hint
+
+
+def test_cross_checks_warmup_longer_than_training_is_rejected_with_both_numbers() -> None:
+    with pytest.raises(PipelineError, match="pretrain.warmup_steps = 150") as caught:
+        check_study(changed_all(SHORT))
+    assert "whose phases have 100 steps in all" in caught.value.hint
+    check_study(changed_all(SHORT | {"pretrain.warmup_steps": 100}))
+    with pytest.raises(PipelineError, match="pretrain.decay_steps = 90") as caught:
+        check_study(changed_all(SHORT | {"pretrain.warmup_steps": 20, "pretrain.decay_steps": 90}))
+    assert "the 100 steps of all phases after 20 of warm-up; set it to 80 or less" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"corpus.sources.wikipedia.lists": "sentences"},
+        {"pretrain.warmup_steps": 2000},
+        {"pretrain.decay_steps": 1850},
+        THREE | {"pretrain.warmup_steps": 2200},
+        THREE,
+        THREE | ROTARY | {"pretrain.later_phases.phase3.global_rope_theta": 160_000.0},
+        {"pretrain.objective": "electra", "objectives.electra.embeddings": "separate"},
+        {"pretrain.objective": "electra", "objectives.electra.generator_width": 1},
+        {"pretrain.objective": "distilbert", "pretrain.teacher": "models/teacher"},
+        {"finetune.teacher": "models/teacher", "tasks": ["cola", "stsb", "mnli"], "interpretation.tags": []},
+        {"pretrain.objective": "electra", "model.architecture": "electra", "model.embedding_size": 64},
+        {"pretrain.init_from": MINILM, "vocabulary.kind": "given", "vocabulary.num_added_tokens": 9},
+        {"pretrain.init_from": "hub:acme/tiny@main", "finetune.model": "hub:acme/tiny@v1.0", **GIVEN},
+    ],
+)
+def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:
+    check_study(changed_all(changes))
+
+
+def test_check_study_fine_tuning_longer_than_the_model_reads_names_its_limit() -> None:
+    with pytest.raises(PipelineError) as caught:
+        check_study(changed("finetune.defaults.max_length", 513))
+    assert "at most model.max_position_embeddings" in str(caught.value)
+
+
+def test_check_study_gap_among_phases_is_rejected() -> None:
+    with pytest.raises(PipelineError, match="without a gap; not phase1, phase2, phase4"):
+        check_study(changed("pretrain.steps.phase4", 5))
+
+
+def test_dump_of_sections_without_optional_keys_lacks_them() -> None:
+    """They are recorded in the results of every study."""
+    study = check_study(SAMPLE)
+    assert {*study.model.model_dump(), *study.pretrain.model_dump()} == {*SAMPLE["model"], *SAMPLE["pretrain"]}
+    assert study.pretrain.model_dump()["steps"] == SAMPLE["pretrain"]["steps"]
+    assert study.examples.model_dump().keys() == SAMPLE["examples"].keys()
+
+
+def test_check_study_init_from_other_architecture_is_rejected(tmp_path: Path) -> None:
+    changes = {"pretrain.init_from": str(tmp_path), "vocabulary.kind": "given"}
+    changes |= {"model.architecture": "deberta", "examples.pair_objective": "none"}
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    with pytest.raises(PipelineError, match="set model.architecture: deberta_v2"):
+        check_study(changed_all(changes))
+    check_study(changed_all(changes | {"model.architecture": "deberta_v2"}))
+
+
+def test_check_study_several_mistakes_are_all_reported() -> None:
+    study = changed("mask_prob", 2)
+    del study["seed"]
+    message = r"(?s)a key is missing: seed.*hint: add `seed`.*also: value not allowed: mask_prob = 2; .*less than 1"
+    with pytest.raises(PipelineError, match=message):
+        check_study(study)
+
+
+def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted keys of a study, nested ones too; not those that its author names: sources, and ``finetune.per_task``."""
+    for key, value in block.items():
+        if prefix != "corpus.sources.":
+            yield f"{prefix}{key}"
+        if isinstance(value, dict) and f"{prefix}{key}" != "finetune.per_task":
+            yield from keys_in(value, f"{prefix}{key}.")
+
+
+@pytest.mark.parametrize("key", list(keys_in(SAMPLE)))
+def test_check_study_missing_key_is_rejected(key: str) -> None:
+    study = copy.deepcopy(SAMPLE)
+    *path, last = key.split(".")
+    del functools.reduce(dict.__getitem__, path, study)[last]
+    with pytest.raises(PipelineError, match=rf"(?m)^a key is missing: {re.escape(key)}$"):
+        check_study(study)
+
+
+def test_check_study_missing_key_is_reported_with_default() -> None:
+    study = copy.deepcopy(SAMPLE)
+    del study["pretrain"]["masking"]["max_predictions"], study["pretrain"]["log_points"], study["model"]["hidden_size"]
+    with pytest.raises(PipelineError, match="a key is missing: model.hidden_size, pretrain.masking.max_pred") as caught:
+        check_study(study)
+    for key in ("`pretrain.log_points: 100`", "`pretrain.masking.max_predictions: null`", "`model.hidden_size`"):
+        assert key in caught.value.hint
+
+
+def test_check_study_misspelt_key_is_reported_as_unknown() -> None:
+    study = changed("sede", 1)
+    del study["seed"]
+    with pytest.raises(PipelineError, match=r"unknown key: sede[\s\S]*also: a key is missing: seed"):
+        check_study(study)
+
+
+def test_recipe_of_a_task_inherits_from_defaults() -> None:
+    study = check_study(changed("finetune.per_task.rte", {"epochs": 7}))
+    assert study.finetune.recipe("rte") == study.finetune.defaults.model_copy(update={"epochs": (7,)})
+    assert study.finetune.recipe("next_sentence_choice") == study.finetune.defaults
+    complete = {**SAMPLE["finetune"]["defaults"], "max_length": 32, "feature_layers": "last"}
+    study = check_study(changed("finetune.per_task.rte", complete))
+    assert study.finetune.recipe("rte") == study.finetune.per_task["rte"]
+
+
+@pytest.mark.parametrize(("written", "epochs"), [(None, (3,)), (5, (5,)), ([5, 9], (5, 9))])
+def test_recipe_of_random_weights_is_the_pretrained_ones_or_their_own(written: Any, epochs: tuple[int, ...]) -> None:
+    recipe = check_study(changed("finetune.defaults.random_epochs", written)).finetune.recipe("cola")
+    random = recipe.starting_from("random")
+    assert random.epochs == epochs and random.learning_rates == recipe.learning_rates
+    assert recipe.starting_from("pretrained").epochs == recipe.epochs == (3,)
+
+
+def test_check_study_task_without_recipe_is_rejected() -> None:
+    without = changed("finetune.per_task", {"cola": {}, "rte": {}})
+    with pytest.raises(PipelineError, match="no recipe for squad1; add `squad1: {}`"):
+        check_study(without | {"tasks": ["cola", "squad1"]})
+    check_study(without | {"tasks": ["cola"]})
+
+
+def test_check_unchanged_edited_section_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def write(recipe: dict[str, Any]) -> Study:
+        Path("params.yaml").write_text(yaml.safe_dump(changed("finetune.per_task.rte", recipe)))
+        return load_study()
+
+    started = write({"epochs": 3})
+    check_unchanged(started, ["finetune"])
+    write({"epochs": 3, "max_length": 128})  # no longer the default's
+    with pytest.raises(PipelineError, match="params.yaml changed"):
+        check_unchanged(started, ["finetune"])
+    check_unchanged(started, ["model", "pretrain"])
+
+
+def test_check_study_number_as_text_and_date_as_number_are_converted() -> None:
+    study = check_study(changed_all({"pretrain.learning_rate": "1e-05", "corpus.sources.wikipedia.date": 20260901}))
+    assert study.pretrain.learning_rate == 1e-5 and study.corpus.sources["wikipedia"].date == "20260901"
+
+
+@pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "||||||| 1a2b3c", "=======", ">>>>>>> theirs"])
+def test_read_yaml_merge_marker_is_rejected_with_its_line(tmp_path: Path, marker: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(f"seed: 1\n{marker}\nmask_prob: 0.2\n")
+    with pytest.raises(PipelineError, match=r"unresolved merge conflict: \S{7}\n") as raised:
+        read_yaml(path)
+    assert raised.value.where == f"{path}, line 2" and "git checkout --ours" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "sign", "line"),
+    [
+        ("a: 1\nb: &m 2\nc: *m\n", "&m", 2),
+        ("a: &m {x: 1}\nb:\n  <<: *m\n", "&m", 1),
+        ("a: 1\nb: {<<: {x: 1}}\n", "<<", 2),
+        ("a:\n- 1\n- &last\n", "&last", 3),
+        ("&top\na: 1\n", "&top", 1),
+        ("&key a: 1\n", "&key", 1),
+    ],
+)
+@pytest.mark.parametrize("load", [load_study, load_machine])
+def test_load_value_in_two_places_is_rejected_with_its_line(
+    tmp_path: Path, text: str, sign: str, line: int, load: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "some.yaml"
+    path.write_text(text)
+    with pytest.raises(PipelineError, match="a YAML anchor, alias or merge key") as raised:
+        load(path)
+    assert raised.value.value == sign and str(raised.value.where) == f"{path}, line {line}"
+
+
+def test_read_yaml_signs_of_references_in_text_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("a: 'R&D *x'  # & * <<\n\"<<\": b << c\nd: 2*3 & 4\n")
+    assert read_yaml(path) == {"a": "R&D *x", "<<": "b << c", "d": "2*3 & 4"}
+
+
+def test_read_yaml_equals_signs_in_a_comment_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("# =======\nseed: 1 # <<<<<<< here\n")
+    assert read_yaml(path) == {"seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "no study here"), ("seed: [1\n", "not a YAML file"), ("- seed\n", "not a study"), ("", "not a study")],
+)
+def test_load_study_file_without_study_is_rejected(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "params.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(PipelineError, match=message):
+        load_study(path)
+
+
+def test_sample_has_no_key_that_dvc_ignores():
+    """DVC's run-cache drops ``size`` and ``nfiles`` at any depth (dvc/stage/cache.py, _get_cache_hash)."""
+    keys = {part for key in keys_in(SAMPLE) for part in key.split(".")}
+    assert len(keys) > 80 and not keys & {"size", "nfiles"}
+
+
+def test_check_study_two_tasks_with_one_eval_set_name_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "load_spec", lambda task: load_spec("rte" if task == "wnli" else task))
+    with pytest.raises(PipelineError, match="both call a row of their `scores` 'rte'"):
+        check_study(SAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("weights", "temperature", "message"),
+    [
+        ({"wikipedia": 1}, None, r"(?s)examples.weights = .*give every source .*not in both: books"),
+        ({"wikipedia": 1, "books": 1, "news": 1}, None, "not in both: news"),
+        ({"wikipedia": 0, "books": 0}, None, "weights sum to nothing"),
+        ({"wikipedia": -1, "books": 2}, None, "greater than or equal to 0"),
+        ({"wikipedia": 1, "books": 2}, 0.7, "weights and temperature both give shares"),
+        (None, 1.5, "less than or equal to 1"),
+    ],
+)
+def test_check_study_invalid_shares_of_sources_are_rejected(weights: Any, temperature: Any, message: str) -> None:
+    study = changed("examples.weights", weights)
+    study["examples"]["temperature"] = temperature
+    with pytest.raises(PipelineError, match=message):
+        check_study(study)
+
+
+def test_check_study_unknown_key_of_a_source_is_rejected_with_allowed_keys() -> None:
+    with pytest.raises(PipelineError, match=r"(?s)key: corpus.sources.wikipedia.beam_args\n.*from, date.*filters"):
+        check_study(changed("corpus.sources.wikipedia.beam_args", []))
+    with pytest.raises(PipelineError, match="corpus.sources.wikipedia.min_words = -1"):
+        check_study(changed("corpus.sources.wikipedia.min_words", -1))

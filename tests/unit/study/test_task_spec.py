@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.evaluate.submissions import GLUE
+from pipeline_src.study.task_spec import TaskSpec, load_spec, task_names
+
+
+def test_load_spec_titles_and_submission_files_are_unique():
+    eval_sets = {name: eval_set for task in task_names() for name, eval_set in load_spec(task).scores.items()}
+    assert sorted(eval_sets) == sorted([*task_names(), "mnli_mm", "ax", "ner_test"])
+    assert len({eval_set.title for eval_set in eval_sets.values()}) == len(eval_sets)
+    tests = [
+        (eval_set.test.submit, eval_set.test.file, eval_set.file) for eval_set in eval_sets.values() if eval_set.test
+    ]
+    names = [name for name, *_ in tests]
+    assert len(set(names)) == len(names) and {f"{name}.tsv" for name in GLUE} <= set(names)
+    assert all(test_file != file for _, test_file, file in tests)
+
+
+def test_task_spec_layout_of_test_file():
+    cola, mnli = load_spec("cola"), load_spec("mnli")
+    assert (cola.layout().header, cola.layout().columns.required) == (False, (4, 2))
+    assert (cola.layout("cola", test=True).header, cola.layout("cola", test=True).columns.required) == (
+        True,
+        ("sentence",),
+    )
+    assert mnli.layout("ax").columns.required == ("Premise", "Hypothesis", "Label")
+    assert mnli.layout("ax", test=True).columns.required == ("sentence1", "sentence2")
+    assert mnli.eval_set("ax").metrics == ("matthews",) and mnli.eval_set(None) == mnli.scores["mnli"]
+    assert load_spec("qqp").layout().drop_short and not load_spec("qqp").layout("qqp", test=True).drop_short
+
+
+def test_load_spec_unknown_task_or_eval_set_is_rejected():
+    with pytest.raises(PipelineError, match="no such entry in the catalogue: colla[\\s\\S]*cola, conll_pos"):
+        load_spec("colla")
+    with pytest.raises(PipelineError, match="no such evaluation set"):
+        load_spec("cola").eval_set("ax")
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ("{kind: parsing}", r"kind = 'parsing'"),
+        ("{kind: span, typo: 1}", r"(?s)unknown key: typo.*tasks/mine.yaml.*allowed here: name, kind, train"),
+        ("{kind: span, columns: {texts: [a]}}", "leave out `columns`"),
+        ("{kind: span, labels: [x, y]}", "kind span has no `labels`"),
+        ("{kind: choice, labels: [x, y], columns: {texts: [a], label: b}}", "kind choice has no `labels`"),
+        ("{kind: classification, columns: {texts: [a], label: b}}", "`labels` is missing: a classification"),
+        ("{kind: classification, labels: [x, y], range: [0, 1], columns: {texts: [a], label: b}}", "both are given"),
+        ("{kind: classification, labels: [x]}", "`columns` is missing: kind classification"),
+        ("{kind: choice, columns: {texts: [a], label: b}}", "`choices` is missing"),
+        (
+            "{kind: classification, labels: [x, y], columns: {texts: [a], label: b, choices: [c]}}",
+            "only kind choice has `choices`",
+        ),
+        ("{kind: tagging, columns: {texts: [1], label: 2}}", "`labels` is missing: tagging"),
+        ("{kind: tagging, range: [0, 1], columns: {texts: [1], label: 2}}", "kind tagging has no `range`"),
+        (
+            "{kind: classification, labels: [x, y], columns: {text: [a], label: b}}",
+            "allowed here: texts, label, choices",
+        ),
+        ("{kind: classification, labels: [x, y], columns: {label: b}}", "a key is missing: columns.texts"),
+        ("{kind: tagging, labels: [O, B-X], columns: {texts: [word], label: tag}}", "counted from 1"),
+        ("{kind: tagging, labels: [O, B-X], columns: {texts: [1, 2], label: 3}}", "one text column"),
+        ("{kind: tagging, labels: [O, B-X], format: xml, columns: {texts: [1], label: 2}}", "format = 'xml'"),
+        ("{kind: classification, labels: [x, y], columns: {texts: [a]}}", "columns need a label"),
+        ("{kind: classification, labels: [x, y], header: false, columns: {texts: [a], label: 2}}", "numbers counted"),
+        ("{kind: classification, range: [0, 1], columns: {texts: [a], label: b}}", "pearson, spearman"),
+    ],
+)
+def test_load_spec_invalid_declaration_is_rejected_with_key(catalogue: Path, entry: str, key: str):
+    scores = "scores: {mine: {title: Mine, file: dev.tsv, metrics: [accuracy]}}, train: train.tsv"
+    (catalogue / "tasks/mine.yaml").write_text(f"{entry[:-1]}, {scores}}}\n")
+    with pytest.raises(PipelineError, match=key):
+        load_spec("mine")
+
+
+@pytest.mark.parametrize("column", ["0", "-1", "1.5", "true", "[a]", "null"])
+@pytest.mark.parametrize("key", ["texts", "label"])
+def test_load_spec_impossible_column_is_rejected_in_words(catalogue: Path, column: str, key: str):
+    columns = {"texts": "[1]", "label": "2"} | {key: f"[{column}]" if key == "texts" else column}
+    entry = f"kind: tagging\nlabels: [O, B-X]\ncolumns: {{texts: {columns['texts']}, label: {columns['label']}}}\n"
+    scores = "scores: {mine: {title: Mine, file: dev.txt, metrics: [accuracy]}}\n"
+    (catalogue / "tasks/mine.yaml").write_text(entry + scores)
+    with pytest.raises(PipelineError) as caught:
+        load_spec("mine")
+    assert not re.search(r"\b(int|str)\b|Input|constrained|function|tuple", str(caught.value))
+    assert "counted from 1" in str(caught.value) or "columns need a label" in str(caught.value)
+
+
+def test_load_spec_tagging_test_file_is_rejected(catalogue: Path):
+    test = "test: {file: test.txt, columns: {texts: [1]}, submit: mine.txt}"
+    scores = f"scores: {{mine: {{title: Mine, file: dev.txt, metrics: [accuracy], {test}}}}}"
+    entry = f"{{kind: tagging, labels: [O, B-X], columns: {{texts: [1], label: 2}}, {scores}}}\n"
+    (catalogue / "tasks/mine.yaml").write_text(entry)
+    with pytest.raises(PipelineError, match="takes no test file"):
+        load_spec("mine")
+
+
+@pytest.mark.parametrize(
+    ("change", "score_change", "message"),
+    [
+        ({"columns": None}, {}, "reads two text columns"),
+        ({"columns": {"texts": ["q"]}}, {}, "reads two text columns"),
+        ({"columns": {"texts": ["q", "p"], "choices": ["c"]}}, {}, "reads two text columns"),
+        ({"columns": {"texts": ["q", "p"], "label": "l"}}, {}, "needs labels"),
+        ({}, {"columns": {"texts": ["q"]}}, "dev.tsv: retrieval reads"),
+        ({}, {"corpus": "corpus.jsonl"}, "declared together"),
+        ({}, {"metrics": ["accuracy"]}, "metrics that do: mrr_at_10, ndcg_at_10, recall_at_100"),
+        ({}, {"test": {"file": "test.tsv", "submit": "x.tsv"}}, "takes no test file"),
+        ({"kind": "classification", "range": [0, 1]}, {"metrics": ["pearson"]}, "belong to the kind `retrieval`"),
+    ],
+)
+def test_task_spec_impossible_retrieval_is_rejected(change: dict, score_change: dict, message: str):
+    score = {"title": "x", "file": "dev.tsv", "metrics": ["ndcg_at_10"], **score_change}
+    columns = {"texts": ["q", "p"], "negatives": ["n"]}
+    task = {"name": "mine", "kind": "retrieval", "columns": columns, "scores": {"mine": score}}
+    with pytest.raises(ValidationError, match=message):
+        TaskSpec.model_validate(task | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": ["bad", "bad"]}, "listed once"),
+        ({"labels": ["only"]}, "two or more"),
+        ({"labels": [], "range": [3, 3]}, "the lower one first"),
+        ({"labels": [], "range": [float("-inf"), float("inf")]}, "of at most"),
+        ({"scores": {"": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"]}}}, "a name is of"),
+        ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["f1", "em"]}}}, "does not fit"),
+        ({"columns": {"texts": [0], "label": 1}, "header": False}, "counted from 1, unlike 0"),
+        ({"scores": {"mine": {"title": "x", "file": "a.tsv", "metrics": ["accuracy"], "labels": ["c"]}}}, "1 labels"),
+    ],
+)
+def test_task_spec_impossible_value_is_rejected(change: dict, message: str):
+    score = {"title": "x", "file": "a.tsv", "metrics": ["pearson" if "range" in change else "accuracy"]}
+    task = {"name": "mine", "kind": "classification", "columns": {"texts": [1], "label": 2}, "labels": ["a", "b"]}
+    with pytest.raises(ValidationError, match=message):
+        TaskSpec.model_validate(task | {"scores": {"mine": score}} | change)

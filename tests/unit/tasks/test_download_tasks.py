@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.yaml_files import TASK_SOURCES
+from pipeline_src.sources import fetch, layouts
+from pipeline_src.sources.catalogue import load_source
+from pipeline_src.study.interpretation import InterpretationParams
+from pipeline_src.study.task_spec import load_spec
+from pipeline_src.tasks import download_tasks
+from pipeline_src.tasks.kinds import KINDS, make_task
+from pipeline_src.tasks.made.synthetic import write_task
+from tests.sources import corpus_of
+
+HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
+run_tasks = partial(download_tasks.run, corpus=corpus_of(), interpretation=InterpretationParams())
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_run_synthetic_tasks_are_named_synthetic(project: Path) -> None:
+    run_tasks(seed=7, task_source="synthetic", tasks=["cola", "squad1"])
+    assert names(project / "data/tasks") == ["cola", "squad1"]
+    about = json.loads((project / "data/tasks/cola/source.json").read_text())
+    assert about["name"] == "synthetic-cola"
+    assert [file["path"] for file in about["files"]] == ["dev.tsv", "test.tsv", "train.tsv"]
+
+
+MINE = """
+description: Sentences of my own
+licence: mine
+citation: mine
+files:
+  - {path: train.jsonl, url: "file:data/own/mine/train.jsonl"}
+  - {path: dev.jsonl, url: "file:data/own/mine/dev.jsonl"}
+"""
+SPEC = """
+kind: classification
+columns: {texts: [text], label: label}
+labels: ["0", "1"]
+train: train.jsonl
+scores: {mine: {title: Mine, file: dev.jsonl, metrics: [accuracy]}}
+"""
+ROW = '{"text": "a", "label": 1}\n'
+
+
+@pytest.fixture
+def custom_task(project: Path, catalogue: Path) -> Path:
+    """The folder for the files of the task ``mine``, which the catalogue declares."""
+    (catalogue / "tasks/mine.yaml").write_text(SPEC)
+    (catalogue / "task_sources/mine.yaml").write_text(MINE)
+    folder = project / "data/own/mine"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("task_source", ["synthetic", "official"])
+def test_run_custom_task_has_its_local_files(custom_task: Path, project: Path, task_source: str) -> None:
+    tasks = ["cola", "mine"] if task_source == "synthetic" else ["mine"]
+    with pytest.raises(PipelineError, match=r"your own file is not there: data/own/mine/train\.jsonl"):
+        run_tasks(seed=1, task_source=task_source, tasks=tasks)
+    assert not (project / "data/tasks").exists()
+    for name in ("train", "dev"):
+        (custom_task / f"{name}.jsonl").write_text(ROW)
+    run_tasks(seed=1, task_source=task_source, tasks=tasks)
+    assert names(project / "data/tasks") == tasks
+    assert names(project / "data/tasks/mine") == ["dev.jsonl", "source.json", "train.jsonl"]
+    assert json.loads((project / "data/tasks/mine/source.json").read_text())["name"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("file", "bad", "message"),
+    [
+        ("train", '{"text": "a", "label": 2}', r"(?s)unknown label.*data/own/mine/train\.jsonl:2"),
+        ("dev", '{"label": 1}', r"(?s)no value for a column: text.*data/own/mine/dev\.jsonl:2"),
+        ("dev", "{", r"(?s)not JSON.*data/own/mine/dev\.jsonl:2"),
+        ("train", "\udcff", r"(?s)not UTF-8.*data/own/mine/train\.jsonl:2"),
+    ],
+)
+def test_run_invalid_line_of_custom_task_is_rejected(
+    custom_task: Path, project: Path, file: str, bad: str, message: str
+) -> None:
+    for name in ("train", "dev"):
+        text = f"{ROW}{bad}\n" if name == file else ROW
+        (custom_task / f"{name}.jsonl").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(PipelineError, match=message):
+        run_tasks(seed=1, task_source="official", tasks=["mine"])
+    assert not (project / "data/tasks").exists()
+
+
+def test_run_declared_file_that_source_lacks_is_rejected(custom_task: Path, catalogue: Path) -> None:
+    for name in ("train", "dev"):
+        (custom_task / f"{name}.jsonl").write_text(ROW)
+    (catalogue / "tasks/mine.yaml").write_text(SPEC.replace("file: dev", "file: test"))
+    with pytest.raises(PipelineError, match=r"(?s)a file of the task is not fetched: test\.jsonl.*task mine"):
+        run_tasks(seed=1, task_source="official", tasks=["mine"])
+
+
+@pytest.mark.parametrize(("task_source", "expected"), [("synthetic", {"mine"}), ("official", {"cola", "mine"})])
+def test_fetched_sources_follow_task_source(custom_task: Path, task_source: str, expected: set[str]) -> None:
+    sources = download_tasks.fetched_sources(task_source, ["cola", "word_swap"], ["mine"])
+    assert sources.keys() == expected and sources["mine"] == load_source(TASK_SOURCES, "mine")
+
+
+def test_run_pair_set_of_the_study_is_fetched(custom_task: Path, project: Path) -> None:
+    for name in ("train", "dev"):
+        (custom_task / f"{name}.jsonl").write_text("{}\n")
+    interpretation = InterpretationParams(minimal_pairs=("templates", "mine"))
+    run_tasks(seed=1, task_source="synthetic", tasks=["cola"], interpretation=interpretation)
+    assert names(project / "data/tasks") == ["cola", "mine"]
+
+
+def test_run_official_mrpc_is_split_as_in_glue(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {
+        layouts.TRAIN: "\r\n".join([HEADER, *ROWS]) + "\r\n",
+        layouts.TEST: "\n".join([HEADER, *ROWS[:2]]) + "\n",
+        layouts.DEV_IDS: "4\t104\n1\t101\n",
+    }
+
+    def obtain(name: str, source: object) -> list[fetch.Obtained]:
+        for path, text in content.items():
+            Path(path).write_text(text, encoding="utf-8", newline="")
+        return [fetch.Obtained(file, Path(file.path), shared=True) for file in source.files]
+
+    monkeypatch.setattr(download_tasks, "obtain", obtain)
+    run_tasks(seed=1, task_source="official", tasks=["mrpc"])
+    folder = project / "data/tasks/mrpc"
+    assert names(folder) == ["dev.tsv", "source.json", "test.tsv", "train.tsv"]
+    assert (folder / "train.tsv").read_text().split("\n") == [HEADER, ROWS[0], ROWS[2], ROWS[3], ROWS[5], ""]
+    assert (folder / "dev.tsv").read_text().split("\n") == [HEADER, ROWS[1], ROWS[4], ""]
+    assert (folder / "test.tsv").read_text().split("\n")[1] == "0\t0\t100\tSaid 0.\tIt \u2028said 0."
+    before = names(folder)
+    content[layouts.DEV_IDS] = "4\t104\n77\t177\n"
+    with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
+        run_tasks(seed=1, task_source="official", tasks=["mrpc"])
+    assert names(folder) == before and names(project / "data") == ["evaluation_texts", "tasks"]
+
+
+@pytest.mark.parametrize(
+    ("task", "parts"),
+    [
+        ("rte", lambda example: list(example.texts)),
+        ("swag", lambda example: [f"{example.context} {ending}" for ending in example.endings]),
+        ("squad1", lambda example: [example.context, example.question]),
+        ("pos", lambda example: [" ".join(example.words)]),
+    ],
+)
+def test_evaluation_texts_are_those_of_dev_and_test(tmp_path: Path, task: str, parts) -> None:
+    write_task(task, tmp_path, seed=1)
+    spec = load_spec(task)
+    examples = []
+    for name, eval_set in spec.scores.items():
+        examples += make_task(spec).read(tmp_path / eval_set.file, name)
+        if eval_set.test is not None:
+            examples += make_task(spec).read(tmp_path / eval_set.test.file, name, True)
+    texts = list(download_tasks.evaluation_texts(task, tmp_path))
+    assert texts == list(dict.fromkeys(text for example in examples for text in parts(example)))
+    assert len(texts) > 20
+
+
+def test_texts_of_has_every_kind_of_task() -> None:
+    assert download_tasks.TEXTS_OF.keys() == KINDS.keys()

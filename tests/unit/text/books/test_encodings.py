@@ -1,0 +1,224 @@
+"""Encodings of books: detected rightly or rejected."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.text.books.encodings import check_encoding, decode, decode_blocks, find_encoding
+
+BOOK = Path("book.txt")
+ENGLISH = "The old man’s café stood by the river. “Come in,” he said — but nobody came… "
+GERMAN = "Die Straße führte über die Brücke; während er ging, hörte er ein Geräusch. Müde, aber fröhlich. "
+FRENCH = "Il était une fois, près de la forêt, une pauvre fille très âgée à qui l’on donnait du pain. Ça, c’était où ? "
+CZECH = "Když jsem přišel večer domů, dveře byly zavřené a nikdo mi nechtěl otevřít. Čekal jsem tedy déšť a žízeň. "
+POLISH = "Było to późną wiosną, gdy słońce świeciło już bardzo mocno. Żółte kwiaty rosły wszędzie. "
+RUSSIAN = "В начале июля, в чрезвычайно жаркое время, под вечер, один молодой человек вышел на улицу. "
+JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+GERMAN_SPEECH = "»Kommst du heim?« fragte er. »Ja«, sagte sie. »Schön«, rief er, »und früher als sonst, Bärbel.« "
+FRENCH_SPEECH = "« Vous m'entendez, Hélène ? » dit-il. « Très bien. » Elle répondit : « Où étiez-vous ? Ça va. » "
+HUNGARIAN = "A régi malom a folyó mellett áll; az első őrlés után a szőlő és az ősök földje jött, tűz ütött ki. "
+ROMANIAN = "Satul se află pe malul râului, iar moara veche stă; biserica a fost ridicată şi apoi distrusă. "
+TURKISH = "Köy nehrin kıyısındadır; eski değirmen hâlâ ayaktadır. İlk kayıtlar, şehrin ağaçları ve çocukları içindir. "
+LITHUANIAN = (
+    "Senasis malūnas tebestovi iki šiol; gyventojai augina kviečius, o jaunimas išsikėlė į miestą, kuriame yra ežerų. "
+)
+FRENCH_HEART = "Le cœur de sa sœur battait ; l'œuvre était là, près du nœud, où l'œil la cherchait sans parler. "
+GERMAN_QUOTED = "„Kommst du heim?“ fragte er. „Ja“, sagte sie. „Schön“, rief er – ‚und früher‘, dachte Bärbel. "
+PORTUGUESE = "A mãe não sabia que os irmãos já tinham saído à procura do moinho; às vezes é assim, disse o avô. "
+ESTONIAN = "Vana veski seisab jõe ääres; külas kõneldakse, et šokolaad ja žanr on võõrsõnad, mida õpetaja tõlgib. "
+GREEK = "Ο παλιός μύλος στέκεται στην όχθη του ποταμού. Άλλοι έφυγαν για την πόλη, και Άγγελος ήταν το όνομά του. "
+FAROESE = (
+    "Gamla kvørnin stendur enn við ánna, og børnini spældu á túninum; hann segði: vit fara ikki út í kvøld, tí veðrið "
+    "er ringt og bátarnir liggja á landi. Ísland er stórt, men Føroyar eru vakrar. "
+)
+HEBREW = "הכפר שוכן על גדת הנהר, והטחנה הישנה עומדת. תושבים רבים עברו לעיר, ובה שני בתי ספר וספרייה אחת. "
+CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (ENGLISH, "utf-8"),
+        (ENGLISH, "cp1252"),
+        (ENGLISH, "mac-roman"),
+        ("A single café in a book of plain letters. " + "More of it. " * 100, "cp1252"),
+        (GERMAN, "cp1252"),
+        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "cp1252"),
+        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "mac-roman"),
+        ("Character set encoding: ISO-8859-1\n\nIt cost £4. " + "More of it. " * 60, "cp1252"),
+        (FRENCH.replace("’", "'"), "cp1252"),
+        (FRENCH, "mac-roman"),
+        (CZECH, "cp852"),
+        (RUSSIAN, "iso8859-5"),
+        (RUSSIAN, "mac-cyrillic"),
+        (RUSSIAN, "cp866"),
+        (POLISH, "cp1250"),
+        (POLISH, "iso8859-2"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (JAPANESE, "euc_jis_2004"),
+        ("Le thé est fort, et le café aussi. ", "cp850"),
+        (CHINESE, "gb18030"),
+        (RUSSIAN, "utf-8"),
+        (GERMAN_SPEECH, "cp1252"),
+        (GERMAN_SPEECH, "cp850"),
+        (FRENCH_SPEECH, "cp1252"),
+        (FAROESE, "cp1252"),
+        (FRENCH.replace("’", "'") + GERMAN, "cp1252"),
+        (GREEK, "cp1253"),
+        (GREEK, "iso8859-7"),
+        (GREEK * 9 + "Το σημάδι ¶και το τέλος. ", "cp1253"),
+        (HEBREW, "cp1255"),
+        (FRENCH_HEART, "cp1252"),
+        (FRENCH_HEART, "iso8859-15"),
+        (GERMAN_QUOTED, "cp1252"),
+        (PORTUGUESE, "cp1252"),
+        (PORTUGUESE, "cp850"),
+        (HUNGARIAN, "iso8859-2"),
+        (HUNGARIAN, "cp852"),
+        (TURKISH, "cp1254"),
+        (TURKISH, "cp857"),
+        (LITHUANIAN, "cp1257"),
+        (f'<?xml version="1.0" encoding="iso-8859-2"?>\n<html>{HUNGARIAN}', "iso8859-2"),
+        (f'<html><head><meta http-equiv="x" content="text/html; charset=koi8-r">{RUSSIAN}', "koi8-r"),
+        (f"<html><head><meta charset=windows-1250>{POLISH}", "cp1250"),
+        (f"Character set encoding: ISO-8859-2\n\n{HUNGARIAN}", "iso8859-2"),
+        (f"Character set encoding: Windows-1257\n\n{LITHUANIAN}", "cp1257"),
+    ],
+)
+def test_decode_encoding_is_detected(text: str, encoding: str) -> None:
+    text = text * 20
+    decoded, detected = decode(text.encode(encoding), BOOK, None)
+    assert decoded == text
+    # Another one may give the same text.
+    assert text.encode(detected) == text.encode(encoding)
+
+
+@pytest.mark.parametrize(("mark", "encoding"), [("utf-8-sig", "utf-8"), ("utf-16", "utf-16"), ("utf-32", "utf-32")])
+def test_decode_byte_order_mark_is_used_and_removed(mark: str, encoding: str) -> None:
+    assert decode(GERMAN.encode(mark), BOOK, None) == (GERMAN, encoding)
+    assert decode(codecs.BOM_UTF16_BE + GERMAN.encode("utf-16-be"), BOOK, None) == (GERMAN, "utf-16")
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"), [("utf-16", "utf-16-le"), ("UTF16", "utf-16-le"), ("utf-32", "utf-32-le")]
+)
+def test_decode_declared_encoding_without_byte_order_mark_is_little_endian(declared: str, written: str) -> None:
+    assert decode(GERMAN.encode(written), BOOK, declared)[0] == GERMAN
+    assert decode(GERMAN.encode(declared), BOOK, declared)[0] == GERMAN
+
+
+def test_decode_line_ends_become_newlines() -> None:
+    assert decode(b"a\r\nb\rc\n", BOOK, None) == ("a\nb\nc\n", "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("data", "declared", "message"),
+    [
+        (ENGLISH.encode() * 9 + b"\xe9 gone", None, r"damaged UTF-8[\s\S]*byte 792 "),
+        (ENGLISH.encode() + b"\xe2\x80", None, r"damaged UTF-8[\s\S]*byte 88 "),
+        ("Да.".encode("cp1251"), None, r"cannot be detected[\s\S]*byte 0 "),
+        (bytes(range(128, 256)) * 20, None, r"cannot be detected[\s\S]*byte 0 "),
+        (b"Some text\0and more", None, r"binary[\s\S]*byte 9 "),
+        (b"\0Some text", None, r"binary[\s\S]*byte 0 "),
+        ("Some text".encode("utf-16-le"), None, r"binary[\s\S]*byte 1 [\s\S]*UTF-16LE"),
+        (b"\x89PNG\r\n\x1a\n\0\0", None, r"binary[\s\S]*byte 8 "),
+        (b"caf\xe9 noir", "utf-8", r"not utf-8[\s\S]*byte 3 "),
+        (b"a \x81", "cp1252", r"not cp1252[\s\S]*byte 2 "),
+    ],
+    ids=[
+        *("broken UTF-8", "cut UTF-8", "short cp1251", "all bytes"),
+        *("NUL", "NUL first", "UTF-16 without mark", "PNG", "not declared UTF-8", "not declared cp1252"),
+    ],
+)
+def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared: str | None, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        decode(data, BOOK, declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (HUNGARIAN, "iso8859-2"),
+        (HUNGARIAN, "cp1250"),
+        (ROMANIAN, "iso8859-2"),
+        (TURKISH, "iso8859-9"),
+        (LITHUANIAN, "cp1257"),
+        (ESTONIAN, "cp1257"),
+        (GREEK.replace("Ά", "’ά"), "iso8859-7"),
+        ("Ω φως!\n’ς τον κόσμο γύρισε παρ’ όλα τα βάσανα, μ’ εσένα στην όχθη του ποταμού. ", "iso8859-7"),
+        (HEBREW, "iso8859-8"),
+    ],
+)
+def test_decode_text_that_two_encodings_fit_is_right_or_rejected(text: str, encoding: str) -> None:
+    try:
+        assert decode((text * 20).encode(encoding), BOOK, None)[0] == text * 20
+    except PipelineError as error:
+        assert "cannot be detected" in str(error)
+
+
+def test_decode_header_that_names_no_encoding_of_the_file_is_ignored() -> None:
+    for name in ("UTF-8", "base64", "idna", "utf-16", "nonsense"):
+        text = f"Character set encoding: {name}\n\n" + GERMAN * 20
+        assert decode(text.encode("cp1252"), BOOK, None) == (text, "cp1252")
+
+
+@pytest.mark.parametrize("encoding", ["koi8-r", "cp1251"])
+def test_decode_header_of_another_script_is_ignored(encoding: str) -> None:
+    text = "Character set encoding: ISO-8859-1\n\n" + RUSSIAN * 20
+    assert decode(text.encode(encoding), BOOK, None) == (text, encoding)
+
+
+TYPED = str.maketrans("’“”—…", '\'""-.')
+
+
+@pytest.mark.parametrize("text", [ENGLISH, GERMAN, FRENCH, POLISH, CZECH, RUSSIAN])
+@pytest.mark.parametrize(
+    "encoding", "cp1252 mac-roman cp850 cp437 cp1250 cp852 cp1251 koi8-r iso8859-5 mac-cyrillic".split()
+)
+def test_decode_any_encoding_is_right_or_rejected(text: str, encoding: str) -> None:
+    text = text.translate(TYPED) * 20  # old encodings have no typographic marks
+    try:
+        data = text.encode(encoding)
+    except UnicodeEncodeError:
+        return  # never written in it
+    try:
+        assert decode(data, BOOK, None)[0] == text
+    except PipelineError as error:
+        assert "cannot be detected" in str(error)
+
+
+def test_check_encoding_unknown_name_is_rejected() -> None:
+    check_encoding(None)
+    check_encoding("latin-1")
+    for wrong in ("utf-9", "base64", "idna", "undefined", "punycode", "utf-8\0"):
+        with pytest.raises(PipelineError, match=f"no such encoding: {wrong[:5]}"):
+            check_encoding(wrong)
+    assert decode("\ufeffcafé".encode(), BOOK, "UTF8") == ("café", "utf-8")
+    assert decode("café".encode("latin-1"), BOOK, "latin-1") == ("café", "iso8859-1")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])), st.integers(1, 9))
+def test_decode_blocks_any_size_equals_the_file(tmp_path_factory, text: str, block: int) -> None:
+    path = tmp_path_factory.mktemp("blocks") / "book.txt"
+    for encoding in ("utf-8-sig", "utf-16"):
+        path.write_bytes(text.encode(encoding))
+        assert "".join(decode_blocks(path, encoding, None, block)) == text
+
+
+def test_decode_blocks_wrong_byte_is_rejected_with_offset(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_bytes("äöü ".encode() * 7 + b"\xff" + b" and more")
+    with pytest.raises(PipelineError, match=r"byte 49 \(0xff\)"):
+        list(decode_blocks(path, "utf-8", None, 10))
+    path.write_bytes("äöü ".encode() * 7 + b"\0 and more")
+    with pytest.raises(PipelineError, match=r"byte 49 is NUL"):
+        list(decode_blocks(path, "utf-8", None, 10))
+    assert find_encoding("ä".encode()[:1], path, None, complete=False) == "utf-8"

@@ -1,0 +1,172 @@
+"""Books in EPUB as plain text: their pages in order, and archives that are refused."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.text.books.epub import read_epub
+from pipeline_src.text.books.plain_text import plain_paragraphs
+from tests.unit.text.books.published import HEAD, epub_files, write_zip
+
+PARAGRAPHS = [f"This is paragraph {number} of the mill, and it is long enough." for number in range(90)]
+CHAPTERS = [("The Mill", PARAGRAPHS[:30]), ("The River?", PARAGRAPHS[30:60]), ("The Road.", PARAGRAPHS[60:])]
+PACKAGE = "OEBPS/content.opf"
+
+
+def read(path: Path) -> list[str]:
+    """Return the paragraphs of a book."""
+    return plain_paragraphs(read_epub(path, Counter())[0], Counter())
+
+
+def test_read_epub_chapters_without_front_and_back_matter(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "book.epub", epub_files(CHAPTERS))
+    dropped: Counter[str] = Counter()
+    headings: list[int] = []
+    text, encoding = read_epub(path, dropped)
+    assert plain_paragraphs(text, dropped, headings) == PARAGRAPHS
+    assert (headings, encoding) == ([0, 30, 60], "utf-8")
+    assert dropped == {
+        "front matter": 2,
+        "imprint": 2,
+        "footnote": 4,
+        "table of contents": 1,
+        "not text": 9,
+        "heading": 3,
+    }
+
+
+def test_read_epub_guide_and_landmarks_name_front_and_back_matter(tmp_path: Path) -> None:
+    files = epub_files(CHAPTERS)
+    for name in ("titlepage", "colophon"):
+        files[f"OEBPS/text/{name}.xhtml"] = f"{HEAD}<body><p>Xmatter stands here.</p></body></html>"
+    files["OEBPS/text/chapter-3.xhtml"] += '<div id="a b">Xmatter stands here.</div>'
+    guide = '<guide><reference type="title-page" href="text/titlepage.xhtml"/></guide></package>'
+    nav = '<item properties="scripted nav" id="nav2" href="text/nav.xhtml"/></manifest>'
+    files[PACKAGE] = files[PACKAGE].replace("</package>", guide).replace("</manifest>", nav)
+    links = {"backmatter colophon": "colophon.xhtml", "index": "chapter-3.xhtml#a%20b", "bodymatter": "chapter-1.xhtml"}
+    marked = "".join(f'<a epub:type="{kind}" href="{address}">x</a>' for kind, address in links.items())
+    landmarks = f'<nav epub:type="landmarks">{marked}</nav>'
+    files["OEBPS/text/nav.xhtml"] = files["OEBPS/text/nav.xhtml"].replace("</body>", f"{landmarks}</body>")
+    assert read(write_zip(tmp_path / "book.epub", files)) == PARAGRAPHS
+
+
+def test_read_epub_pages_follow_the_spine(tmp_path: Path) -> None:
+    files = epub_files(CHAPTERS)
+    spine = "<spine><itemref idref='chapter-2'/><itemref idref='chapter-1'/><itemref idref='chapter-2'/>"
+    other = "<itemref idref='chapter-3' linear='no'/></spine>"
+    start, _, _ = files[PACKAGE].partition("<spine>")
+    files[PACKAGE] = f"{start}{spine}{other}</package>"
+    assert read(write_zip(tmp_path / "book.epub", files)) == [*PARAGRAPHS[30:60], *PARAGRAPHS[:30]]
+
+
+def test_read_epub_encoding_of_a_page_is_used(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = dict(epub_files([("Moulin", ["Le café de la rivière était près du cœur."] * 3)]))
+    page = files["OEBPS/text/chapter-1.xhtml"]
+    assert isinstance(page, str)
+    files["OEBPS/text/chapter-1.xhtml"] = page.replace("utf-8", "iso-8859-15").encode("iso-8859-15")
+    text, _ = read_epub(write_zip(tmp_path / "book.epub", files), Counter())
+    assert text.count("près du cœur.") == 3
+
+
+def test_read_epub_obfuscated_fonts_are_no_encryption(tmp_path: Path) -> None:
+    method = '<EncryptionMethod Algorithm="http://www.idpf.org/2008/embedding"/>'
+    encryption = f'<encryption xmlns:enc="x"><enc:EncryptedData>{method}</enc:EncryptedData></encryption>'
+    files = epub_files(CHAPTERS) | {"META-INF/encryption.xml": encryption}
+    assert read(write_zip(tmp_path / "book.epub", files)) == PARAGRAPHS
+
+
+def _replaced(name: str, old: str, new: str) -> dict[str, str]:
+    files = epub_files(CHAPTERS)
+    assert old in files[name]
+    return files | {name: files[name].replace(old, new)}
+
+
+def _without(name: str) -> dict[str, str]:
+    files = epub_files(CHAPTERS)
+    del files[name]
+    return files
+
+
+AES = '<encryption><EncryptionMethod Algorithm="http://www.w3.org/2001/04/xmlenc#aes256-cbc"/></encryption>'
+BOMB = '<!DOCTYPE x [<!ENTITY a0 "lol">' + "".join(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(12))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (epub_files(CHAPTERS) | {"META-INF/encryption.xml": AES}, "an encrypted EPUB"),
+        (_replaced(PACKAGE, "<itemref ", "<other "), "an EPUB without a spine"),
+        (_replaced(PACKAGE, 'id="chapter-2"', 'id="other"'), "not in the manifest: chapter-2"),
+        (_replaced("META-INF/container.xml", "<rootfile ", "<other "), "names no package document"),
+        (_without("META-INF/container.xml"), "a file is missing in an EPUB: META-INF/container.xml"),
+        (_without(PACKAGE), "a file is missing in an EPUB: OEBPS/content.opf"),
+        (_without("OEBPS/text/chapter-2.xhtml"), "a file is missing in an EPUB: OEBPS/text/chapter-2.xhtml"),
+        (_replaced("META-INF/container.xml", "OEBPS/content.opf", "../../etc/passwd"), "a file is missing in an EPUB"),
+        (epub_files(CHAPTERS) | {"META-INF/container.xml": ""}, "a damaged EPUB"),
+        (epub_files(CHAPTERS) | {"META-INF/container.xml": "no XML"}, "no XML in an EPUB: META-INF/container.xml"),
+        (epub_files(CHAPTERS) | {"../evil.xhtml": "x"}, "a file outside of its folder"),
+        (epub_files(CHAPTERS) | {"OEBPS/../../evil.xhtml": "x"}, "a file outside of its folder"),
+        (epub_files(CHAPTERS) | {"/etc/evil": "x"}, "a file outside of its folder"),
+        (epub_files(CHAPTERS) | {"..\\evil.xhtml": "x"}, "a file outside of its folder"),
+        (epub_files(CHAPTERS) | {"OEBPS/text/chapter-2.xhtml": "<p>" + " " * 3_000_000}, "unpacks to too much"),
+        (_replaced(PACKAGE, "<package", f"{BOMB}]><package id='&a12;'"), "EPUB"),
+        (epub_files(CHAPTERS) | {"OEBPS/text/chapter-2.xhtml": f"{HEAD}<body>{'<div>' * 9_000}"}, "HTML that cannot"),
+    ],
+)
+def test_read_epub_that_is_no_readable_book_is_rejected(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        read_epub(write_zip(tmp_path / "book.epub", files), Counter())
+
+
+def test_read_epub_entities_are_not_resolved(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("Xsecret")
+    document_type = f'<!DOCTYPE package [<!ENTITY c "chapter-1"><!ENTITY x SYSTEM "{secret.as_uri()}">]>'
+    files = _replaced(PACKAGE, "<manifest>", "<manifest>&x;")
+    files[PACKAGE] = document_type + files[PACKAGE]
+    page = "OEBPS/text/chapter-1.xhtml"
+    files[page] = (
+        files[page].replace("<html", f"{document_type}<html").replace("</section>", "<p>&x; &c;</p></section>")
+    )
+    text, _ = read_epub(write_zip(tmp_path / "book.epub", files), Counter())
+    assert "&x; &c;" in text
+    assert "Xsecret" not in text
+
+
+@pytest.mark.parametrize("damage", ["cut", "no zip", "wrong checksum", "wrong offset", "password", "empty"])
+def test_read_epub_damaged_archive_is_rejected(tmp_path: Path, damage: str) -> None:
+    path = write_zip(tmp_path / "book.epub", epub_files(CHAPTERS))
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "no zip":
+        data = bytearray(b"<html>")
+    elif damage == "empty":
+        data = bytearray()
+    elif damage == "wrong offset":
+        # The last member begins far before the file does.
+        data[-8] ^= 0xFF
+    elif damage == "wrong checksum":
+        with zipfile.ZipFile(path) as archive:
+            offset = archive.getinfo("OEBPS/text/chapter-2.xhtml").header_offset
+        data[offset + 100] ^= 0xFF
+    else:
+        # The flag of encryption in the directory of the archive.
+        with zipfile.ZipFile(path) as archive:
+            start = archive.start_dir
+        data[start + 8] |= 1
+        data = data.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00")
+    path.write_bytes(data)
+    with pytest.raises(PipelineError, match="a damaged EPUB|an encrypted EPUB"):
+        read_epub(path, Counter())
+
+
+def test_read_epub_size_of_all_pages_is_limited(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "book.epub", epub_files(CHAPTERS))
+    with pytest.raises(PipelineError, match="unpacks to too much"):
+        read_epub(path, Counter(), max_bytes=8_000)

@@ -1,0 +1,148 @@
+"""Pages of HTML as plain text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.text.books.html import html_text, is_html
+from pipeline_src.text.books.plain_text import HEADING, plain_paragraphs
+from tests.growth import TIMES, assert_linear
+from tests.unit.text.books.published import html_page
+
+SENTENCE = "The old man sat by the river, and nobody spoke to him all day."
+
+
+def lines(page: str, dropped: Counter[str] | None = None) -> list[str]:
+    """Return the lines of a page's text that are not blank."""
+    text = html_text(page, "page.html", Counter() if dropped is None else dropped, {})
+    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<p>It&nbsp;stood &mdash; caf&#233; &amp;\nold.</p>", ["It stood — café & old."]),
+        ("<p>An ex\xadam\u2060ple.</p>", ["An example."]),
+        ("<p>One<p>two<div>three</div>four", ["One", "two", "three", "four"]),
+        ("<p>One,<br>two;<br/>\nthree.</p>", ["One,", "two;", "three."]),
+        ("<div class='stanza'><div class='verse'>One,</div>\n<div class='verse'>two.</div></div>", ["One,", "two."]),
+        ("<pre>One,\n  two;\n\nthree.</pre>", ["One,", "two;", "three."]),
+        ("<blockquote><p>One.</p></blockquote><ul><li>Two.</li></ul>", ["One.", "Two."]),
+        ("<p><img alt='T' src='t.png'>he mill <b>stood</b><i>.</i></p>", ["The mill stood."]),
+        ("<p>x<sup>2</sup>, 5 km<sup>2</sup>, M<sup>r</sup> Mill</p>", ["x2, 5 km2, Mr Mill"]),
+        ("<p>One<!-- no --><?no no?> two</p>", ["One two"]),
+        ("<ruby>山<rp>(</rp><rt>やま</rt><rp>)</rp></ruby>", ["山"]),
+    ],
+)
+def test_html_text_blocks_lines_and_characters(markup: str, text: list[str]) -> None:
+    assert lines(f"<body>{markup}</body>") == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "reason"),
+    [
+        ("<style>p {}</style>", "not text"),
+        ("<script>no()</script>", "not text"),
+        ("<table><tr><td>no</td></tr></table>", "table"),
+        ("<figure><img alt='no'><figcaption>no</figcaption></figure>", "illustration"),
+        ("<div class='figcenter'><p class='caption'>no</p></div>", "illustration"),
+        ("<nav><a href='#a'>no</a></nav>", "table of contents"),
+        ("<p><a href='#a'>Chapter no</a> 12</p>", "table of contents"),
+        ("<ul><li><a href='#a'>no</a></li></ul>", "table of contents"),
+        ("<p hidden>no</p>", "hidden"),
+        ("<span style='color: red; display : none'>no</span>", "hidden"),
+        ("<span aria-hidden='true'>no</span>", "hidden"),
+        ("<span class='pagenum'>[Pg 12]</span>", "page number"),
+        ("<span role='doc-pagebreak'>12</span>", "page number"),
+        ("<a href='#n1'>[1]</a>", "footnote"),
+        ("<a href='notes.xhtml#n1'><sup>12</sup></a>", "footnote"),
+        ("<sup><a href='#n1'>*</a></sup>", "footnote"),
+        ("<a role='doc-noteref' href='#n1'>see the note</a>", "footnote"),
+        ("<aside epub:type='footnote'>no</aside>", "footnote"),
+        ("<div class='footnote'><p>no</p></div>", "footnote"),
+        ("<section epub:type='titlepage'><h1>no</h1></section>", "front matter"),
+        ("<section epub:type='z3998:x colophon'><p>no</p></section>", "imprint"),
+        ("<section role='doc-index'><p>no</p></section>", "index"),
+        ("<div class='Transnote big'><p>no</p></div>", "its makers' note"),
+        ("<section class='pg-boilerplate pgheader' id='pg-header'><p>no</p></section>", "its makers' note"),
+    ],
+)
+def test_html_text_what_is_no_prose_is_dropped_and_counted(markup: str, reason: str) -> None:
+    dropped: Counter[str] = Counter()
+    text = html_text(f"<p>The mill{markup} stood.</p>", "page.html", dropped, {})
+    assert " ".join(text.split()) in ("The mill stood.", "The mill stood .")
+    assert dropped[reason] >= 1
+
+
+def test_html_text_headings_are_marked() -> None:
+    page = "<h2>One<br>and <i>more</i></h2><p>a</p><hgroup><h2>2</h2><p epub:type='title'>Two</p></hgroup><p>b</p>"
+    assert lines(page) == [f"{HEADING} One and more".replace(" O", "O"), "a", f"{HEADING} 2 Two", "b"]
+
+
+def test_html_text_mark_of_headings_in_a_page_is_removed() -> None:
+    assert lines(f"<p>{HEADING}One.</p>") == ["One."]
+
+
+def test_html_text_entities_of_a_document_type_are_not_resolved() -> None:
+    entities = '<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">'
+    page = f"<!DOCTYPE html [{entities}]><html><body><p>One &b; &c; two</p></body></html>"
+    assert lines(page) == ["One &b; &c; two"]
+
+
+@pytest.mark.parametrize("tag", ["div", "b", "blockquote"])
+def test_html_text_too_deep_page_is_rejected(tag: str) -> None:
+    assert lines(f"<{tag}>" * 500 + "One.") == ["One."]
+    with pytest.raises(PipelineError, match="HTML that cannot be read"):
+        html_text(f"<{tag}>" * 20_000, "page.html", Counter(), {})
+
+
+@pytest.mark.parametrize(
+    "piece", ["<a href='#x'>", "<sup>1", "<p>", "<li>1", "<!--", "<!DOCTYPE [", "&", "<br>", "<i>x</i>", "</p>", "<?"]
+)
+def test_html_text_takes_linear_time(piece: str) -> None:
+    def read(count: int) -> None:
+        is_html(piece * count)
+        with suppress(PipelineError):
+            html_text(piece * count, "page.html", Counter(), {})
+
+    assert_linear(read, 1_500, 1_500 * TIMES)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text())
+def test_html_text_any_input_is_text(page: str) -> None:
+    page = page.encode("utf-8", "replace").decode()
+    assert "\0" not in html_text(page, "page.html", Counter(), {}).replace(page, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (html_page([("The Mill", [SENTENCE])]), True),
+        ("\ufeff<?xml version='1.0'?>\n<!DOCTYPE html PUBLIC 'x'><html>".removeprefix("\ufeff"), True),
+        ("<HTML><BODY>", True),
+        (f"<p>{SENTENCE}</p>\n" * 9, True),
+        (f"{SENTENCE}<br>\n" * 9, True),
+        (f"{SENTENCE}\n\n" * 99 + "He wrote <p> and <br> there.", False),
+        (f"{SENTENCE}\n\n" * 99, False),
+        ("a < b and c > d", False),
+    ],
+)
+def test_is_html_pages_and_parts_of_pages(text: str, expected: bool) -> None:
+    assert is_html(text) is expected
+
+
+def test_plain_paragraphs_of_a_page_are_its_paragraphs() -> None:
+    paragraphs = [f"This is paragraph {number} & it is long enough <to> be one." for number in range(60)]
+    headings: list[int] = []
+    text = html_text(
+        html_page([("The Mill", paragraphs[:30]), ("Is It He?", paragraphs[30:])]), "page.html", Counter(), {}
+    )
+    assert plain_paragraphs(text, Counter(), headings) == paragraphs
+    assert headings == [0, 30]

@@ -1,0 +1,420 @@
+"""Books in plain text: broken words, split paragraphs, and parts that are not prose."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pipeline_src.text.books.plain_text import HyphenResolver, plain_paragraphs
+from tests.growth import TIMES, assert_linear
+from tests.unit.text.books.samples import GUTENBERG
+
+BODY = [f"This is paragraph {n} of a book that is long enough to have a middle." for n in range(120)]
+WHOLE = "He was concerned with a well-known matter, and nobody was more concerned than the well-known man. "
+SCANNED = WHOLE * 3 + (
+    "\nOnce con-\ncerned and twice con-\ncerned. "
+    "All that was con-\ncerned him, and a well-\nknown friend had to sur-\nrender it.\n"
+)
+
+
+def test_plain_paragraphs_broken_word_is_joined_as_elsewhere_in_the_book() -> None:
+    (paragraph,) = plain_paragraphs(SCANNED, Counter())
+    assert paragraph.endswith("All that was concerned him, and a well-known friend had to surrender it.")
+
+
+def test_plain_paragraphs_hyphenated_words_at_line_ends_stay() -> None:
+    text = "The every-day noises, and every-day life of a half-lit house.\nIn every-\nday life a half-\nread book.\n"
+    assert plain_paragraphs(text, Counter()) == [" ".join(text.split()).replace("- ", "-")]
+
+
+@pytest.mark.parametrize("letters", ["a", "a-", "a'"])
+def test_hyphen_resolver_long_line_takes_linear_time(letters: str) -> None:
+    """It is read once, not from each of its letters to its end."""
+
+    def resolve(line: str) -> None:
+        assert HyphenResolver(f"{line}\n").belongs("con-", "cerning")  # nothing tells, so it stays
+
+    assert_linear(resolve, letters * 4_000, letters * 4_000 * TIMES)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "belongs"),
+    [
+        ("the con-", "cerning of", False),  # neither part is a word
+        ("the Anglo-", "Saxon", True),
+        ("a dog-", "house", True),  # both are
+        ("12-", "pounder", True),
+        ("a well-con-", "cerned man", False),
+    ],
+)
+def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belongs: bool) -> None:
+    known = "It was known to be known. A dog saw a house. The dog left the house. Thinking, he was thinking.\n"
+    broken = "think-\ning and he was know-\ning and be-\nfore. He knowing, before, knowing, before.\n"
+    assert HyphenResolver(known + broken).belongs(before, after) is belongs
+
+
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "ძველი წისქვილი მდინარის პირას დგას. ბევრი ქალაქში გადავიდა.",
+        "הכפר שוכן על גדת הנהר, והטחנה הישנה עומדת. תושבים רבים עברו לעיר.",
+        "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。",
+        "पुरानी चक्की नदी के किनारे खड़ी है। बहुत से लोग शहर चले गए।",
+    ],
+)
+def test_plain_paragraphs_script_without_capitals_is_prose(paragraph: str) -> None:
+    long = paragraph * 5 + paragraph[:9]  # without a full stop, and longer than a line
+    assert plain_paragraphs("\n\n".join([paragraph, long, paragraph]), Counter()) == [paragraph, long, paragraph]
+
+
+def test_plain_paragraphs_split_sentence_is_joined() -> None:
+    text = "“Is it late?”\n\nhe asked, though,”\n\n he added, nobody was concerned."
+    text += "\n\nShe laughed.\n\n12\n\nand went con-\n\ncerned."
+    assert plain_paragraphs(text, Counter()) == [
+        "“Is it late?” he asked, though,” he added, nobody was concerned.",
+        "She laughed. and went concerned.",
+    ]
+
+
+def test_plain_paragraphs_lowercase_book_keeps_its_paragraphs() -> None:
+    text = "\n\n".join(f"this is paragraph number {n} , as in bookcorpus ." for n in range(50))
+    assert len(plain_paragraphs(text, Counter())) == 50
+
+
+@pytest.mark.parametrize(
+    ("matter", "reason"),
+    [
+        ("CONTENTS\n\nI. The Start .... 1\nII. The Middle of it .... 23\nThe end of it .... 99", "table of contents"),
+        ("The Start          1\nThe Middle        23\nThe End           99", "table of contents"),
+        ("Note: Project Gutenberg also has an HTML version of this file which includes pictures.", "its makers' note"),
+        ("Transcriber's Note:\nPage 12, “teh” was changed to “the”.", "its makers' note"),
+        ("[1] See the second volume of this work, where it is told.", "footnote"),
+        ("* A word of the country for a small hill.", "footnote"),
+        ("{Endnote 3: The author has it from his aunt.}", "footnote"),
+        ("| a | b |\n| 1 | 2 |", "table"),
+        ("| One line of a table alone", "table"),
+    ],
+)
+def test_plain_paragraphs_non_prose_is_dropped_by_reason(matter: str, reason: str) -> None:
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join([*BODY[:60], matter, *BODY[60:]]), dropped) == BODY
+    assert dropped[reason] == 1 and set(dropped) <= {reason, "heading"}
+
+
+def test_plain_paragraphs_advertisement_is_dropped_only_at_the_end() -> None:
+    advertisement = "THE RIVER WAR. By A. Writer. Two volumes, crown 8vo, cloth gilt, with maps. Price 36s. net."
+    dropped: Counter[str] = Counter()
+    story = [*BODY, advertisement, *BODY]
+    assert plain_paragraphs("\n\n".join([*story, advertisement]), dropped) == story
+    assert dropped == {"advertisement": 1}
+
+
+def test_plain_paragraphs_note_and_page_marks_are_removed() -> None:
+    text = "He came[1] to the house {Endnote 4}, and saw it.[*] It was [he said] old [Pg 12]and [sic] small[A]."
+    assert plain_paragraphs(text, Counter()) == [
+        "He came to the house, and saw it. It was [he said] old and [sic] small."
+    ]
+
+
+def test_plain_paragraphs_speech_in_guillemets_ends_a_sentence() -> None:
+    """French, Italian, Spanish and Russian books end a speech with ``»``."""
+    spoken = ["« La mer ne rend rien. »", "« Vous m'entendez, monsieur ? »", "‹ Non, dit-il. ›", "Il se tut longtemps."]
+    dropped: Counter[str] = Counter()
+    story = "Le vieux marin regarda longuement la flamme qui dansait dans la cheminée de la maison. Il se leva."
+    assert plain_paragraphs("\n\n".join([story, *spoken, story]), dropped) == [story, *spoken, story]
+    assert not dropped
+
+
+@pytest.mark.parametrize("marks", ["»«", "„“", "„”", "«»", "›‹", "‚‘", "“”"])
+def test_plain_paragraphs_short_speech_in_any_quotation_marks_is_kept(marks: str) -> None:
+    """German, Danish, Czech and Slovene books close with the marks that others open with."""
+    opening, closing = marks
+    spoken = [f"{opening}{words}{closing}" for words in ("Kommst du heim?", "Ja, ich komme.", "So, so")]
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join([BODY[0], *spoken, BODY[1]]), dropped) == [BODY[0], *spoken, BODY[1]]
+    assert not dropped
+
+
+def test_plain_paragraphs_gutenberg_frame_and_headings_are_removed() -> None:
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs(GUTENBERG, dropped) == [
+        "It was a dark night, and the every-day noises of the street had quite died away.",
+        '"Who is there?" he asked.',
+    ]
+    assert dropped == {"frame": 1, "heading": 4, "front matter": 1, "table of contents": 1}
+
+
+MATTER = {
+    "errata": "ERRATA (noted by transcriber)\n\np. 12: for dogs read days\n\np. 40, line 3: delete the comma.",
+    "notes": "Transcriber's Notes\n\nThe spelling of the book was kept.\n\nA table was moved to its end.",
+    "german notes": "Anmerkungen zur Transkription\n\nDer Text wurde nach der Ausgabe von 1901 erfasst.",
+    "french notes": "Au lecteur\n\nCette version conserve l'orthographe du livre; deux fautes sont notes.",
+    "index": "INDEX\n\nA\n\nAlder, 12, 40-42\nAsh, 7; felled, 19\n\nB\n\nBarns, see Farms\nBees, swarms of, 101.",
+    "american imprint": "Printed in U.S.A.",
+    "french imprint": "Imprimerie J. Moulin, Paris.",
+    "advertisements": "BY THE SAME AUTHOR\n\nThe Mill. A Tale. Crown 8vo, cloth, 6s.\n\nA Year Away. With maps.",
+}
+
+
+MATTER |= {
+    "unnamed notes": "Obvious misprints have been silently corrected; the spelling of names was left.",
+    "variant spellings": "Variant spellings (unchanged):\n\nto-day, today\n\nwaggon, wagon",
+    "german spelling": "Offensichtliche Druckfehler wurden korrigiert.",
+    "index without pages": "INDEX\n\nAlder woods, their keepers and the felling of them, see Forests of it\n\nC.\n\n"
+    "Carters, the families of, in the valley and beyond it, see Roads",
+    "publisher": "LONDON\nR. MILLER & SONS\n1899",
+    "place and year": "Leeds: The Mill House, 1871.",
+    "imprint": "IMPRINT\n\nMade in a mill by hand, and given to all.\n\nThere is more to be had at home.",
+    "colophon": "Colophon\n\nThe Mill was painted by nobody.\n\nIts letters are those of a friend.",
+    "ebook": "This ebook is the work of many hands, and of the mill.",
+    "library": "We thank the Library of Leeds for the scans of its book.",
+    "volunteers": "Volunteers found and transcribed the text, which is in the public domain.",
+    "French volunteers": "Merci aux bénévoles qui ont numérisé ce livre.",
+    "advertisement without price": "The Mill. A Tale. With many maps. 12mo. By the same hand.",
+}
+
+
+@pytest.mark.parametrize("matter", MATTER.values(), ids=MATTER)
+@pytest.mark.parametrize("end", [True, False])
+def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: bool) -> None:
+    """In front, a chapter's heading ends it."""
+    blocks = [*BODY, matter] if end else [matter, "CHAPTER I", *BODY]
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join(blocks), dropped) == BODY
+    assert set(dropped) <= {"its makers' note", "errata", "index", "imprint", "advertisement", "heading"}
+
+
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "The volunteers marched past the mill, and we thank them all for it.",
+        "He kept his notebook in the public library, where nobody read it.",
+        "This edition of the newspaper was sold out before noon.",
+    ],
+)
+def test_plain_paragraphs_story_with_one_word_of_an_edition_is_kept(paragraph: str) -> None:
+    assert plain_paragraphs("\n\n".join([paragraph, *BODY, paragraph]), Counter()) == [paragraph, *BODY, paragraph]
+
+
+@pytest.mark.parametrize("heading", ["AU LECTEUR", "ERRATA", "CORRECTIONS"])
+@pytest.mark.parametrize("start", [0, 60, 118])
+def test_plain_paragraphs_chapter_headed_as_errata_is_kept(heading: str, start: int) -> None:
+    text = "\n\n".join([*BODY[:start], heading, *BODY[start:]])
+    assert plain_paragraphs(text, Counter()) == BODY
+
+
+def test_plain_paragraphs_errata_end_where_a_story_begins() -> None:
+    """A chapter of a short book may have that name, and words that errata have too."""
+    errata = ["ERRATA", "Page 12: for dogs read days.", "Page 40, line 3: delete the comma."]
+    story = ["The scandal was known for a while to those who read the paper.", "On page 12 of it stood his name." * 10]
+    assert plain_paragraphs("\n\n".join([*BODY[:9], *errata, *story, *BODY[9:]]), Counter()) == [
+        *BODY[:9],
+        *story,
+        *BODY[9:],
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "By A. Miller.",
+        "by Anna Miller and J. von Berg",
+        "Von Hans und Grete Müller.",
+        "Par Jean du Moulin.",
+        "Translated by A. Miller.",
+        "Traducido por Ana Molino.",
+        "By the author of “The Mill.”",
+    ],
+)
+def test_plain_paragraphs_author_is_dropped_only_in_front(line: str) -> None:
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs("\n\n".join(["THE MILL", line, *BODY]), dropped) == BODY
+    assert dropped == {"heading": 1, "front matter": 1}
+    assert plain_paragraphs("\n\n".join([*BODY, line, *BODY]), Counter())[120:-120] in ([line], [])
+    assert plain_paragraphs("\n\n".join(["By the river stood a mill.", "By Jove.", *BODY]), Counter())[2:] == BODY
+
+
+LONG_TITLE = (
+    "Donde se cuenta la aventura del molino, con otras cosas dignas de saberse y de contarse, " * 2 + "y su fin"
+)
+HEADINGS = [
+    *(f"Capítulo XIX. {LONG_TITLE}.", "Capítulo primero. Que trata del molino.", f"Capítulo XX.—{LONG_TITLE}"),
+    "CHAPTER IV.\nIn which a mill is seen for the first time,\nand what befell those who lived by it.",
+    *("Chapitre premier", "Chapitre II. – Où l’on voit le moulin.", "Erstes Kapitel.", "3. Kapitel. Die Mühle."),
+    *("Zweiter Theil.", "Hoofdstuk drie.", "Rozdział II.", "Глава первая.", "Часть вторая.", "Második fejezet."),
+    *("Birinci bölüm.", "Kapitola IV. O mlýně.", "Livro segundo.", "Capitolo XII. Il mulino."),
+]
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_plain_paragraphs_chapter_in_any_language_is_a_heading(heading: str) -> None:
+    headings: list[int] = []
+    text = "\n\n".join([*BODY[:60], heading, *BODY[60:]])
+    assert plain_paragraphs(text, Counter(), headings) == BODY
+    assert headings == [60]
+
+
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "The book. He read it by the mill.",
+        "Part of it was lost. Nobody cared.",
+        "Letters: he had none.",
+        "First letters. He wrote none.",
+        "I. Miller saw it.",
+    ],
+)
+def test_plain_paragraphs_sentence_with_the_word_of_a_part_is_kept(paragraph: str) -> None:
+    assert plain_paragraphs("\n\n".join([*BODY, paragraph, *BODY]), Counter()) == [*BODY, paragraph, *BODY]
+
+
+def test_plain_paragraphs_letter_of_index_does_not_end_it() -> None:
+    index = ["INDEX", "A.", "Alder, 12", "C.", "Carters, 40, and what they carried along the river, 41", "I.", "Ice, 7"]
+    assert plain_paragraphs("\n\n".join([*BODY, *index]), Counter()) == BODY
+    assert plain_paragraphs("\n\n".join([*index[:-2], "I.", *BODY]), Counter()) == BODY
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("He fell. [Exeunt.", "He fell."),
+        ("[_Exit Ada, by the\nleft door._] He fell.", "He fell."),
+        ("He fell. [Figure 11] She ran.", "He fell. She ran."),
+        ("[Music]\n\nHe fell. [Music: the old song]", "He fell."),
+        ("He fell [entering the room] there.", "He fell [entering the room] there."),
+    ],
+)
+def test_plain_paragraphs_directions_and_figures_are_removed(marked: str, plain: str) -> None:
+    assert plain_paragraphs(marked, Counter()) == [plain]
+
+
+def test_plain_paragraphs_long_table_of_contents_is_dropped() -> None:
+    entries = [
+        f"{n}. OF THE ROAD\u2014Of the mill\u2014A supper in the\n    barn and what came of it   {9 * n}"
+        for n in range(1, 40)
+    ]
+    text = "\n\n".join(["CONTENTS", *entries, "CHAPTER I", *BODY])
+    assert plain_paragraphs(text, Counter()) == BODY
+
+
+def test_plain_paragraphs_chapter_called_index_is_kept() -> None:
+    middle = ["INDEX", "The index of the year's harvest was what he looked at first, every day."]
+    text = "\n\n".join([*BODY, *middle, *BODY])
+    assert plain_paragraphs(text, Counter()) == [*BODY, middle[1], *BODY]
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("The =black= horse and the ~grey~ one ran.", "The black horse and the grey one ran."),
+        ("On the 26^{me} of the month he came.", "On the 26me of the month he came."),
+        ("The sum is d{te} to the house.", "The sum is dte to the house."),
+        ("Let a = b and c = d, he wrote.", "Let a = b and c = d, he wrote."),
+    ],
+)
+def test_plain_paragraphs_transcriber_marks_are_removed(marked: str, plain: str) -> None:
+    assert plain_paragraphs(marked, Counter()) == [plain]
+
+
+@pytest.mark.parametrize(
+    ("verse", "kept"),
+    [
+        (
+            "The hills are grey, the road is long,\n  The mill has lost its wheel;\nNo bird will sing an evening song,",
+            "The hills are grey, the road is long, The mill has lost its wheel; No bird will sing an evening song,",
+        ),
+        (
+            "The hills are grey, the road is long,\n    And none will hear the miller's song.",
+            "The hills are grey, the road is long, And none will hear the miller's song.",
+        ),
+        (
+            "The hills are grey, the road is long,\nAnd none will hear the miller's song\n        J. HOLLOWAY",
+            "The hills are grey, the road is long, And none will hear the miller's song",
+        ),
+        (
+            "The hills are grey the road is long\nAnd none will hear the miller's song",
+            "The hills are grey the road is long And none will hear the miller's song",
+        ),
+        (
+            '"The hills are grey, the road is long."\n    And none will hear the miller\'s song',
+            '"The hills are grey, the road is long." And none will hear the miller\'s song',
+        ),
+        (
+            "153 The hills are grey, the road is long,\n    And none will hear      5\nThe miller's song;",
+            "The hills are grey, the road is long, And none will hear The miller's song;",
+        ),
+        (
+            "The hills are grey, the road is long,\nSo Ada Lives\nNo bird will sing an evening song",
+            "The hills are grey, the road is long, So Ada Lives No bird will sing an evening song",
+        ),
+        ("The Hills of Grey\nThe Long Road Home\n\n12\n\n153 men came.", "153 men came."),
+    ],
+    ids=[
+        "no mark at its end",
+        "couplet",
+        "poet",
+        "no marks",
+        "speech before its end",
+        "numbers",
+        "a third marked",
+        "heading",
+    ],
+)
+def test_plain_paragraphs_verse_is_kept(verse: str, kept: str) -> None:
+    assert plain_paragraphs("\n\n".join([*BODY, verse, *BODY]), Counter()) == [*BODY, kept, *BODY]
+
+
+def test_plain_paragraphs_indented_or_long_line_starts_a_paragraph() -> None:
+    indented = "  He came in and sat\ndown at the table.\n  She said nothing at\nall to him."
+    assert plain_paragraphs(indented, Counter()) == [
+        "He came in and sat down at the table.",
+        "She said nothing at all to him.",
+    ]
+    long = "word " * 40 + "end."
+    assert plain_paragraphs(f"{long}\n{long}", Counter()) == [long, long]
+
+
+def test_plain_paragraphs_lines_within_a_sentence_are_joined() -> None:
+    text = "He went to the\n dark house and looked at it.\n\nThen he turned\n\nround and left.\n\n"
+    text += "The Dark House\n\nIt was empty, and,\n\ncertainly, cold.\n\nYours,\n\nAda."
+    dropped: Counter[str] = Counter()
+    assert plain_paragraphs(text, dropped) == [
+        "He went to the dark house and looked at it.",
+        "Then he turned round and left.",
+        "It was empty, and, certainly, cold.",
+        "Yours,",
+        "Ada.",
+    ]
+    assert dropped == {"fragment": 1}
+    wrapped = ["He said to Mrs.", "Dale, who had come", "word " * 30, "in spite of all, that", "it was late."]
+    assert plain_paragraphs("\n".join(wrapped), dropped) == [" ".join(" ".join(wrapped).split())]
+    long = "word " * 30 + "and so on\nto the end.\nCHAPTER TWENTY-ONE\nA second one."
+    assert plain_paragraphs(long, dropped) == ["word " * 30 + "and so on to the end.", "A second one."]
+
+
+def test_plain_paragraphs_copyright_line_is_dropped_only_in_front() -> None:
+    text = "\n\n".join(["Copyright 1901 by A. Writer.", *BODY, "He had a copyright in it."])
+    assert plain_paragraphs(text, dropped := Counter()) == [*BODY, "He had a copyright in it."]
+    assert dropped == {"front matter": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("The coming of the ship      5\nThe voyage to the north     17\nA storm out of the west     29", "coming"),
+        ("The coming of the ship ..... 5\nThe voyage to the north ..... 17", "coming"),
+        ("The First Part.\nThe Return of the Native", "Native"),
+    ],
+    ids=["page numbers", "dot leaders", "two headings"],
+)
+def test_plain_paragraphs_listing_or_headings_are_no_verse(text: str, lost: str) -> None:
+    assert not any(lost in paragraph for paragraph in plain_paragraphs("\n\n".join([*BODY, text, *BODY]), Counter()))
+
+
+def test_plain_paragraphs_unclosed_bracket_costs_one_line_at_most() -> None:
+    texts = [
+        "There hung a [Map of the town on the wall of the mill.",
+        "He wrote [enter the house at noon], and she read.",
+    ]
+    assert plain_paragraphs("\n\n".join([*BODY, *texts, *BODY]), Counter()) == [*BODY, *texts, *BODY]

@@ -1,0 +1,239 @@
+"""The map over a Beam runner: order, errors, large results, options, and files that travel through an address."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import distributed
+import psutil
+import pytest
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.text.addresses import input_folder, open_file, output_folder
+from pipeline_src.text.beam import MAX_RECORD_BYTES, Workers, parse_options
+from tests.beam_files import OPTIONS, files
+
+NAMED = ("--runner=FnApiRunner",)  # an element is an item; without a name, one element holds all
+PROBLEMS = {
+    "mistake": PipelineError("bad item", 2, where="here", hint="fix it"),
+    "full disk": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard"),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process would take seconds to start."""
+    monkeypatch.setenv("PIPELINE_WORKERS", "1")
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def fail(number: int, problem: str) -> int:
+    if number >= 2:
+        raise PROBLEMS[problem] if number == 2 else PipelineError("a later item", number, hint="fix it")
+    return number
+
+
+def repeat(number: int, text: bytes) -> bytes:
+    return text * number
+
+
+def note(number: int, file: Path) -> int:
+    with open(file, "a") as calls:
+        calls.write(f"{number}\n")
+    return number
+
+
+def miss(number: int) -> bytes:
+    return Path(f"missing-{number}").read_bytes()
+
+
+def stored(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("beam_args", [(), NAMED])
+def test_workers_results_are_in_order_and_leave_no_files(tmp_path: Path, beam_args: tuple[str, ...]) -> None:
+    folder = tmp_path / "x [copy] *"
+    with Workers(beam_args, folder) as workers:
+        assert list(workers.map(square, range(20))) == [number**2 for number in range(20)]
+        assert list(workers.map(square, [])) == []
+        assert list(workers.map(square, [3], through_beam=False)) == [9]
+    assert stored(folder) == []
+
+
+@pytest.mark.parametrize("beam_args", [(), NAMED])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_workers_error_of_first_item_is_raised_unchanged(
+    tmp_path: Path, beam_args: tuple[str, ...], problem: str
+) -> None:
+    with Workers(beam_args, tmp_path) as workers:
+        results: Iterator[int] = workers.map(partial(fail, problem=problem), range(5))
+        assert [next(results), next(results)] == [0, 1]
+        with pytest.raises(type(PROBLEMS[problem])) as caught:
+            next(results)
+    assert str(caught.value) == str(PROBLEMS[problem])
+    assert getattr(caught.value, "errno", None) == getattr(PROBLEMS[problem], "errno", None)
+    assert stored(tmp_path) == []
+
+
+def test_workers_large_function_and_results_travel_as_files(tmp_path: Path) -> None:
+    text = os.urandom(MAX_RECORD_BYTES + 1)
+    with Workers(NAMED, tmp_path) as workers:
+        results = workers.map(partial(repeat, text=text), [0, 1, 2])
+        assert next(results) == b""
+        names = stored(workers.folder.parent)
+        assert [name[32:] for name in names if name != workers.folder.name] == ["", "-1", "-2", "-function"]
+        assert list(results) == [text, text * 2]
+        other = os.urandom(len(text))  # a process keeps the last large function
+        assert list(workers.map(partial(repeat, text=other), [1])) == [other]
+    with Workers(NAMED, tmp_path) as workers:  # as Dask's worker does, for later runs
+        assert list(workers.map(partial(repeat, text=text), [1])) == [text]
+    assert stored(tmp_path) == []
+
+
+def test_workers_results_not_read_to_the_end_leave_no_open_file(tmp_path: Path) -> None:
+    with Workers(NAMED, tmp_path) as workers:
+        results = workers.map(square, range(3))
+        assert next(results) == 0
+        opened = [Path(file.path) for file in psutil.Process().open_files()]
+        assert any(path.is_relative_to(tmp_path) for path in opened)
+    opened = [Path(file.path) for file in psutil.Process().open_files()]
+    assert not any(path.is_relative_to(tmp_path) for path in opened)
+
+
+def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path) -> None:
+    with Workers(NAMED, tmp_path) as workers, pytest.raises(PipelineError) as caught:
+        list(workers.map(miss, [7, 8]))
+    assert (caught.value.what, caught.value.value) == ("the Beam runner lost output", "missing-7")
+
+
+def test_workers_results_that_did_not_come_back_are_lost_output(tmp_path: Path) -> None:
+    with Workers(NAMED, tmp_path) as workers:
+        list(workers.map(square, range(3)))
+        (records,) = (path for path in tmp_path.glob(".results/*") if path.is_file())
+        content = records.read_bytes()
+        records.write_bytes(content[: len(content) // 3])
+        for kept in ("1 of 3", "no results of 3"):
+            with pytest.raises(PipelineError, match="the Beam runner lost output: .*" + kept):
+                list(workers._read(str(records), 3))
+            records.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("beam_args", "view", "values"),
+    [
+        (
+            ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=32", "--environment_type=EXTERNAL"],
+            "FlinkRunnerOptions",
+            {"flink_master": "host:8081", "parallelism": 32},
+        ),
+        (
+            ["--runner=DataflowRunner", "--project=p", "--region=europe-west1", "--temp_location=gs://b/t"],
+            "GoogleCloudOptions",
+            {"project": "p", "region": "europe-west1", "temp_location": "gs://b/t"},
+        ),
+        (
+            ["--runner", "DataflowRunner", "--num_workers=8", "--sdk_container_image=r/i:1"],
+            "WorkerOptions",
+            {"num_workers": 8, "sdk_container_image": "r/i:1"},
+        ),
+        (["--runner=DaskRunner", "--dask_scheduler_file=F"], "DaskOptions", {"scheduler_file": "F"}),
+    ],
+)
+def test_parse_options_of_other_runners_keep_their_values(beam_args, view, values) -> None:
+    from apache_beam.options import pipeline_options
+    from apache_beam.runners.dask import dask_runner
+
+    dask = "apache_beam.runners.dask.dask_runner.DaskRunner"
+    options = parse_options([argument.replace("=DaskRunner", f"={dask}") for argument in beam_args])
+    viewed = options.view_as(getattr(pipeline_options, view, None) or getattr(dask_runner, view))
+    assert {name: getattr(viewed, name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--flink_mster=host:8081", "not an option of Beam or its runner: --flink_mster"),
+        ("--parallelism=many", "Beam refuses an option: argument --parallelism: invalid int value: 'many'"),
+        ("--runner=Flunk", "no such Beam runner here: Flunk"),
+        ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
+        ("--runner=os.Runner", "no such Beam runner here: os.Runner"),
+        ("--runner=os.path", "no such Beam runner here: os.path"),
+        ("--temp_location=nowhere://x", "no such file system here: nowhere://x"),
+    ],
+)
+def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, capfd) -> None:
+    with pytest.raises(PipelineError) as caught:
+        Workers(["--runner=FnApiRunner", argument], tmp_path)
+    assert str(caught.value).splitlines()[:2] == [message, "  where:  beam_args in machine.yaml"]
+    assert capfd.readouterr().err == ""
+
+
+def test_workers_of_a_killed_run_do_not_write_to_a_later_one(tmp_path: Path) -> None:
+    with Workers((), tmp_path) as workers:
+        earlier = workers.folder
+    with Workers((), tmp_path) as workers:
+        (workers.folder / "shard").write_text("new")
+        earlier.mkdir()  # as a worker does that goes on
+        (earlier / "shard").write_text("old")
+        assert workers.receive("shard").read_text() == "new"
+    assert stored(tmp_path) == ["shard"]
+
+
+def read_and_write(name: str, given: object, folder: object, output: object) -> str:
+    with open_file(given) as file, input_folder(folder) as inside, output_folder(output) as outside:
+        file.seek(2)
+        text = file.readline().decode() + (inside / "b").read_text() + name
+        (outside / name).write_text(text)
+    if name == "bad":
+        raise PipelineError("bad", name, where=f"{given}, line 1", hint="fix it")
+    return text
+
+
+def test_workers_at_an_address_read_and_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEAM_FILES", str(tmp_path / "store"))
+    folder = tmp_path / "project/given"
+    folder.mkdir(parents=True)
+    (folder / "a.gz").write_text("one\ntwo\n")  # no real one: nothing unpacks it
+    (folder / "b").write_text("B")
+    output = tmp_path / "project/made"
+    output.mkdir()
+    with Workers((*NAMED, *OPTIONS), output) as workers:
+        given, inside = workers.send(folder / "a.gz"), workers.send(folder)
+        assert given == workers.send(folder / "a.gz")
+        work = partial(read_and_write, given=given, folder=inside, output=workers.folder)
+        assert list(workers.map(work, ["x", "y"])) == ["e\nBx", "e\nBy"]
+        assert [workers.receive(name) for name in ("x", "y")] == [output / "x", output / "y"]
+        with pytest.raises(PipelineError, match="the Beam runner lost output: w"):
+            workers.receive("w")
+        assert "a.gz" in {file.name for file in files()}
+        with pytest.raises(PipelineError) as caught:
+            list(workers.map(work, ["z", "bad"]))
+        assert caught.value.where == f"{folder}/a.gz, line 1"
+    assert stored(output) == ["x", "y"] and (output / "y").read_text() == "e\nBy"
+    assert not files()
+
+
+def test_workers_of_dask_call_function_once_for_each_item(tmp_path: Path) -> None:
+    dask = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False
+    ) as cluster:
+        with Workers([*dask, f"--dask_client_address={cluster.scheduler_address}"], tmp_path) as workers:
+            assert list(workers.map(partial(note, file=tmp_path / "calls"), range(21))) == list(range(21))
+        distributed.default_client().close()  # Beam's, which would go on asking for the cluster
+    assert sorted(map(int, (tmp_path / "calls").read_text().split())) == list(range(21))
+
+
+def test_workers_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
+    beam_args = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner", "--dask_connection_timeout=1"]
+    with Workers([*beam_args, "--dask_client_address=tcp://127.0.0.1:1"], tmp_path) as workers:
+        with pytest.raises(PipelineError, match=r"the Beam runner cannot be reached: .*127\.0\.0\.1:1"):
+            list(workers.map(square, [1]))

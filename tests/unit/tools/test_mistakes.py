@@ -1,0 +1,212 @@
+"""Mistakes of users at the command line: one error with a hint, status 2, no traceback."""
+
+import copy
+import errno
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline_src import __main__ as command
+from pipeline_src.__main__ import STATUSES, WIDTH
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import check_study
+
+NOTHING_DONE = [  # in a folder where no stage has run
+    "clean --source wikipedia", "clean --source books", "train_tokenizer", "tokenize", "build_examples",
+    "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
+    "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --seed 1",
+    "finetune --task nope --seed 1", "finetune --task rte --seed x", "evaluate", "report", "corpus-stats", "results",
+    "show-examples --phase x",
+    "show-examples", "show-examples --example 7", "show-examples --count -3", "export new --format parquet",
+    "export new --format sentence-transformers", "fill-mask text", "fill-mask [MASK]",
+    "interpret", "attention text", "inspect page.html", "predict rte bytes", "predict nope bytes",
+]  # fmt: skip
+NO_SUCH_THING = [
+    "download --source nope", "download --source ../x", "clean --source ../x",
+    "clean --source a/b",
+    "plan --preset nope", "plan --gpus -1", "plan --gpus 1", "plan --cores 0",
+    "preset", "preset nope", "preset ../x", "export folder --format parquet",
+    "export empty --format sentence-transformers", "import nope new",
+    "ablations --only nope", "import folder folder",
+    "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
+    *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "export new --format sentence-transformers")
+      for model in ("nope", "empty", "bytes", "folder", "wrong")),
+    *(f"predict rte bytes --model {model}" for model in ("nope", "empty", "bytes", "folder", "wrong")),
+]  # fmt: skip
+NO_SUCH_OPTION = [
+    "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
+    "finetune --task rte",
+    "preset --list --x", "show-examples --count x", "show-examples --split x",
+    "export", "export new --format x",
+    "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
+    "export new --format sentence-transformers --pooling x", "table x", "doctor --x", "doctor x",
+]  # fmt: skip
+VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
+BROKEN = [
+    b"", b"\t", b"seed: [1", b"seed: 1\n\tx: 2", b"- 1", b"seed", b"\xff\xfe\x00", b"\x00", b"a: &a [*a]", b"a: *b",
+    b"seed: 2026-13-45", b"seed: " + b"9" * 5000, b"[" * 3000, b"seed: !!python/name:os.system", b"a: 1\n" * 3,
+    b"? [1]\n: 2", b"1: 2",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, root):
+    """A study that has not been run, and files and folders to name by mistake."""
+    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    for name, config in {"folder": "[]", "wrong": '{"vocab_size": "x"'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+        (tmp_path / name / "vocab.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty").touch()
+    (tmp_path / "bytes").write_bytes(bytes(range(256)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files(folder: Path) -> set[Path]:
+    """All files but logs."""
+    return {path for path in folder.rglob("*") if path.is_file() and "logs" not in path.parts}
+
+
+def run_command(words: str, capsys) -> tuple[int | str | None, str]:
+    """Exit status and stderr."""
+    try:
+        status = command.main(words.split())
+    except SystemExit as stop:
+        status = stop.code
+    return status, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", NOTHING_DONE + NO_SUCH_THING)
+def test_command_mistake_is_one_error_with_hint(folder, capsys, words):
+    before = files(folder)
+    status, stderr = run_command(words, capsys)
+    assert status == 2 and "Traceback" not in stderr
+    assert stderr.count("error: ") == 1 and re.search(r"^  hint: \S", stderr, re.MULTILINE), stderr
+    assert files(folder) == before
+
+
+def test_command_argument_not_utf_8_is_rejected(capsys):
+    assert command.main(["fill-mask", os.fsdecode(b"caf\xe9")]) == 2
+    assert r"error: not text in UTF-8: 'caf\udce9'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", NO_SUCH_OPTION)
+def test_command_wrong_options_print_usage(folder, capsys, words):
+    status, stderr = run_command(words, capsys)
+    assert status == 2 and stderr.startswith("usage: python -m pipeline_src")
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
+def test_params_broken_file_is_rejected(folder, capsys, content):
+    (folder / "params.yaml").write_bytes(content)
+    status, stderr = run_command("tokenize", capsys)
+    assert status == 2 and "params.yaml" in stderr and "hint: " in stderr
+
+
+def test_params_missing_or_folder_is_rejected(folder, capsys):
+    (folder / "params.yaml").unlink()
+    assert run_command("tokenize", capsys)[0] == 2
+    (folder / "params.yaml").mkdir()
+    status, stderr = run_command("tokenize", capsys)
+    assert status == 2 and "a folder where a file belongs: params.yaml" in stderr
+
+
+def leaves(value, path=()):
+    """Every key of a study, by its path."""
+    for key, inner in value.items():
+        yield (*path, key)
+        if isinstance(inner, dict):
+            yield from leaves(inner, (*path, key))
+
+
+def test_check_study_any_value_of_any_key_is_taken_or_rejected(root):
+    study = yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+    rejected = 0
+    for path in leaves(study):
+        for value in [*VALUES, VALUES]:
+            changed = copy.deepcopy(study)
+            block = changed
+            for key in path[:-1]:
+                block = block[key]
+            block[path[-1]] = value
+            try:
+                check_study(changed)
+            except PipelineError as error:
+                rejected += 1
+                assert error.hint and error.value
+    assert rejected > 500
+
+
+@pytest.mark.parametrize("text", ["kind: [1", "kind", "- kind", "1", "kind: nothing", ""])
+def test_custom_task_broken_file_is_rejected(folder, catalogue, capsys, text):
+    (catalogue / "tasks/mine.yaml").write_text(text)
+    params = folder / "params.yaml"
+    params.write_text(params.read_text().replace("\ntasks:\n", "\ntasks:\n- mine\n"))
+    status, stderr = run_command("tokenize", capsys)
+    assert status == 2 and "mine" in stderr and "hint: " in stderr
+
+
+def test_command_system_error_is_explained_and_bug_is_raised(folder, capsys, monkeypatch):
+    assert run_command("attention text --output empty/page.html --model nope", capsys)[0] == 2
+
+    def fail(error):
+        def main(_):
+            raise error
+
+        monkeypatch.setattr("pipeline_src.study.preset.main", main)
+        return run_command("preset", capsys)
+
+    assert "no permission: a" in fail(PermissionError(13, "Permission denied", "a"))[1]
+    assert "a package is not installed: pydantic" in fail(ModuleNotFoundError("", name="pydantic.fields"))[1]
+    for bug in (ModuleNotFoundError("", name="pipeline_src.nothing"), OSError(5, "input/output error"), KeyError("a")):
+        with pytest.raises(type(bug)):
+            fail(bug)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk: to/it's.txt\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "from/it's.txt"), "no permission: from/it's.txt\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "from/a"), "no permission: from/a\n"),
+        (OSError(errno.EIO, "Input/output error", "from/a"), None),
+    ],
+)
+def test_explain_failed_copy_of_a_folder_is_one_sentence(tmp_path, monkeypatch, error, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("from").mkdir()
+    Path("from/it's.txt").touch()
+
+    def fail(source, target):
+        raise error
+
+    with pytest.raises(shutil.Error) as caught:
+        shutil.copytree("from", "to", copy_function=fail)
+    explained = command.explain(caught.value)
+    assert explained is None if expected is None else str(explained).startswith(expected)
+
+
+def test_explain_other_failure_of_shutil_is_a_bug():
+    assert command.explain(shutil.Error("Destination path 'a' already exists")) is None
+    assert command.explain(shutil.SameFileError("a and b are the same file")) is None
+
+
+def test_help_lists_all_commands_within_width(capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(["--help"])
+    stderr = capsys.readouterr().out
+    assert stop.value.code == 0 and all(len(line) <= WIDTH for line in stderr.splitlines())
+    _, *groups = re.split(r"^(?:stages|tools|exit status)\b.*:$", stderr, flags=re.MULTILINE)
+    for names, group in zip((command.STAGES, command.TOOLS, STATUSES), groups, strict=True):
+        assert all(re.search(rf"^  {name} +\S", group, re.MULTILINE) for name in names)
+
+
+def test_exit_statuses_equal_the_documented_ones(root):
+    text = Path(root, "docs/troubleshooting.md").read_text(encoding="utf-8")
+    assert {int(status) for status in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == set(STATUSES)
