@@ -139,16 +139,21 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
     from packaging.requirements import Requirement
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    lines = [f"python{project['requires-python']}", *project["dependencies"]]
-    allowed = {requirement.name: requirement.specifier for requirement in map(Requirement, lines)}
+    allowed = {"python": Requirement(f"python{project['requires-python']}").specifier}
+    for line in project["dependencies"]:
+        requirement = Requirement(line)
+        allowed[requirement.name] = requirement.specifier
+    found = []
     wrong = []
     for name, installed in versions.items():
+        found.append(f"{name} {installed}")
         public = str(installed).partition("+")[0]
         if not allowed[name].contains(public, prereleases=True):
             wrong.append(f"{name} {installed}; needed: {allowed[name]}")
     if wrong:
-        return Finding("versions", PROBLEM, ", ".join(wrong), f"{ENVIRONMENT}; another Python: make study PYTHON=PATH")
-    return Finding("versions", OK, ", ".join(f"{name} {installed}" for name, installed in versions.items()))
+        hint = f"{ENVIRONMENT}; another Python: make study PYTHON=PATH"
+        return Finding("versions", PROBLEM, ", ".join(wrong), hint)
+    return Finding("versions", OK, ", ".join(found))
 
 
 def check_folders(cache_home: Path | None = None) -> Finding:
