@@ -110,18 +110,18 @@ EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # name that suc
 
 def members(kind: str) -> dict[str, Member]:
     """Return name -> member, sorted, of ``models`` or ``objectives``; only the core's if there is no family."""
-    found = dict(CORE[kind])
+    known = dict(CORE[kind])
     try:
         family = importlib.import_module(FAMILY)
     except ModuleNotFoundError:
-        return found
+        return known
     for folder in pkgutil.iter_modules(family.__path__):
         if folder.ispkg:
             package = f"{FAMILY}.{folder.name}"
             table = getattr(importlib.import_module(package), TABLES[kind], {})
             for name, spec in table.items():
-                found[name] = Member(f"{package}.{MODULES[kind]}", spec)
-    return dict(sorted(found.items()))
+                known[name] = Member(f"{package}.{MODULES[kind]}", spec)
+    return dict(sorted(known.items()))
 
 
 def member_names(kind: str) -> list[str]:

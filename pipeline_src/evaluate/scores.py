@@ -82,14 +82,14 @@ def read_runs(task: str, seeds: Sequence[int]) -> tuple[list[Json], dict[str, di
         path = task_predictions(task, seed) / "run.json"
         record = read_json(path, {"runs": [{"weights": str, "dev": {str: float}}]})
         # Counts, and how an epoch was selected, are the same for every seed.
-        found = record.get("counts", {})
-        mismatch = schema_error(found, {str: {str: int}}, "counts")
+        recorded = record.get("counts", {})
+        mismatch = schema_error(recorded, {str: {str: int}}, "counts")
         if mismatch:
             raise PipelineError("not what its stage writes", mismatch, where=path, hint=HINT)
         if not record["runs"]:
             raise PipelineError("no runs are listed, each with its weights and scores", path, hint=HINT)
         runs += [{"seed": seed, **run} for run in record["runs"]]
-        counts |= found
+        counts |= recorded
         select = record.get("recipe", {}).get("select", "last")
     return runs, counts, select
 

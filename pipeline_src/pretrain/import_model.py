@@ -164,10 +164,10 @@ def select_tensors(
     # Names and shapes, without memory for values.
     with uninitialised():
         model = BertForPretraining(config)
-    kept = tuple(starts)
+    wanted = tuple(starts)
     selected = {}
     for name, parameter in model.named_parameters():
-        if name.startswith(kept):
+        if name.startswith(wanted):
             selected[name] = check_fits(name, tensors.get(name), parameter.shape, where).float()
     ignored = sorted(tensors.keys() - selected.keys())
     if ignored:

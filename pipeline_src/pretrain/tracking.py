@@ -111,12 +111,12 @@ def _drop_rows_after(path: Path, step: int) -> None:
     # What follows the last line end is nothing, or a row that was cut off.
     header, *rows = text.split("\n")[:-1] or [""]
     matches = [re.fullmatch(r"(\d+)\t[^\t]*", row) for row in rows]
-    kept = [match[0] for match in matches if match and int(match[1]) <= step]
-    if not kept:
+    earlier = [match[0] for match in matches if match and int(match[1]) <= step]
+    if not earlier:
         path.unlink()
         return
     with atomic_file(path) as file:
-        file.write("\n".join([header, *kept, ""]))
+        file.write("\n".join([header, *earlier, ""]))
 
 
 class TensorBoard:

@@ -466,8 +466,8 @@ def _problem(entry: dict[str, Any], question: Question, unanswerable: bool, test
         return None
     is_impossible = unanswerable and entry["is_impossible"]
     if is_impossible == bool(question.answers):
-        found = "answers, but is_impossible" if is_impossible else "no answer"
-        return f"question {question.id} has {found}"
+        problem = "answers, but is_impossible" if is_impossible else "no answer"
+        return f"question {question.id} has {problem}"
     return None
 
 

@@ -105,10 +105,10 @@ class QuestionAnswering(Task[Question]):
             windows += _windows(index, example, offsets, room, before, counts)
 
         # A reason that was never found is not listed.
-        found = dict(sorted((+counts).items()))
-        for reason, count in found.items():
+        reasons = dict(sorted((+counts).items()))
+        for reason, count in reasons.items():
             log.info("%s: %d of %d questions: %s", self.spec.name, count, len(examples), reason)
-        return _lay_out(windows, examples, questions, contexts, template, found)
+        return _lay_out(windows, examples, questions, contexts, template, reasons)
 
     def predict(self, examples: Sequence[Question], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Make predictions from the start and end logits of every token, float [tokens, 2].

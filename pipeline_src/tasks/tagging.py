@@ -117,8 +117,8 @@ class Tagging(Task[TaggedSentence]):
                 cu_seqlens.append(len(ids))
                 first_examples.append(tagged[0].example)
         # A reason that was never found is not listed.
-        found = dict(sorted((+counts).items()))
-        for reason, count in found.items():
+        reasons = dict(sorted((+counts).items()))
+        for reason, count in reasons.items():
             log.info("%s: %d %s", self.spec.name, count, reason)
         word_index = np.array(word, np.int64)
         tags: list[int] = []
@@ -130,7 +130,7 @@ class Tagging(Task[TaggedSentence]):
             cu_seqlens=np.array(cu_seqlens, np.int64),
             labels=np.where(word_index >= 0, np.array(tags, np.int64)[word_index], NO_TAG),
             example=np.array(first_examples, np.int64),
-            counts=found,
+            counts=reasons,
             word=word_index,
         )
 

@@ -111,13 +111,13 @@ def drop_documents(
                 max_words -= num_words
                 selected.add(key)
         dropped["beyond_max_words"] = len(keys) - len(selected)
-    kept = []
+    rewritten = []
     for shard in shards:
         if selected is not None or shard["name"] in repeated:
             documents = (document for document in read(shard) if selected is None or _key(document) in selected)
             shard = write_shard(folder / shard["name"], documents)
-        kept.append(shard)
-    return kept, dropped
+        rewritten.append(shard)
+    return rewritten, dropped
 
 
 def _key(document: Document) -> bytes:

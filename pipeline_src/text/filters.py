@@ -115,15 +115,15 @@ def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[M
     yield "max_ellipsis_lines", _share(cut_off)
     with_letter = [word.isalpha() or any(map(str.isalpha, word)) for word in words]
     yield "min_alphabetic_words", _share(with_letter)
-    found = set(limits.stop_words).intersection(words)
+    present = set(limits.stop_words).intersection(words)
     if is_unspaced(text):
         # Words of a script without spaces are cut by length, so its stop words may stand anywhere in the text.
         anywhere = set(filter(is_unspaced, limits.stop_words))
-        found.update(filter(text.__contains__, anywhere))
+        present.update(filter(text.__contains__, anywhere))
         # Stop words of other scripts say nothing about such a text.
         if not anywhere and _share(list(map(is_unspaced, words))) > 0.5:
             return
-    yield "min_stop_words", len(found)
+    yield "min_stop_words", len(present)
 
 
 def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iterator[Measure]:

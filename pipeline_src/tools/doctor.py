@@ -143,17 +143,17 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
     for line in project["dependencies"]:
         requirement = Requirement(line)
         allowed[requirement.name] = requirement.specifier
-    found = []
+    listed = []
     wrong = []
     for name, installed in versions.items():
-        found.append(f"{name} {installed}")
+        listed.append(f"{name} {installed}")
         public = str(installed).partition("+")[0]
         if not allowed[name].contains(public, prereleases=True):
             wrong.append(f"{name} {installed}; needed: {allowed[name]}")
     if wrong:
         hint = f"{ENVIRONMENT}; another Python: make study PYTHON=PATH"
         return Finding("versions", PROBLEM, ", ".join(wrong), hint)
-    return Finding("versions", OK, ", ".join(found))
+    return Finding("versions", OK, ", ".join(listed))
 
 
 def check_folders(cache_home: Path | None = None) -> Finding:

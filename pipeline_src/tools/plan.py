@@ -217,12 +217,12 @@ def _text_stages(study: Study, sizes: Mapping[str, SourceSize], text: float, tok
 
 def _pretraining(study: Study, objective: Any) -> Iterator[Stage]:
     parameters = count_parameters(objective)
-    kept = len(study.pretrain.keep_checkpoint_steps) / 2
+    num_models = len(study.pretrain.keep_checkpoint_steps) / 2
     for phase, steps in study.pretrain.steps:
         separator = "@" if phase in study.pretrain.later_phases else "_"
         yield Stage(
             f"pretrain{separator}{phase}",
-            written=(CHECKPOINT_BYTES + MODEL_BYTES * kept) * parameters,
+            written=(CHECKPOINT_BYTES + MODEL_BYTES * num_models) * parameters,
             extra=NUM_CHECKPOINTS * CHECKPOINT_BYTES * parameters,
             tokens=steps * study.pretrain.batch_size(phase) * getattr(study.examples.max_seq_length, phase),
             flops=phase_flops(study, objective, phase),

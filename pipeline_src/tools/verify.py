@@ -163,18 +163,18 @@ def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result 
     files = saved_files(folder)
     has_state = (folder / TRAINING_STATE).exists()
     for name, recorded in by_step[step].items():
-        found = files.get(name)
-        if found is None:
+        saved = files.get(name)
+        if saved is None:
             if name.startswith(f"{TRAINING_STATE}/") and not has_state:
                 continue
             return Result(TRUNCATED, f"{name} is missing")
         # checked first: the ledger may have been changed with the file
-        others = [other for other in by_step if other != step and by_step[other].get(name) == found]
+        others = [other for other in by_step if other != step and by_step[other].get(name) == saved]
         if name.endswith(".safetensors") and others:
             return Result(MISMATCH, f"{name} is that of step {others[0]:,}, not {step:,}")
-        if found["bytes"] < recorded["bytes"]:
-            return Result(TRUNCATED, f"{name} has {found['bytes']:,} of {recorded['bytes']:,} bytes")
-        if found != recorded:
+        if saved["bytes"] < recorded["bytes"]:
+            return Result(TRUNCATED, f"{name} has {saved['bytes']:,} of {recorded['bytes']:,} bytes")
+        if saved != recorded:
             return Result(MODIFIED, f"{name} is not as it was written after step {step:,}")
     return None
 

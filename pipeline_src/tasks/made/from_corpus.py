@@ -189,7 +189,7 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
             passage = passages[int(rng.integers(len(passages)))]
         else:
             drawn = [runs[index] for index in rng.integers(0, len(runs), size=40)]
-            elsewhere = [(found.id, found_run) for found, found_run in drawn if found.id != text.id]
+            elsewhere = [(candidate.id, found_run) for candidate, found_run in drawn if candidate.id != text.id]
             if not elsewhere:
                 continue
             other, passage = elsewhere[0]

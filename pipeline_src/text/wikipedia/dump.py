@@ -322,8 +322,8 @@ def parse_page(xml: bytes, path: Location) -> Page:
 
 
 def _field(xml: bytes, name: bytes) -> str | None:
-    found = re.search(b"<%b>(.*?)</%b>" % (name, name), xml, re.DOTALL)
-    return found[1].decode("utf-8", "replace").strip() if found else None
+    match = re.search(b"<%b>(.*?)</%b>" % (name, name), xml, re.DOTALL)
+    return match[1].decode("utf-8", "replace").strip() if match else None
 
 
 def _unescape(text: str) -> str:

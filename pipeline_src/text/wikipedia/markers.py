@@ -69,7 +69,7 @@ def _part_without_sounds(part: str) -> str:
     if words != part and EMPTY_PART.fullmatch(words.strip(" " + _SEPARATORS)):
         return ""
     # The label of "French: moulin" says nothing about the pronunciation.
-    told = words.rpartition(":")[2]
-    if len(told.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(around):
+    description = words.rpartition(":")[2]
+    if len(description.split()) >= MIN_SOUND_WORDS or _TOUCHING.search(around):
         return part.replace(GONE, "")
     return words

@@ -508,8 +508,8 @@ def _has_verb(sentence: str, language: str) -> bool:
         return True
     first, *words = _WORDS.findall(sentence.lower())
     known = table["verbs"] | table["relatives"] | table["subordinates"]
-    found = next((word for word in words if word in known), "")
-    return found in table["verbs"] and first not in table["relatives"]
+    first_known = next((word for word in words if word in known), "")
+    return first_known in table["verbs"] and first not in table["relatives"]
 
 
 def _is_long(sentence: str) -> bool:
