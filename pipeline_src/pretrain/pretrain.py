@@ -17,7 +17,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import hash_file
 from pipeline_src.base.paths import EXAMPLES, START_MODEL, TOKENS, VOCABULARY
 from pipeline_src.base.progress import log
-from pipeline_src.base.registry import architecture_spec, objective_spec
+from pipeline_src.base.registry import architecture_spec, member_module, objective_spec
 from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.model.bert import compile_parts
@@ -256,7 +256,10 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
     for path in files.values():
         if not path.exists():
             raise PipelineError("training has nothing to read", path, hint="run the stages before, or `dvc pull`")
-    members = f"models.{phase.model.architecture}", f"objectives.{phase.pretrain.objective}"
+    members = [
+        member_module("models", phase.model.architecture),
+        member_module("objectives", phase.pretrain.objective),
+    ]
     return {
         "phase": phase.name,
         "seed": phase.seed,
@@ -265,7 +268,7 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
         "pretrain": phase.pretrain.model_dump(),
         "objective": phase.objective_params.model_dump(),
         "data": {name: hash_file(path)[:16] for name, path in files.items()},
-        "code": fingerprint(CODE, *(f"pipeline_src.{member}" for member in members)),
+        "code": fingerprint(CODE, *members),
     }
 
 

@@ -23,6 +23,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import hash_file, read_json
 from pipeline_src.base.paths import DEFAULT_MODEL, EXAMPLES, PRETRAIN_RESULTS, PRETRAINED, TOKENS, VOCABULARY
 from pipeline_src.base.progress import log
+from pipeline_src.base.registry import member_module
 from pipeline_src.engine.dvc_lock import hashes, parse_entry, read_entry_text
 from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.examples.token_store import read_sample_index
@@ -234,7 +235,7 @@ def _edited_code(phase: str) -> list[str]:
         folder, _, name = path.partition("/")
         if folder == "code":
             # "models/bert" is the fingerprint of pipeline_src/model/bert.py
-            module = CODE if name == "pretrain" else f"pipeline_src.{name.replace('/', '.')}"
+            module = CODE if name == "pretrain" else member_module(*name.split("/"))
             if hashlib.md5(f"{fingerprint(module)}\n".encode()).hexdigest() != digest:
                 edited.append(f"code of {name}")
     return edited

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc here")]
 FINETUNE, CLEAN, PRETRAIN = "finetune@rte-1", "clean@wikipedia", "pretrain_phase1"
 BERT, HEADS, TABLE = (
-    f"pipeline_src/{path}" for path in ("model/bert.py", "finetune/heads.py", "corpus/wikipedia/tables/units.tsv")
+    f"pipeline_src/{path}" for path in ("model/bert.py", "finetune/heads.py", "text/wikipedia/tables/units.tsv")
 )
 LIBRARY = {"finetune": "/torch/lib/", "clean": "/apache_beam/"}  # mapped after the stage has noted its files
 # a stage of one parameter, and one that depends on params.yaml as a file and has outputs in git

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -16,7 +17,9 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.registry import member_module, member_names
 from pipeline_src.engine.fingerprint import fingerprint, imported_files
 from pipeline_src.pretrain.objective import PretrainingObjective, load_objective
-from pipeline_src.pretrain.pretrain import CODE
+from pipeline_src.pretrain.phases import Phase
+from pipeline_src.pretrain.pretrain import CODE, checkpoint_identity
+from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import PretrainParams, Steps
 from tests.unit.engine.test_fingerprint import clear_caches
 from tests.unit.pretrain.small import train_phase
@@ -78,3 +81,13 @@ def test_fingerprint_of_pretraining_includes_own_objective_only(root, tmp_path):
     member.write_text(member.read_text() + "an_edit = 1\n")
     after = checksums()
     assert after[0] != before[0] and after[1] == before[1] and before[0] != before[1]
+
+
+def test_checkpoint_identity_names_the_code_of_encoder_and_objective(study, monkeypatch):
+    monkeypatch.setattr("pipeline_src.pretrain.pretrain.fingerprint", lambda *modules: modules)
+    model = ModelParams(architecture="bert", num_hidden_layers=1, hidden_size=64, max_position_embeddings=32)
+    for objective in ("mlm", "clm"):
+        phase = Phase("phase1", 1, 0.15, model, PretrainParams(steps=Steps(phase1=1, phase2=1), objective=objective))
+        modules = checkpoint_identity(phase)["code"]
+        assert modules == (CODE, "pipeline_src.model.bert", f"pipeline_src.pretrain.{objective}")
+        assert all(importlib.util.find_spec(module) for module in modules)
