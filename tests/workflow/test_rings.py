@@ -15,11 +15,11 @@ from tests.unit.test_layers import RINGS
 
 COPIED = ("pipeline_src", "tests", "catalogue", "workflow", "locks", "docs", "benchmarks")
 FILES = ("params.yaml", "machine.yaml", "dvc.yaml", "dvc.lock", "pyproject.toml", "torch.lock", "README.md")
-# What every folder of the core does once, and the trainings of both stages.
+# Of every folder of the core a file that takes seconds. Others name members of the family as values.
 TESTS = (
-    *("base/test_names.py", "engine/test_fingerprint.py", "study/test_study.py", "sources/test_catalogue.py"),
-    *("text/wikipedia/test_wikitext.py", "tokenizer/test_wordpiece.py", "tasks/test_readers.py"),
-    *("examples/test_pairs.py", "model/test_bert.py", "training/test_checkpoint.py", "pretrain/test_pretrain.py"),
+    *("base/test_names.py", "engine/test_fingerprint.py", "study/test_settled.py", "sources/test_catalogue.py"),
+    *("text/wikipedia/test_formulas.py", "tokenizer/test_wordpiece.py", "tasks/test_metrics.py"),
+    *("examples/test_pairs.py", "model/test_losses.py", "training/test_stop.py", "pretrain/test_data.py"),
     *("finetune/test_task_data.py", "evaluate/test_scores.py", "report/test_page.py"),
 )
 IMPORT_ALL = """
