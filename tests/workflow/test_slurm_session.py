@@ -1,11 +1,11 @@
 """Jobs that Snakemake submitted start srun and go back into the queue; a Slurm job of the user's own is left alone.
 
-Slurm's commands and DVC are stand-ins: the first note their calls, and every stage ends as a training that was stopped.
+Slurm's commands are stand-ins that note their calls, and every stage of DVC ends as a training that was stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,28 +23,29 @@ COMMANDS = {
     "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
     "own-launcher": 'exec "$@"',
 }
+# {} is DVC itself
 DVC = """#!/bin/bash
 case "$*" in
 *repro*) $LAUNCH sh -c 'exit 75' ;;
-*status*) echo '{"pretrain_phase1": ["changed"]}' ;;
-*) exec dvc "$@" ;;
+*) exec {} "$@" ;;
 esac
 """
 SUBMITTED = ["--mode", "remote", "--force", "--allowed-rules", "pretrain_phase1"]
 
 
 @pytest.fixture(scope="module")
-def session(fresh_clone: Callable[[str], Project], tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The project's own study in a Slurm job of the user's, such as a notebook server."""
+def session(finished_study: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished study that is to train at another rate, in a Slurm job of the user's, such as a notebook server."""
     folder = tmp_path_factory.mktemp("bin")
     for name, then in COMMANDS.items():
         (folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {folder}/calls\n{then}\n')
-    (folder / "own-dvc").write_text(DVC)
+    project = finished_study.copy(tmp_path_factory.mktemp("session") / "study")
+    project.edit("params.yaml", "learning_rate: 0.001\n", "learning_rate: 0.002\n")
+    programs = project.variables({})["PATH"]
+    (folder / "dvc").write_text(DVC.format(shutil.which("dvc", path=programs)))
     for program in folder.iterdir():
         program.chmod(0o755)
-    project = fresh_clone("test")
-    path = f"{folder}:{project.variables({})['PATH']}"
-    environment = {"PATH": path, "SLURM_JOB_ID": "7", "DVC": str(folder / "own-dvc"), "CALLS": str(folder / "calls")}
+    environment = {"PATH": f"{folder}:{programs}", "SLURM_JOB_ID": "7", "CALLS": str(folder / "calls")}
     return replace(project, environment=environment)
 
 
