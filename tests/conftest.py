@@ -140,6 +140,13 @@ def root() -> Path:
     return Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project root as working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def cached_wheel(request: pytest.FixtureRequest) -> Callable[..., Path]:
     """Return a wheel of the package index, or skip; ``otherwise`` names an alternative."""

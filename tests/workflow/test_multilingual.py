@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline_src.tools.ablations import apply
-from tests.segmenters import install
+from tests.studies import install_segmenter
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -81,7 +81,7 @@ def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[
     write_own_texts(project.path / "data/own")
     editor, params = YAML(), project.path / "params.yaml"
     editor.dump(apply(SMALL, editor.load(params)), params)
-    output = project.dvc("repro", PYTHONPATH=install(tmp_path / "packages"))
+    output = project.dvc("repro", PYTHONPATH=install_segmenter(tmp_path / "packages"))
     assert "Traceback" not in output and "up to date" in project.dvc("status")
 
     def read(name: str) -> dict[str, Any]:

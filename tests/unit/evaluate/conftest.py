@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from pipeline_src.base.files import write_json
 from pipeline_src.base.paths import task_predictions
 
@@ -26,10 +24,3 @@ def write_run(task: str, seed: str, *runs: dict[str, Any], **more: Any) -> None:
         task_predictions(task, seed) / "run.json",
         {"task": task, "seed": seed, "runs": runs, **more},
     )
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """An empty project root as working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path

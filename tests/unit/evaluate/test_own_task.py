@@ -20,7 +20,7 @@ from pipeline_src.tasks import download_tasks
 from pipeline_src.tasks.evaluation_texts import read_texts
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 from tests.unit.evaluate.conftest import write_predictions, write_run
 
 TASK = """

@@ -21,7 +21,7 @@ from pipeline_src.stages import STAGES
 from pipeline_src.study.data import ExamplesParams, Lengths, VocabularyParams
 from pipeline_src.text.documents import Document, in_validation_split, write_manifest, write_shard
 from pipeline_src.tokenizer import train_tokenizer as train
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 
 CORPUS = corpus_of(validation=0.2)
 WORDS = "river town road bridge tower field forest valley harbour market garden island castle".split()

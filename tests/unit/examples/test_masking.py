@@ -15,7 +15,7 @@ from pipeline_src.study.pretrain import Masking
 from pipeline_src.tokenizer import wordpiece
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
-from tests.frames import bert_templates
+from tests.studies import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 5000
 SPECIAL = np.isin(np.arange(ENTRIES), (CLS, SEP, 0))

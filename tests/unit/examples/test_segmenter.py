@@ -15,7 +15,7 @@ from tokenizers.normalizers import BertNormalizer
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.study.data import TextParams
-from tests.segmenters import in_twos, install
+from tests.studies import in_twos, install_segmenter
 
 
 def test_continues_word_token_belongs_to_word_of_its_last_character() -> None:
@@ -66,13 +66,13 @@ class Cutter(list): pass
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(install(tmp_path / "one", "segmenter_for_tests", OTHERS))
-    monkeypatch.syspath_prepend(install(tmp_path / "two"))
+    monkeypatch.syspath_prepend(install_segmenter(tmp_path / "one", "segmenter_for_tests", OTHERS))
+    monkeypatch.syspath_prepend(install_segmenter(tmp_path / "two"))
 
 
 # Python's own, this project's, what no pip has installed
 NOT_OF_A_PACKAGE = ["os:system", "builtins:eval", "posix:system", "subprocess:getoutput", "importlib:import_module"]
-NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.base.names:shown", "no_such_module:cut", "tests.segmenters:in_twos"]
+NOT_OF_A_PACKAGE += ["re:findall", "pipeline_src.base.names:shown", "no_such_module:cut", "tests.studies:in_twos"]
 
 
 @pytest.mark.parametrize("name", NOT_OF_A_PACKAGE)
@@ -120,7 +120,7 @@ def test_load_segmenter_of_an_installed_package() -> None:
 
 
 def test_params_checking_a_segmenter_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(install(tmp_path, "must_not_be_imported", "raise SystemExit"))
+    monkeypatch.syspath_prepend(install_segmenter(tmp_path, "must_not_be_imported", "raise SystemExit"))
     TextParams.model_validate({"from": "x", "segmenter": "must_not_be_imported:cut"})
     TextParams.model_validate({"from": "x", "segmenter": "must_not_be_imported.inner:cut"})
     with pytest.raises(ValidationError, match="should match pattern"):

@@ -27,8 +27,7 @@ from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 from tests.beam_files import OPTIONS, files
-from tests.segmenters import install
-from tests.sources import corpus_of
+from tests.studies import corpus_of, install_segmenter
 
 CORPUS = corpus_of(validation=0.3)
 
@@ -301,7 +300,7 @@ def test_tokenize_corpus_near_copies_of_all_sources_are_dropped(study, monkeypat
 
 
 def test_tokenize_corpus_segmenter_words_are_masked_whole(study, monkeypatch):
-    monkeypatch.syspath_prepend(install(study / "packages"))
+    monkeypatch.syspath_prepend(install_segmenter(study / "packages"))
     letters = "abcdefghij"
     texts = [Document(f"unspaced:{n}", "T", "".join(letters[(n + k * k) % 10] for k in range(60))) for n in range(30)]
     write_source("unspaced", texts)

@@ -18,7 +18,7 @@ from pipeline_src.interpret.model import Sentence
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.model import ModelParams
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 from tests.unit.interpret.conftest import make_model, write_texts
 
 PARAMS = InterpretationParams(words=400, sentences=5, prompts=("a b",), shown=("a bab c.",))

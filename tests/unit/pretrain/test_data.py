@@ -10,7 +10,7 @@ from pipeline_src.examples.masking import MLMCollator
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.pretrain.data import DataShard, PretrainingExamples
 from pipeline_src.study.pretrain import Masking
-from tests.frames import bert_templates
+from tests.studies import bert_templates
 
 CLS, SEP, MASK = 2, 3, 4
 

@@ -18,7 +18,7 @@ from pipeline_src.study.pretrain import Masking
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import MASK, SPECIAL_TOKENS, save_tokenizer
 from pipeline_src.training.distributed import single_process
-from tests.frames import bert_templates
+from tests.studies import bert_templates
 from tests.unit.pretrain.small import train_phase
 
 WORDS = [f"{a}{b}{c}o" for a in "bcdfg" for b in "aeiou" for c in "lr"]

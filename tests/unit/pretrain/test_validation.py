@@ -23,7 +23,7 @@ from pipeline_src.pretrain.validation import (
 )
 from pipeline_src.study.pretrain import Masking
 from pipeline_src.training.distributed import Distributed, single_process
-from tests.frames import bert_templates
+from tests.studies import bert_templates
 
 CLS, SEP, MASK, ENTRIES = 2, 3, 4, 60
 SPECIAL = np.isin(np.arange(ENTRIES), (0, CLS, SEP))

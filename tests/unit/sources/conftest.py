@@ -1,4 +1,4 @@
-"""A web server on this machine that can truncate, reject and count, and an empty working directory."""
+"""A web server on this machine that can truncate, reject and count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import pytest
 
@@ -75,10 +74,3 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(https, "MAX_WAIT", 0.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project root as working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path

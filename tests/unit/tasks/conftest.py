@@ -8,9 +8,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
-from tests.unit.sources.conftest import no_waiting, project, web
+from tests.unit.sources.conftest import no_waiting, web
 
-__all__ = ["no_waiting", "project", "web"]
+__all__ = ["no_waiting", "web"]
 
 
 @pytest.fixture(scope="session")

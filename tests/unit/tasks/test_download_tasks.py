@@ -15,7 +15,7 @@ from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import download_tasks
 from pipeline_src.tasks.kinds import KINDS, make_task
 from pipeline_src.tasks.made.synthetic import write_task
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]

@@ -21,7 +21,7 @@ from pipeline_src.tokenizer.load import kind_of, load_tokenizer, reading_masks
 from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_chunks
 from pipeline_src.tokenizer.unigram import build_tokenizer, learn_model, normalizer, pieces_of
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 
 KINDS = ["byte_bpe", "unigram"]
 CLEAN_BOOKS = "data/text/books/clean-text"
@@ -35,7 +35,7 @@ from pipeline_src.text import documents
 documents.slice_shards.__defaults__ = (700,)
 from pipeline_src.study.data import VocabularyParams
 from pipeline_src.tokenizer import train_tokenizer as train
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 for kind in ("byte_bpe", "unigram"):
     vocabulary = VocabularyParams(kind=kind, vocab_size=400)
     train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)

@@ -20,7 +20,7 @@ from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_words
 from pipeline_src.tokenizer.wordpiece import UNK
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 
 CORPUS = corpus_of(validation=0.1)
 CODE = """
@@ -30,7 +30,7 @@ documents.slice_shards.__defaults__ = (int(sys.argv[1]),)
 from pipeline_src.tokenizer import train_tokenizer as train
 train.WordCounts.__init__.__defaults__ = (int(sys.argv[2]),)
 from pipeline_src.study.data import VocabularyParams
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 vocabulary = VocabularyParams(vocab_size=150, limit_alphabet=60, max_word_length=20)
 train.run(seed=1, corpus=corpus_of(validation=0.1), vocabulary=vocabulary)
 """

@@ -4,9 +4,9 @@ import argparse
 
 import pytest
 
-from tests.unit.sources.conftest import no_waiting, project, web
+from tests.unit.sources.conftest import no_waiting, web
 
-__all__ = ["no_waiting", "project", "web"]
+__all__ = ["no_waiting", "web"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pipeline_src.tasks import download_tasks
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.made.from_corpus import RULES
 from pipeline_src.text.documents import Document, in_validation_split, write_manifest, write_shard
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 
 SEED, VALIDATION = 1, 0.3
 WORDS = "whale harpoon captain vessel sister dinner letter general battle winter soldier carriage".split()

@@ -18,7 +18,7 @@ from pipeline_src.text.wikipedia import clean_wikipedia
 from pipeline_src.tokenizer import train_tokenizer
 from tests.beam_files import OPTIONS
 from tests.made_dump import STREAMS, shards, split_streams, write_dump
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 from tests.two_machines import ADDRESSES, Machines, two_machines
 
 pytestmark = pytest.mark.slow  # six processes import Beam
@@ -31,7 +31,7 @@ import tests.beam_files
 from pipeline_src.text.wikipedia import clean_wikipedia
 from pipeline_src.examples import tokenize_corpus
 from tests.made_dump import split_streams
-from tests.sources import corpus_of
+from tests.studies import corpus_of
 corpus, beam_args = corpus_of("wikipedia", **json.loads(sys.argv[1])), sys.argv[2:]
 split_streams()
 clean_wikipedia.run("wikipedia", corpus.source("wikipedia"), beam_args)
