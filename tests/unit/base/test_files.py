@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import pickle
-import random
 import stat
 import subprocess
 import sys
@@ -30,8 +29,8 @@ from pipeline_src.base.files import (
     write_json,
 )
 from pipeline_src.base.mistakes import explain
-from pipeline_src.study.preset import preset_text
-from tests.stress.fuzz import mutated
+from tests.damage import mutated
+from tests.studies import write_params
 from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 
@@ -63,23 +62,18 @@ def test_own_folder_of_another_user_is_rejected(tmp_path):
         own_folder(tmp_path / "gpus")
 
 
-def test_atomic_file_error_keeps_old_file(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    with pytest.raises(RuntimeError), atomic_file(path) as file:
+def test_atomic_writes_keep_the_old_content_after_an_error(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(RuntimeError), atomic_file(tmp_path / "a.txt") as file:
         file.write("half")
         raise RuntimeError
-    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
-
-
-def test_atomic_directory_error_keeps_old_folder(tmp_path):
-    folder = tmp_path / "made"
-    with atomic_directory(folder) as partial:
+    with atomic_directory(tmp_path / "made") as partial:
         (partial / "a").write_text("old")
-    with pytest.raises(RuntimeError), atomic_directory(folder) as partial:
+    with pytest.raises(RuntimeError), atomic_directory(tmp_path / "made") as partial:
         (partial / "b").write_text("half")
         raise RuntimeError
-    assert os.listdir(tmp_path) == ["made"] and os.listdir(folder) == ["a"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "made"] and os.listdir(tmp_path / "made") == ["a"]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -102,13 +96,6 @@ def test_atomic_directory_files_are_synced_before_rename(tmp_path, monkeypatch):
     assert synced == [(tmp_path / "made/in/a").stat().st_ino, "replaced"]
 
 
-def test_atomic_directory_replaces_old_folder(tmp_path):
-    for name in ("a", "b"):
-        with atomic_directory(tmp_path / "made") as partial:
-            (partial / name).write_text(name)
-    assert os.listdir(tmp_path / "made") == ["b"] and os.listdir(tmp_path) == ["made"]
-
-
 def test_atomic_directory_killed_while_it_replaces_leaves_the_old_or_no_folder(tmp_path, monkeypatch):
     made, replace = tmp_path / "made", os.replace
 
@@ -116,7 +103,7 @@ def test_atomic_directory_killed_while_it_replaces_leaves_the_old_or_no_folder(t
         replace(*paths)
         raise KeyboardInterrupt
 
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "d"):
         monkeypatch.setattr(os, "replace", killed if name == "b" else replace)
         with contextlib.suppress(KeyboardInterrupt), atomic_directory(made) as partial:
             (partial / name).write_text(name)
@@ -202,22 +189,19 @@ def test_schema_error_names_first_mismatch(value, message):
     assert (error is None) if message is None else error.startswith(message)
 
 
-def test_read_json_mutated_file_matches_shape_or_is_rejected(tmp_path):
-    rejected, path = 0, tmp_path / "manifest.json"
-    for seed in range(300):
+@given(mutated(WRITTEN))
+def test_read_json_mutated_file_matches_shape_or_is_rejected(value):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "manifest.json")
+        # As a damaged file may hold it: write_json refuses infinity.
+        path.write_text(json.dumps(value))
         try:
-            write_json(path, mutated(random.Random(seed), WRITTEN))
-        except ValueError:  # infinity, or half a character
-            continue
-        try:
-            value = read_json(path, SHAPE)
+            read = read_json(path, SHAPE)
         except PipelineError as error:
-            assert error.where == path
-            rejected += 1
+            assert path in (error.where, error.value)
         else:
-            assert all(row["tokens"] >= 0 for row in value["splits"].values())
-            assert all(shard["name"].isascii() or shard["name"] for shard in value["shards"])
-    assert rejected > 100
+            assert all(row["tokens"] >= 0 for row in read["splits"].values())
+            assert all(isinstance(shard["name"], str) for shard in read["shards"])
 
 
 @pytest.fixture
@@ -233,7 +217,7 @@ def small_disk(tmp_path):
 
 
 def test_clean_full_disk_keeps_earlier_text(small_disk, root):
-    (small_disk / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    write_params(small_disk)
     raw = small_disk / "data/raw/books/fetched-files"
     raw.mkdir(parents=True)
     paragraph = "The old house stood by the river, and nobody had lived there for many years. " * 6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline_src.text.wikipedia.siteinfo import make_siteinfo
 from pipeline_src.text.wikipedia.wikitext import clean
 from tests.growth import TIMES, assert_linear
-from tests.stress.hostile import RUN, pages
+from tests.unit.text.wikipedia.hostile_pages import RUN, pages
 
 PLAIN = "The river runs north through two counties before it meets the sea."
 

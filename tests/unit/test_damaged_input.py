@@ -1,0 +1,137 @@
+"""Damaged files of others are read, or refused in one error without control codes; nothing is written elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_src.base.mistakes import explain
+from pipeline_src.sources.archive import unpack
+from pipeline_src.study.data import BooksParams
+from pipeline_src.study.task_spec import Columns, Layout, load_spec
+from pipeline_src.tasks.readers import READERS, read_columns, read_questions, read_sentences
+from pipeline_src.text.books.clean_books import clean_document
+from pipeline_src.text.books.readers import ROW_READERS, find_books, read_books
+from tests.damage import HOSTILE, damaged, mutated
+from tests.unit.text.books.published import epub_files, html_page, write_zip
+
+cases = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TEXT = "The old man went to the café and said “no” — £5 for a well-\nknown [1] house.\n\nHe left.\n\n| a |\n" * 9
+MEMBERS = [*HOSTILE[2:7], "a", "b/a"]
+NAMES = st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=3, unique=True)
+
+
+@contextmanager
+def read_or_refused() -> Iterator[Path]:
+    """Yield a folder for input and output; fail on a bug's error, and if a file is written around the folder."""
+    with tempfile.TemporaryDirectory() as around:
+        folder = Path(around, "deep/er/folder")
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        except Exception as error:
+            explained = explain(error)
+            if explained is None:
+                raise
+            assert str(explained).replace("\n", "").isprintable()
+        assert all(path.is_relative_to(folder) for path in Path(around).rglob("*") if path.is_file())
+
+
+def zipped(names: list[str]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, b"text" * 40)
+    return file.getvalue()
+
+
+def tarred(names: list[str]) -> bytes:
+    """Return an archive of files, of which every second is a link out of the folder."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for number, name in enumerate(names):
+            entry = tarfile.TarInfo(name)
+            entry.type = (tarfile.REGTYPE, tarfile.SYMTYPE)[number % 2]
+            entry.linkname = "../x"
+            archive.addfile(entry)
+    return file.getvalue()
+
+
+@cases
+@given(st.data(), NAMES, st.sampled_from([zipped, tarred]))
+def test_unpack_damaged_archive(data: st.DataObject, names: list[str], pack: Any) -> None:
+    with read_or_refused() as folder:
+        (folder / "archive").write_bytes(data.draw(damaged(pack(names))))
+        unpack(folder / "archive", {"x": data.draw(st.sampled_from(names)), "y/z": "a"}, folder, "archive")
+
+
+@cases
+@given(st.data(), st.sampled_from(sorted(READERS)), st.booleans())
+def test_read_columns_damaged_table(data: st.DataObject, suffix: str, header: bool) -> None:
+    field = st.sampled_from([*HOSTILE, "a b", "0", "1"])
+    rows = data.draw(st.lists(st.fixed_dictionaries({"text": field, "label": field}), max_size=5))
+    separator = "\t" if suffix == ".tsv" else ","
+    lines = ["text" + separator + "label", *(separator.join(row.values()) for row in rows)]
+    if suffix == ".jsonl":
+        lines = [json.dumps(row) for row in rows]
+    layout = Layout(Columns(texts=("text",), label="label"), True, ("0", "1"), header)
+    with read_or_refused() as folder:
+        path = folder / f"a{suffix}"
+        path.write_bytes(data.draw(damaged("\n".join(lines).encode("utf-8", "replace"))))
+        for _, fields in read_columns("mine", path, layout, Counter()):
+            "".join(fields.values()).encode()
+
+
+@cases
+@given(st.data(), st.sampled_from([("ner", "EU NNP B-NP B-ORG\n"), ("pos", "1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_\n")]))
+def test_read_sentences_damaged_tags(data: st.DataObject, task: tuple[str, str]) -> None:
+    name, line = task
+    head = data.draw(st.sampled_from(["", "-DOCSTART- -X- O O\n\n", "# newdoc\n"]))
+    with read_or_refused() as folder:
+        (folder / "a.txt").write_bytes(data.draw(damaged((head + (line * 3 + "\n") * 2).encode())))
+        read_sentences(load_spec(name), folder / "a.txt", counts=Counter())
+
+
+@cases
+@given(st.data(), st.sampled_from(["squad1", "squad2"]))
+def test_read_questions_damaged_json(data: st.DataObject, task: str) -> None:
+    question = {"id": "1", "question": "Who?", "is_impossible": False, "answers": [{"text": "a", "answer_start": 0}]}
+    tree = {"data": [{"paragraphs": [{"context": "a b c", "qas": [question]}]}]}
+    text = json.dumps(data.draw(mutated(tree))).encode()
+    with read_or_refused() as folder:
+        (folder / "a.json").write_bytes(data.draw(st.just(text) | damaged(text)))
+        read_questions(load_spec(task), folder / "a.json", counts=Counter())
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".md", ".html", ".epub", *sorted(set(ROW_READERS) - {".parquet"})])
+@cases
+@given(st.data(), st.sampled_from(["utf-8", "cp1252", "mac-roman", "utf-16", "cp437"]))
+def test_clean_document_damaged_book(suffix: str, data: st.DataObject, encoding: str) -> None:
+    content = TEXT.encode(encoding, "replace")
+    with read_or_refused() as folder:
+        if suffix in ROW_READERS:
+            content = json.dumps(data.draw(mutated({"id": 1, "title": "t", "text": TEXT}))).encode()
+        if suffix == ".html":
+            content = html_page([("t", [TEXT])]).encode()
+        if suffix == ".epub":
+            content = write_zip(folder / ".book", epub_files([("t", [TEXT])])).read_bytes()
+        if suffix.endswith(".gz"):
+            content = gzip.compress(content, mtime=0)
+        (folder / f"book{suffix}").write_bytes(data.draw(damaged(content)))
+        params = BooksParams(entry="x", encoding=data.draw(st.sampled_from([None, "cp1252", "utf-16"])))
+        for piece in read_books("books", find_books(folder), 1000, params.encoding, params.text_column, Counter()):
+            for document in clean_document(piece, params).documents:
+                document.text.encode()
