@@ -17,6 +17,7 @@ import contextlib
 import csv
 import datetime
 import os
+import platform
 import random
 import re
 import shutil
@@ -25,8 +26,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,17 +34,17 @@ import yaml
 
 from benchmarks._checkout import ROOT, Checkout, check_out
 from tests import disturb
-from tests.disturb import ENGINES, MISSES, Clock, Outcome, Record, Run, format_counts, read_lock
+from tests.disturb import ENGINES, MISSES, Clock, Record, Run, format_counts, read_lock
 from tests.workflow.cluster import Cluster, unpack
 from tests.workflow.on_slurm import QUICK, on
 
 ON_SLURM = {"snakemake": ["snakemake", *QUICK, "--slurm-keep-successful-logs", "all"]}
 LEDGER = ROOT / "docs/lab/kills.tsv"
-COLUMNS = ("date", "machine", "seed", "study", "faults", "restarts", *MISSES, "repaired", "good")
-MAX_PAUSE = 0.04  # from the start of a stage to a fault, in times that the undisturbed study took
-MAX_FAULTS = 60  # of one run
-NUM_RUNS = 4  # of one study
-DISK = "1G"  # for a study of 300 MB
+# The longest pause from the start of a stage to a fault is this share of the time that the undisturbed study took.
+MAX_PAUSE = 0.04
+FAULTS_OF_A_RUN, RUNS_OF_A_STUDY = 60, 4
+# A study takes 300 MB.
+DISK = "1G"
 # architecture, objective, kind of vocabulary, what the pairs are
 MEMBERS = (
     ("bert", "mlm", "wordpiece", "nsp"),
@@ -85,14 +84,6 @@ def draw_study(draw: random.Random, params: dict[str, Any]) -> str:
     return f"{architecture} {objective}, {'+'.join(sources)}, {' '.join(tasks)} x{len(seeds)}, {len(phases)} phases"
 
 
-def _machine() -> str:
-    """Return this machine's cores and CPU."""
-    with contextlib.suppress(OSError):
-        name = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        return f"{os.cpu_count()} x {name[1] if name else 'unknown CPU'}"
-    return f"{os.cpu_count()} cores"
-
-
 def summary(ledger: Path) -> str:
     """Return the sums of the ledger as a table of Markdown."""
     with ledger.open(encoding="utf-8", newline="") as file:
@@ -104,7 +95,7 @@ def summary(ledger: Path) -> str:
                 sums[f"{column}: {name.strip()}"] += int(number)
     seeds = [row["seed"].rpartition("-") for row in rows]
     lines = {
-        "studies": len({(seed, int(number) // NUM_RUNS) for seed, _, number in seeds}),
+        "studies": len({(seed, int(number) // RUNS_OF_A_STUDY) for seed, _, number in seeds}),
         "runs": len(rows),
         "of them good": sum(row["good"] == "yes" for row in rows),
         "faults": sum(number for name, number in sums.items() if name.startswith("faults")),
@@ -115,42 +106,32 @@ def summary(ledger: Path) -> str:
     return "\n".join(["| | |", "| --- | ---: |", *(f"| {name} | {value} |" for name, value in lines.items())])
 
 
-def _add(ledger: Path, seed: str, study: str, outcome: Outcome) -> None:
+def add_to_ledger(ledger: Path, seed: str, study: str, run: Run) -> None:
     """Append one run to the ledger."""
-    misses = [str(len(getattr(outcome, miss))) for miss in MISSES]
-    repaired, good = format_counts(Counter(outcome.repaired)), "yes" if outcome.good else "no"
-    row = [datetime.date.today().isoformat(), _machine(), seed, study, format_counts(outcome.faults)]
-    row += [str(len(outcome.attempts) - 1), *misses, repaired, good]
-    is_new = not ledger.exists()
+    row = [datetime.date.today().isoformat(), f"{os.cpu_count()} x {platform.processor() or platform.machine()}"]
+    row += [seed, study, format_counts(run.faults), str(len(run.attempts) - 1)]
+    row += [str(len(getattr(run, miss))) for miss in MISSES]
+    row += [format_counts(Counter(run.repaired)), "yes" if run.good else "no"]
     with ledger.open("a", encoding="utf-8") as file:
-        file.writelines("\t".join(line) + "\n" for line in ([COLUMNS, row] if is_new else [row]))
+        file.write("\t".join(row) + "\n")
 
 
-@dataclass
-class Study:
-    """A study that has run undisturbed: a copy from before, its record, its time, and what it is in a few words."""
-
-    start: Path
-    record: Record
-    seconds: float
-    words: str
-
-
-def _prepare(folder: Path, seed: str) -> Study:
-    """Draw a study and run it undisturbed."""
+def prepare(folder: Path, seed: str) -> tuple[Path, Record, float, str]:
+    """Draw a study and run it undisturbed; return a copy from before, its record, its seconds, and what it is."""
     for made in ("undisturbed", "start"):
         shutil.rmtree(folder / made, ignore_errors=True)
     study = check_out(folder / "undisturbed", "test")
     params = yaml.safe_load((study.path / "params.yaml").read_text(encoding="utf-8"))
     words = draw_study(random.Random(seed), params)
     (study.path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
-    (study.path / "dvc.lock").write_text("schema: '2.0'\n", encoding="utf-8")  # not another study's
+    # The committed one is of another study.
+    (study.path / "dvc.lock").write_text("schema: '2.0'\n", encoding="utf-8")
     study.run("git", "rm", "-rqf", "--ignore-unmatch", "results")
     study.run("git", "commit", "-qam", "no study has run")
     start = shutil.copytree(study.path, folder / "start", symlinks=True)
     took = study.run(*ENGINES["snakemake"])
     print(f"study {seed}: {words}: {took.wall:.0f} s, {took.cpu:.0f} s of CPU time", flush=True)
-    return Study(start, Record.read(study.path, read_lock(study.path)), took.wall, words)
+    return start, Record.read(study.path, read_lock(study.path) or {}), took.wall, words
 
 
 def main() -> None:
@@ -159,60 +140,52 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30, help="begin no run after so long")
     parser.add_argument("--seed", default=f"{datetime.datetime.now():%m%d%H%M}", help="decides studies and faults")
     parser.add_argument("--only", type=int, help="the number of the one run to make")
-    parser.add_argument("--faults", type=int, default=MAX_FAULTS, help="the most of one run")
     parser.add_argument("--slurm", action="store_true", help="on a test cluster, whose daemons die")
     parser.add_argument("--ledger", type=Path, default=LEDGER)
     parser.add_argument("--summary", action="store_true", help="print the ledger's sums and do nothing")
     arguments = parser.parse_args()
-    if arguments.summary:
-        print(summary(arguments.ledger))
-        return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
-        os.environ.setdefault("PIP_CACHE_DIR", str(folder / "pip"))  # else each run would download its texts
-        cluster = stack.enter_context(_cluster(folder / "slurm")) if arguments.slurm else None
-        clock = Clock(folder) if shutil.which("cc") else None
-        deadline = time.monotonic() + 60 * arguments.minutes
-        for number in count() if arguments.only is None else [arguments.only]:
-            if time.monotonic() > deadline:
-                break
-            if number % NUM_RUNS == 0 or arguments.only is not None:
-                study = _prepare(folder, f"{arguments.seed}-study{number // NUM_RUNS}")
-            seed = f"{arguments.seed}-{number}"
-            with disturb.small_disk(folder / "disk", DISK) as mounted:
-                path = shutil.copytree(study.start, folder / "disk/study", symlinks=True)
-                pause = MAX_PAUSE * study.seconds
-                run = Run(path, Checkout(path).environment, study.record, random.Random(seed), pause)
-                if mounted:
-                    run.kinds = {**run.kinds, "full disk": disturb.fill_disk}
-                if clock and not cluster and run.draw.random() < 0.5:
-                    clock.set(0)
-                    run.kinds = {**run.kinds, "clock": clock.jump}
-                    run.environment = {**run.environment, **clock.variables}
-                if cluster:
-                    run.kinds = {**run.kinds, "engine": disturb.kill_group, "daemon": disturb.crash_daemon(cluster)}
-                    run.engines, run.environment = ON_SLURM, {**run.environment, **on(cluster)}
-                outcome = run.to_end(arguments.faults)
-            print(f"{seed}: {outcome}", flush=True)
-            _add(arguments.ledger, seed, study.words + (", on Slurm" if cluster else ""), outcome)
-            if not outcome.good:
-                logs = [f"=== {attempt.engine}: {attempt.faults}\n{attempt.text}" for attempt in outcome.attempts]
-                Path(tempfile.gettempdir(), f"chaos-{seed}.log").write_text("\n".join(logs), encoding="utf-8")
+    if not arguments.summary:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+        with tempfile.TemporaryDirectory(prefix="chaos-") as folder, contextlib.ExitStack() as stack:
+            cluster = None
+            if arguments.slurm:
+                unpack(Path(folder))
+                cluster = Cluster(Path(folder))
+                stack.callback(cluster.down)
+                cluster.up()
+            disturb_studies(arguments, Path(folder), cluster)
     print(summary(arguments.ledger))
 
 
-@contextlib.contextmanager
-def _cluster(folder: Path) -> Iterator[Cluster]:
-    """Start a test cluster, and end it."""
-    folder.mkdir()
-    unpack(folder)
-    cluster = Cluster(folder)
-    cluster.up()
-    try:
-        yield cluster
-    finally:
-        cluster.down()
+def disturb_studies(arguments: argparse.Namespace, folder: Path, cluster: Cluster | None) -> None:
+    # Else each run would download its texts.
+    os.environ.setdefault("PIP_CACHE_DIR", str(folder / "pip"))
+    clock = Clock(folder) if shutil.which("cc") else None
+    deadline = time.monotonic() + 60 * arguments.minutes
+    for number in count() if arguments.only is None else [arguments.only]:
+        if time.monotonic() > deadline:
+            break
+        if number % RUNS_OF_A_STUDY == 0 or arguments.only is not None:
+            start, record, seconds, words = prepare(folder, f"{arguments.seed}-study{number // RUNS_OF_A_STUDY}")
+        seed = f"{arguments.seed}-{number}"
+        with disturb.small_disk(folder / "disk", DISK) as mounted:
+            path = shutil.copytree(start, folder / "disk/study", symlinks=True)
+            run = Run(path, Checkout(path).environment, record, random.Random(seed), MAX_PAUSE * seconds)
+            if mounted:
+                run.kinds = {**run.kinds, "full disk": disturb.fill_disk}
+            if clock and not cluster and run.draw.random() < 0.5:
+                clock.set(0)
+                run.kinds = {**run.kinds, "clock": clock.jump}
+                run.environment = {**run.environment, **clock.variables}
+            if cluster:
+                run.kinds = {**run.kinds, "engine": disturb.kill_group, "daemon": disturb.crash_daemon(cluster)}
+                run.engines, run.environment = ON_SLURM, {**run.environment, **on(cluster)}
+            run.to_end(FAULTS_OF_A_RUN)
+        print(f"{seed}: {run}", flush=True)
+        add_to_ledger(arguments.ledger, seed, words + (", on Slurm" if cluster else ""), run)
+        if not run.good:
+            logs = [f"=== {attempt.engine}: {attempt.faults}\n{attempt.text}" for attempt in run.attempts]
+            Path(tempfile.gettempdir(), f"chaos-{seed}.log").write_text("\n".join(logs), encoding="utf-8")
 
 
 if __name__ == "__main__":

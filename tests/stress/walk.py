@@ -25,7 +25,7 @@ LIMITS = {"loss": (50, 11), "checkpoint": (80, 18)}  # functions and files
 
 
 class Walk:
-    """Collects functions: of the thread that makes batches, and of one step before and after its first backward pass."""
+    """Functions of the thread that makes batches, and of one step before and after its first backward pass."""
 
     def __init__(self) -> None:
         self.functions: dict[str, set[CodeType]] = {"data": set(), "loss": set(), "checkpoint": set()}

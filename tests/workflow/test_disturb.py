@@ -30,7 +30,7 @@ def make_run(path: Path) -> Run:
     (path / "dvc.lock").write_text(yaml.safe_dump(LOCK, sort_keys=False))
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
         subprocess.run(["git", *command], cwd=path, check=True)
-    return Run(path, os.environ, Record(read_lock(path), {}), random.Random(1), 0.0)
+    return Run(path, os.environ, Record(read_lock(path) or {}, {}), random.Random(1), 0.0)
 
 
 def test_recorded_of_a_lock_cut_off_anywhere_are_its_whole_stages(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_recorded_of_a_lock_cut_off_anywhere_are_its_whole_stages(tmp_path: Path
     whole, recorded = lock.read_bytes(), []
     for length in range(len(whole) + 1):
         lock.write_bytes(whole[:length])
-        recorded.append(frozenset(run._recorded()))
+        recorded.append(frozenset(run.recorded()))
     assert recorded[-1] == {"clean", "tokenize"} and set(recorded) == {frozenset(), frozenset({"clean"}), recorded[-1]}
 
 
@@ -48,15 +48,15 @@ def test_remedy_brings_back_a_lock_that_dvc_cannot_read(tmp_path: Path, ending: 
     whole = lock.read_text()
     lock.write_text(whole[: whole.index("  tokenize")] + ending if ending else "")
     run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
-    assert (lock.read_text(), run.outcome.repaired, run.outcome.failed) == (whole, ["dvc.lock"], [])
+    assert (lock.read_text(), run.repaired, run.failed) == (whole, ["dvc.lock"], [])
 
 
 def test_remedy_waits_for_a_slurm_job_that_may_have_ended_but_not_twice(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     for _ in range(2):
-        run.outcome.attempts.append(Attempt("snakemake", set(), text="error: Slurm jobs of another run are at work"))
-        run._remedy(run.outcome.attempts[-1])
-    assert (run.outcome.repaired, len(run.outcome.failed)) == (["waited"], 1)
+        run.attempts.append(Attempt("snakemake", set(), text="error: Slurm jobs of another run are at work"))
+        run._remedy(run.attempts[-1])
+    assert (run.repaired, len(run.failed)) == (["waited"], 1)
 
 
 def test_fill_cache_commits_recorded_stages_that_a_full_disk_kept_out_of_the_cache(tmp_path: Path) -> None:
@@ -67,15 +67,13 @@ def test_fill_cache_commits_recorded_stages_that_a_full_disk_kept_out_of_the_cac
     run.environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     (tmp_path / "data").mkdir()
     (tmp_path / "data/clean").touch()
-    run._fill_cache(Attempt("dvc", set(), text="No space left on device"))
-    assert run.outcome.repaired == []
     run._fill_cache(Attempt("dvc", set(), text="ERROR: failed to transfer 'x' - [Errno 28] No space left on device"))
     assert (tmp_path / "called").read_text() == "commit -q -f clean\n"
-    assert run.outcome.repaired == ["cache"]
+    assert run.repaired == ["cache"]
 
 
 def test_remedy_of_an_unknown_failure_is_a_miss(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run._remedy(Attempt("dvc", set(), text="ERROR: './dvc.lock' validation failed."))
     run._remedy(Attempt("snakemake", set(), text="MissingInputException"))
-    assert [problem.split(":")[0] for problem in run.outcome.failed] == ["dvc", "snakemake"]
+    assert [problem.split(":")[0] for problem in run.failed] == ["dvc", "snakemake"]

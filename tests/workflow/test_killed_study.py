@@ -47,10 +47,12 @@ def disturb(study: Project, undisturbed: Record, stages: tuple[str, ...], kinds:
     forget(study.path, [name for name in undisturbed.lock if name.startswith(stages) and name != "code"])
     study.commit()  # `git checkout dvc.lock`, where a kill has cut it off
     draw, chosen = random.Random("1"), {kind: KINDS[kind] for kind in kinds}
-    outcome = Run(study.path, study.variables({}), undisturbed, draw, max_pause, chosen).to_end(MAX_FAULTS)
-    print(outcome)  # `pytest -rP` shows it
-    assert outcome.good, outcome
-    assert outcome.faults.total() >= MIN_FAULTS, outcome
+    run = Run(study.path, study.variables({}), undisturbed, draw, max_pause, chosen)
+    run.to_end(MAX_FAULTS)
+    # `pytest -rP` shows it.
+    print(run)
+    assert run.good, run
+    assert run.faults.total() >= MIN_FAULTS, run
 
 
 def forget(path: Path, stages: list[str]) -> None:
