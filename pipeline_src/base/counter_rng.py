@@ -13,13 +13,13 @@ import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_ROUNDS = 6  # of the Feistel network; four already pass for random (Luby and Rackoff 1988)
-
-PHASE_KEYS = {"phase1": "short", "phase2": "long"}  # as in the first version
+# Rounds of the Feistel network; four already pass for random (Luby and Rackoff 1988).
+_ROUNDS = 6
+# The first two phases once had these names, which keep the random numbers of earlier studies.
+PHASE_KEYS = {"phase1": "short", "phase2": "long"}
 
 
 def phase_key(phase: str) -> str:
-    """Return a phase's name in the keys of random numbers."""
     return PHASE_KEYS.get(phase, phase)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline_src.base.messages import without_credentials
 
-MAX_LENGTH = 2_000  # characters of each part of an error
+MAX_CHARACTERS_OF_A_PART = 2_000
 
 
 class PipelineError(Exception):
@@ -31,14 +31,15 @@ class PipelineError(Exception):
             text += f"\n  where:  {_printable(self.where)}"
         return f"{text}\n  hint: {_printable(self.hint)}"
 
-    def __reduce__(self) -> tuple[Any, ...]:  # crosses process pools and Beam workers unchanged
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An error crosses process pools and Beam workers unchanged.
         return _rebuild, (self.what, self.value, self.where, self.hint)
 
 
 def _printable(value: object) -> str:
-    """Truncate text, escape control codes and unprintable characters, and take passwords out of addresses."""
     text = without_credentials(str(value))
-    text = text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
+    if len(text) > MAX_CHARACTERS_OF_A_PART:
+        text = f"{text[:MAX_CHARACTERS_OF_A_PART]}…"
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
         for letter in text
@@ -46,7 +47,7 @@ def _printable(value: object) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a library in Rust panicked; the error's class, pyo3's, is no Exception and cannot be imported."""
+    # pyo3's class of a panic is no Exception and cannot be imported.
     return type(error).__name__ == "PanicException"
 
 
@@ -60,4 +61,5 @@ class Interrupted(Exception):
     ``python -m pipeline_src`` prints it and exits with ``STATUS``: a temporary failure, to be retried.
     """
 
-    STATUS = 75  # EX_TEMPFAIL of sysexits.h
+    # EX_TEMPFAIL of sysexits.h
+    STATUS = 75

@@ -18,16 +18,17 @@ from typing import IO, Any
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown
 
-BLOCK_SIZE = 1 << 24  # bytes
+BLOCK_BYTES = 1 << 24
 
 
 def checksum(path: Path) -> int:
-    """Return the CRC-32C of a file, at several GB/s; it detects damage, not manipulation."""
-    import google_crc32c  # `doctor` runs before anything is installed
+    # CRC-32C reads several GB/s; it detects damage, not manipulation.
+    # `doctor` runs before anything is installed.
+    import google_crc32c
 
     running = google_crc32c.Checksum()
     with open(path, "rb") as file:
-        while content := file.read(BLOCK_SIZE):
+        while content := file.read(BLOCK_BYTES):
             running.update(content)
     return int.from_bytes(running.digest(), "big")
 
@@ -46,7 +47,8 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
     if kind is int:
         matches = type(value) is int and value >= 0
     elif kind is float:
-        matches = type(value) in (int, float) and abs(value) <= sys.float_info.max  # isfinite raises for 10**400
+        # math.isfinite raises an error for 10**400.
+        matches = type(value) in (int, float) and abs(value) <= sys.float_info.max
     else:
         matches = isinstance(value, kind)
     if not matches:
@@ -76,7 +78,7 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     partial = path.with_name(f".{path.name}.partial")
     binary = "b" in mode
     try:
-        # one that a killed process left may be another user's, and closed
+        # What a killed process left may be a file of another user that cannot be opened.
         partial.unlink(missing_ok=True)
         with open(partial, mode, encoding=None if binary else "utf-8", newline=None if binary else "\n") as file:
             yield file
@@ -84,14 +86,14 @@ def atomic_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        _name(error, path)
+        _name_path(error, path)
         raise
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _name(error: OSError, path: Path) -> None:
-    """Add ``path`` to the error of a full disk, which names no file."""
+def _name_path(error: OSError, path: Path) -> None:
+    # The error of a full disk names no file.
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
         error.filename = str(path)
 
@@ -100,9 +102,7 @@ def _name(error: OSError, path: Path) -> None:
 def atomic_directory(path: str | Path) -> Iterator[Path]:
     """Yield an empty temporary folder next to ``path``; it replaces ``path`` only if the block ends without error.
 
-    Its files get the permissions of the umask, since safetensors writes files that only their owner can read, and are
-    on the disk before the folder is renamed. Files of another user, linked from a download, keep theirs. A full disk is
-    an error that names ``path``.
+    Its files are on the disk before the folder is renamed. A full disk is an error that names ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +114,8 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
     partial.mkdir()
     try:
         yield partial
+        # safetensors writes files that only their owner can read: they get the permissions of the umask. Files of
+        # another user, linked from a download, keep theirs.
         allowed = partial.stat().st_mode & 0o666
         for file in partial.rglob("*"):
             if file.is_file() and not file.is_symlink():
@@ -125,7 +127,7 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
             os.replace(path, replaced)
         os.replace(partial, path)
     except OSError as error:
-        _name(error, path)
+        _name_path(error, path)
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -133,10 +135,8 @@ def atomic_directory(path: str | Path) -> Iterator[Path]:
 
 
 def own_folder(path: Path) -> Path:
-    """Make a folder of this user's alone where all users may write, such as in /tmp, and return it.
-
-    Somebody else may have made the path first, as a folder or as a link: files would then be theirs to exchange.
-    """
+    """Make a folder that only this user may write, where all may write, such as in /tmp; return it."""
+    # Somebody else may have made the path first, as a folder or as a link, and could then exchange files in it.
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     state = path.lstat()
@@ -151,7 +151,7 @@ def own_folder(path: Path) -> Path:
 
 
 def accessible_folder(folder: Path) -> Path:
-    """Return a cache's folder, or one with this user's number in its name if another user's permissions close it."""
+    # A cache that another user's permissions close is replaced by one with this user's number in its name.
     for path in (folder, *folder.rglob("*")):
         needed = os.R_OK | os.W_OK | os.X_OK if path.is_dir() else os.R_OK
         if os.path.lexists(path) and not os.access(path, needed):
@@ -169,7 +169,7 @@ def write_json(path: str | Path, value: Any) -> None:
 def read_json(
     path: str | Path, shape: Any = object, hint: str = "delete it and run its stage again, or fetch it again"
 ) -> Any:
-    """Read a JSON file, and check that its value has ``shape`` (see ``schema_error``); ``hint`` if it is not JSON."""
+    """Read a JSON file and check its shape (see ``schema_error``). ``hint`` goes into the error if it is not JSON."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -184,20 +184,19 @@ def read_json(
 
 
 def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one object of JSON a line; half a character is written as an escape."""
+    """Write one JSON object a line; an unpaired surrogate is written as an escape."""
     with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def read_json_lines(path: Path, shape: Any, what: str, hint: str) -> Iterator[Any]:
-    """Yield the value of each line of a file by ``parse_json_line``."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             yield parse_json_line(line, shape, what, f"{path}:{number}", hint)
 
 
 def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str) -> Any:
-    """Parse a line of JSON, and check that it has ``shape`` (see ``schema_error``); the rest is for the error."""
+    """Parse one line of JSON and check its shape. ``what``, ``where`` and ``hint`` go into the error."""
     try:
         value = json.loads(line)
         wrong = schema_error(value, shape)
@@ -209,7 +208,6 @@ def parse_json_line(line: bytes, shape: Any, what: str, where: object, hint: str
 
 
 def list_folder(folder: str | Path) -> list[str]:
-    """Return the sorted names in a folder."""
     try:
         return sorted(os.listdir(folder))
     except OSError as error:
@@ -232,27 +230,12 @@ def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
 
 
 def hash_file(path: str | Path) -> str:
-    """Return the sha256 of a file, in hex."""
     return digests(path, ["sha256"])["sha256"]
-
-
-def copy_error(error: shutil.Error) -> OSError:
-    """Return the first error of a copied folder: ``shutil`` gives the text of each instead of the error itself."""
-    failures = error.args[0] if error.args else None
-    if not isinstance(failures, list) or not failures:
-        return error
-    _, target, reason = failures[0]
-    # "[Errno 13] Permission denied: 'a/b'"; a full disk names no file
-    match = re.match(r"""\[Errno (\d+)\] [^:]*(?:: (['"])(.*?)\2)?""", str(reason))
-    if match is None:
-        return error
-    number = int(match[1])
-    return OSError(number, os.strerror(number), match[3] or str(target))
 
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """Turn an operating system's error that a library in Rust (safetensors) has wrapped into an OSError on ``path``."""
+    """Unwrap an error of the operating system from a Rust library's (safetensors), as an OSError on ``path``."""
     try:
         yield
     except Exception as error:

@@ -16,22 +16,19 @@ _SECRET = re.compile(
 
 
 def without_credentials(text: str) -> str:
-    """Return ``text`` with user names, passwords and tokens of the addresses in it replaced by ``…``."""
+    """Replace user names, passwords and tokens in the addresses of a text by ``…``."""
     return _SECRET.sub(r"\1…", _USER.sub(r"\1…@", text))
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control codes escaped, but for line ends and tabs."""
+    """Escape control codes other than line ends and tabs."""
     if text.isprintable():
         return text
-    return "".join(
-        letter if letter in "\n\t" or letter.isprintable() or unicodedata.category(letter) == "Zs" else _escaped(letter)
-        for letter in text
-    )
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
+    letters = []
+    for letter in text:
+        is_kept = letter in "\n\t" or letter.isprintable() or unicodedata.category(letter) == "Zs"
+        letters.append(letter if is_kept else letter.encode("unicode_escape").decode())
+    return "".join(letters)
 
 
 class CleanFormatter(logging.Formatter):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
 from pipeline_src.base.errors import PipelineError, is_panic
-from pipeline_src.base.files import copy_error
 
 PROJECT = "pipeline_src"
 DISK_FULL = ("no space left on the disk", "free some and run the same command again; nothing half-written is left")
 NO_PERMISSION = ("no permission", "change the permissions of the file or folder, or name another")
-# errors of the operating system that a user can fix: message and hint; all others are bugs
+# Error of the operating system that a user can fix -> message and hint. All others are bugs.
 MISTAKES = {
     errno.ENOSPC: DISK_FULL,
     errno.EDQUOT: DISK_FULL,
@@ -24,18 +25,19 @@ MISTAKES = {
     errno.ENOTDIR: ("a file where a folder belongs", "name a folder, or move the file away"),
     errno.ENAMETOOLONG: ("a name is too long", "give a shorter one"),
 }
-NO_WHEEL = {  # package -> why the lock leaves it out for this Python
+# Package -> why the lock leaves it out for this Python.
+NO_WHEEL = {
     "gensim": "it has no wheel for Python 3.14: `pip install gensim` builds it where a C compiler is, or take an older "
     "Python: make study PYTHON=/path/to/python3.13",
 }
 
 
 def explain(error: BaseException) -> PipelineError | None:
-    """Return ``error`` as a PipelineError if a user can fix it, None if it is a bug."""
+    """Return an error that a user can fix as a PipelineError, and None for a bug."""
     if isinstance(error, PipelineError):
         return error
     if isinstance(error, shutil.Error):
-        error = copy_error(error)
+        error = _first_copy_error(error)
     if isinstance(error, OSError) and error.errno in MISTAKES:
         what, hint = MISTAKES[error.errno]
         return PipelineError(what, error.filename or Path.cwd(), hint=hint)
@@ -46,11 +48,25 @@ def explain(error: BaseException) -> PipelineError | None:
 
 
 def not_installed(error: ModuleNotFoundError, python: tuple[int, ...] = sys.version_info[:2]) -> PipelineError | None:
-    """Return the error that a library is not installed; None if a module of this project is missing, a bug."""
     package = (error.name or "").partition(".")[0]
+    # A missing module of this project is a bug.
     if package in ("", PROJECT):
         return None
     hint = "run `make study` once, then `source .venv/bin/activate`; `python -m pipeline_src doctor` checks the rest"
     if python >= (3, 14):
         hint = NO_WHEEL.get(package, hint)
     return PipelineError("a package is not installed", package, hint=hint)
+
+
+def _first_copy_error(error: shutil.Error) -> OSError:
+    # shutil.copytree gives (source, target, text) for each file, such as "[Errno 13] Permission denied: 'a/b'". The
+    # text for a full disk names no file.
+    failures = error.args[0] if error.args else None
+    if not isinstance(failures, list) or not failures:
+        return error
+    _, target, reason = failures[0]
+    match = re.match(r"""\[Errno (\d+)\] [^:]*(?:: (['"])(.*?)\2)?""", str(reason))
+    if match is None:
+        return error
+    number = int(match[1])
+    return OSError(number, os.strerror(number), match[3] or str(target))

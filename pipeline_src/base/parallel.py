@@ -18,22 +18,22 @@ from pipeline_src.base.errors import PipelineError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 WORKERS = "PIPELINE_WORKERS"
-PORT = 29_400  # to 30,399 with srun: plus the job's number modulo 1,000
+# The first of 1,000 ports; with srun, the job's number modulo 1,000 is added.
+PORT = 29_400
 
 
 def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use; on macOS, all cores of the machine."""
+    # macOS tells only the cores of the whole machine.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_memory() -> int:
-    """Return the peak memory of this process so far, in bytes."""
+    # macOS counts bytes, Linux kibibytes.
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def count_workers() -> int:
-    """Return this stage's number of workers: ``$PIPELINE_WORKERS`` (set by Snakemake), else all usable cores."""
     value = os.environ.get(WORKERS) or str(usable_cores())
     if not value.isdecimal() or int(value) < 1:
         raise PipelineError("not a number of workers", value, where=f"${WORKERS}", hint="set it to 1 or more")
@@ -54,8 +54,8 @@ def map_in_order(
     if workers == 1:
         yield from map(function, items)
         return
-    # not fork, which is unsafe with threads (torch, tokenizers) and on macOS; the server that forks the workers imports
-    # the modules of `function` once
+    # Fork is unsafe with threads (torch, tokenizers) and on macOS. The server that forks the workers imports the
+    # module of `function` once.
     context = get_context("forkserver")
     context.set_forkserver_preload([getattr(function, "func", function).__module__])
     earlier = set(active_children())
@@ -69,8 +69,9 @@ def map_in_order(
         while waiting:
             yield waiting.popleft().result()
     except BrokenProcessPool:
-        for worker in set(active_children()) - earlier:  # the pool does not kill one that was just starting,
-            worker.kill()  # and would wait for it forever
+        # The pool does not kill a worker that was just starting, and would wait for it forever.
+        for worker in set(active_children()) - earlier:
+            worker.kill()
         raise PipelineError(
             "a worker process was killed",
             f"{workers} workers",
@@ -104,7 +105,6 @@ def process_rank() -> tuple[int, int, int]:
 
 
 def _launched(name: str, default: str | None = None, minimum: int = 0, maximum: int = 10**9) -> int:
-    """Return the whole number in environment variable ``name``, which a launcher sets."""
     value = os.environ.get(name, default)
     if value is None:
         raise _not_launched("a variable that the launcher sets is missing", None, name)
@@ -124,7 +124,7 @@ def _not_launched(what: str, value: str | None, name: str) -> PipelineError:
 
 
 def _first_host(environment: Mapping[str, str]) -> str:
-    """Return the first host of a step: ``rack0node03`` of ``rack[0-1]node[03-05,9],x``."""
+    # "rack[0-1]node[03-05,9],x" -> "rack0node03"
     listed = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else listed)

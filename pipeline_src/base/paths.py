@@ -49,25 +49,21 @@ KEPT_MODEL = "kept-model"
 
 
 def raw_files(source: str) -> Path:
-    """Folder of a source's fetched files; the files of a part are in a subfolder with the part's name."""
     return RAW / source / "fetched-files"
 
 
 def clean_text(source: str, text: Path = TEXT) -> Path:
-    """Folder of the prose of a source."""
     return text / source / "clean-text"
 
 
 def finetuned_model(task: str, seed: int | str) -> Path:
-    """Folder of the best model of a task and seed."""
     return FINETUNED / task / str(seed) / KEPT_MODEL
 
 
 def task_predictions(task: str, seed: int | str) -> Path:
-    """Folder of the predictions and runs of a task and seed."""
     return PREDICTIONS / task / str(seed) / "predicted"
 
 
 def predictions_folder(weights: str, labels: int | None = None) -> str:
-    """Name of the folder of predictions after training from ``weights``, on ``labels`` examples (None: on all)."""
+    # Without a number of labels, the model was trained on all examples.
     return weights if labels is None else f"{weights}-{labels}-labels"

@@ -71,8 +71,6 @@ class ObjectiveSpec:
 
 @dataclass(frozen=True)
 class Member:
-    """An architecture or objective: the module that defines it, and its facts."""
-
     module: str
     spec: Any
 
@@ -103,9 +101,10 @@ CORE: dict[str, dict[str, Member]] = {
     },
 }
 FAMILY = "pipeline_src.family"
-TABLES = {"models": "ARCHITECTURES", "objectives": "OBJECTIVES"}  # of a member's __init__.py
+# The table in a member's __init__.py, the module of each entry, and the name that this module defines.
+TABLES = {"models": "ARCHITECTURES", "objectives": "OBJECTIVES"}
 MODULES = {"models": "encoder", "objectives": "objective"}
-EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}  # name that such a module defines
+EXPORTS = {"models": "ARCHITECTURE", "objectives": "OBJECTIVE"}
 
 
 def members(kind: str) -> dict[str, Member]:
@@ -125,29 +124,24 @@ def members(kind: str) -> dict[str, Member]:
 
 
 def member_names(kind: str) -> list[str]:
-    """Return the sorted names of ``models`` or ``objectives``."""
     return list(members(kind))
 
 
 def member_module(kind: str, name: str) -> str:
-    """Return the module that defines a member."""
     return _member(kind, name).module
 
 
 def architecture_spec(name: str) -> ArchitectureSpec:
-    """Return the facts of an architecture."""
     spec: ArchitectureSpec = _member("models", name).spec
     return spec
 
 
 def objective_spec(name: str) -> ObjectiveSpec:
-    """Return the facts of an objective."""
     spec: ObjectiveSpec = _member("objectives", name).spec
     return spec
 
 
 def load_member(kind: str, name: str) -> Any:
-    """Import a member, and return its ``ARCHITECTURE`` or ``OBJECTIVE``."""
     module, export = importlib.import_module(member_module(kind, name)), EXPORTS[kind]
     if not hasattr(module, export):
         hint = f"assign it at the end of the file, as the others in {FAMILY.replace('.', '/')} do"

@@ -22,11 +22,7 @@ REFERENCE_CHARACTERS = re.compile(r"[&*]|<<")
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the plain values of a YAML text.
-
-    Raises:
-        ValueError: the text is not valid YAML. The message has one line.
-    """
+    """Return the plain values of a YAML text; raise ValueError with a message of one line if it is not valid."""
     try:
         return YAML(typ="safe").load(text)
     except RecursionError:
@@ -36,7 +32,8 @@ def parse_yaml(text: str) -> Any:
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         position = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise ValueError(f"{shown_text(problem)}{position}") from None
-    except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError) as error:  # tags and odd numbers
+    except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # Tags and odd numbers.
         raise ValueError(f"a value that cannot be read: {shown_text(error)}") from None
 
 
@@ -58,21 +55,21 @@ def find_reference(text: str) -> tuple[str, int] | None:
 
 
 CATALOGUE = "catalogue"
-SOURCES = f"{CATALOGUE}/sources"  # sources of a corpus
-TASK_SOURCES = f"{CATALOGUE}/task_sources"  # sources of a task's official files
-TASK_SPECS = f"{CATALOGUE}/tasks"  # definitions of tasks
-MODELS = f"{CATALOGUE}/models"  # models that pretraining can start from
+SOURCES = f"{CATALOGUE}/sources"
+# Where the official files of tasks are from; TASK_SPECS defines the tasks.
+TASK_SOURCES = f"{CATALOGUE}/task_sources"
+TASK_SPECS = f"{CATALOGUE}/tasks"
+# Models that pretraining can start from.
+MODELS = f"{CATALOGUE}/models"
 ROOT = Path(__file__).parents[2]
 HELP = "catalogue/README.md"
 
 
 def entry_names(folder: str) -> list[str]:
-    """Return the sorted names of the entries in ``folder``."""
     return sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
 
 
 def read_entry(folder: str, name: str) -> dict[str, Any]:
-    """Return the mapping in ``<folder>/<name>.yaml``."""
     try:
         check_name(name)
     except ValueError as error:

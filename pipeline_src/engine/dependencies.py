@@ -3,6 +3,8 @@
 DVC hashes a stage's dependencies once its command has ended. If a file was edited after the stage had read it,
 dvc.lock would pair the new file with outputs of the old file. So a stage notes sizes, times and hashes of its
 dependencies when it starts. If any has changed when the stage ends, it fails, and DVC records nothing.
+
+dvc.yaml is read here, in 0.01 s, since DVC's own index of the 41 stages of the sample study costs 0.5 s a stage.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import parse_yaml
 
 DVC_YAML, PARAMS = Path("dvc.yaml"), Path("params.yaml")
-IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")  # as in .dvcignore
+# As in .dvcignore.
+IGNORED = (".gitignore", ".snakemake_timestamp", ".*.partial", "__pycache__", "*.pyc")
+# "${finetune.seeds}" -> "finetune.seeds"
 EXPRESSION = r"\$\{\s*([^}\s]+)\s*\}"
 # The smallest files of a stage are hashed at its start, up to this size in all: 50 ms.
 MAX_HASHED_BYTES = 32 << 20
@@ -35,9 +39,7 @@ REWRITTEN = (str(PARAMS),)
 
 @dataclass(frozen=True)
 class FileState:
-    """What tells whether a file is as it was.
-
-    No inode, which differs from one look to the next on some network file systems.
+    """What tells whether a file is as it was; no inode, which some network file systems change.
 
     Attributes:
         modified: time of the last change of the content (ns), which any program may set.
@@ -53,15 +55,12 @@ class FileState:
     md5: str | None = None
 
 
-Signature = dict[str, FileState]  # by path
+# Path -> state of the file.
+Signature = dict[str, FileState]
 
 
 def declared_stage(address: str, stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the keys of one of ``declared_stages``.
-
-    Args:
-        address: DVC's name of the stage, such as ``tokenize``, ``finetune@rte-1`` or ``dvc.yaml:tokenize``.
-    """
+    # DVC's name of a stage is such as "tokenize", "finetune@rte-1" or "dvc.yaml:tokenize".
     name = address.rpartition(":")[2]
     if name not in stages:
         raise PipelineError("no such stage", address, where=DVC_YAML, hint="`dvc stage list` names them")
@@ -88,7 +87,7 @@ def declared_stages() -> dict[str, dict[str, Any]]:
 
 
 def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Yield name, values and template of each stage that a ``foreach`` or ``matrix`` makes, or of the stage itself."""
+    # Each stage that a `foreach` or `matrix` makes, or the stage itself: its name, its own values, its keys.
     if "foreach" in template:
         items = _fill(template["foreach"], values)
         # Of a list, each item is its own key.
@@ -106,14 +105,15 @@ def _members(name: str, template: Any, values: Mapping[str, Any]) -> Iterator[tu
 
 
 def _fill(node: Any, values: Mapping[str, Any]) -> Any:
-    """Return ``node`` with the values of all expressions; an expression alone keeps the type of its value."""
     if isinstance(node, dict):
         return {_fill(key, values): _fill(value, values) for key, value in node.items()}
     if isinstance(node, list):
         return [_fill(item, values) for item in node]
     if not isinstance(node, str):
         return node
-    if alone := re.fullmatch(EXPRESSION, node):
+    # An expression alone keeps the type of its value.
+    alone = re.fullmatch(EXPRESSION, node)
+    if alone:
         return _value(values, alone[1])
     return re.sub(EXPRESSION, lambda match: _command_text(_value(values, match[1])), node)
 
@@ -123,7 +123,7 @@ def _value(values: Mapping[str, Any], expression: str) -> Any:
 
 
 def _command_text(value: Any) -> str:
-    """Return a value as DVC writes it into a text: a mapping as options."""
+    # DVC writes a mapping as options: {"size": 3, "name": "a b"} -> "--size 3 --name 'a b'"
     items = value.values() if isinstance(value, dict) else ()
     if isinstance(value, list) or any(isinstance(item, bool | dict | list) for item in items):
         raise TypeError(f"only texts and numbers can be options: {value}")
@@ -140,7 +140,7 @@ def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
-    """Return a stage with one form for each key, of the several that DVC allows."""
+    # DVC allows several forms of a key; each becomes one.
     params: dict[str, list[str]] = {}
     for given in stage.get("params", []):
         # A key alone is one of params.yaml: `- seed`, `- other.yaml: [seed]`.
@@ -155,7 +155,7 @@ def _normalize(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def sign(paths: Iterable[str | Path]) -> Signature:
-    """Return the state of all files at and below ``paths``, small ones with their hash; missing paths are left out."""
+    """Return the state of all files at and below ``paths``, small files with their hash."""
     signature = look(paths)
     room = MAX_HASHED_BYTES
     for path, state in sorted(signature.items(), key=lambda item: item[1].size):
@@ -167,7 +167,7 @@ def sign(paths: Iterable[str | Path]) -> Signature:
 
 
 def look(paths: Iterable[str | Path]) -> Signature:
-    """Return the state of all files at and below ``paths``, without hashes; missing paths are left out."""
+    """Return the state of all files at and below ``paths``, without hashes. Missing paths are left out."""
     signature = {}
     for path in paths:
         for file, state in _files(path):
@@ -177,7 +177,6 @@ def look(paths: Iterable[str | Path]) -> Signature:
 
 
 def file_md5(path: str | Path) -> str | None:
-    """Return a file's MD5 in hex, as DVC hashes it; None if it is missing."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "md5").hexdigest()
@@ -188,7 +187,8 @@ def file_md5(path: str | Path) -> str | None:
 def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
         if not os.path.isdir(path):
-            with open(path, "rb") as file:  # on NFS, opening asks the server; `stat` alone may tell what was once true
+            # On NFS, opening asks the server; `stat` alone may tell what was once true.
+            with open(path, "rb") as file:
                 yield os.fspath(path), os.fstat(file.fileno())
             return
         entries = sorted(os.listdir(path))
@@ -196,7 +196,8 @@ def _files(path: str | Path) -> Iterator[tuple[str, os.stat_result]]:
         return
     for entry in entries:
         inner = os.path.join(path, entry)
-        is_linked_folder = os.path.islink(inner) and os.path.isdir(inner)  # which DVC leaves out
+        # DVC leaves out links to folders.
+        is_linked_folder = os.path.islink(inner) and os.path.isdir(inner)
         if not is_linked_folder and not any(fnmatch.fnmatch(entry, pattern) for pattern in IGNORED):
             yield from _files(inner)
 
@@ -231,10 +232,6 @@ def changed_files(
 def check_unchanged_files(
     before: Signature, paths: Iterable[str | Path], recorded_md5: Callable[[str], str | None] = lambda path: None
 ) -> None:
-    """Raise an error if a file differs from ``before``, the signature of ``paths`` when the stage started.
-
-    The arguments are those of ``changed_files``.
-    """
     changed = changed_files(before, paths, recorded_md5)
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -246,12 +243,12 @@ def check_unchanged_files(
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder, as far as that is possible."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_nothing() -> None:
-    """Do nothing: no DVC records the running stage."""
+    # No DVC records the running stage.
+    return
 
 
 @dataclass

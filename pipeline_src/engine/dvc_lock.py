@@ -28,7 +28,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
 
 
 def split_entries(lock: str) -> dict[str, str]:
-    """Return name -> text of each stage's entry, in their order."""
+    """Return each stage's name -> text of its entry, in their order."""
     starts = [*ENTRY.finditer(lock)]
     ends = [start.start() for start in starts[1:]] + [len(lock)]
     # Without an entry, the end of the text is left over.
@@ -36,12 +36,11 @@ def split_entries(lock: str) -> dict[str, str]:
 
 
 def join_entries(entries: Mapping[str, str]) -> str:
-    """Return the text of a dvc.lock with these entries."""
     return HEADER + "".join(entries.values())
 
 
 def parse_entry(entry: str) -> dict[str, Any]:
-    """Return the keys of an entry: cmd, deps, params, outs. It is {} if the text is cut off so that it is no entry."""
+    """Return the keys of an entry (cmd, deps, params, outs), or {} if the text was cut off."""
     try:
         ((_, content),) = parse_yaml(entry).items()
         for kind in ("deps", "outs"):
@@ -52,7 +51,6 @@ def parse_entry(entry: str) -> dict[str, Any]:
 
 
 def read_entry_text(stage: str, lock: Path = LOCK) -> str:
-    """Return the text of a stage's entry in dvc.lock; empty if there is none."""
     try:
         text = lock.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -61,7 +59,7 @@ def read_entry_text(stage: str, lock: Path = LOCK) -> str:
 
 
 def hashes(entry: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """Return path -> hash of an entry's ``deps`` or ``outs``."""
+    """Return path -> hash of the ``deps`` or ``outs`` of an entry."""
     return {item["path"]: str(item.get("md5", "")) for item in entry.get(kind, [])}
 
 
@@ -97,7 +95,7 @@ def complete_lock(
 
 
 def without_cut_entry(lock: str) -> str:
-    """Return dvc.lock without its last entry if the file ends inside a line of it; else as it is."""
+    """Remove the last entry of dvc.lock if the file ends inside a line of it."""
     entries = split_entries(lock)
     if lock.endswith("\n") or not entries:
         return lock
@@ -106,7 +104,6 @@ def without_cut_entry(lock: str) -> str:
 
 
 def _is_cut_off(entry: str, copy: str) -> bool:
-    """Return whether ``entry`` lacks part of the outputs that an earlier copy of the same entry has."""
     return bool(_output_keys(copy) - _output_keys(entry))
 
 
@@ -122,7 +119,6 @@ def _output_keys(entry: str) -> set[tuple[str, str]]:
 
 
 def committed_lock() -> str:
-    """Return dvc.lock of git's last commit; empty if there is none."""
     try:
         command = ["git", "show", f"HEAD:./{LOCK}"]
         return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False).stdout

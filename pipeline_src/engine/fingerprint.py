@@ -16,18 +16,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Not code of a stage: the schema only checks the values of params.yaml, which DVC compares.
 CHECKED_VALUES = "pipeline_src/study"
-TASK_SPEC = "pipeline_src/study/task_spec.py"  # its values are not in params.yaml
-BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # fields of a statement that hold statements
+# The values that this file checks are not in params.yaml.
+TASK_SPEC = "pipeline_src/study/task_spec.py"
+# Fields of a statement that hold statements.
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
     """Return sixteen hexadecimal digits for the code of a module and all its imports, equal in all Python versions.
 
     Args:
-        members: modules that ``module`` loads by name (``base.registry``); one outside of ``root`` is ignored.
+        members: modules that ``module`` loads by name (``base.registry``).
 
     Raises:
-        FileNotFoundError: there is no such module.
+        FileNotFoundError: there is no such module or member.
     """
     code, data = covered_files(module, *members, root=root)
     digest = hashlib.sha256()
@@ -42,11 +44,14 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
 
 def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
     """Return (code files, data files) that the ``fingerprint`` of the same arguments covers."""
-    named = [module, *(member for member in members if _file(member, root))]
-    files = sorted({file for name in named for file in imported_files(name, root)})
-    folders = {root / Path(file).parent for file in files}
-    code = [root / file for file in files if file == TASK_SPEC or str(Path(file).parent) != CHECKED_VALUES]
-    return code, sorted({path for folder in folders for path in _data_files(folder, root)})
+    files: set[str] = set()
+    for name in (module, *members):
+        files.update(imported_files(name, root))
+    code = [root / file for file in sorted(files) if file == TASK_SPEC or str(Path(file).parent) != CHECKED_VALUES]
+    data: set[Path] = set()
+    for folder in {root / Path(file).parent for file in files}:
+        data.update(_data_files(folder, root))
+    return code, sorted(data)
 
 
 def imported_files(module: str, root: Path = ROOT) -> list[str]:
@@ -74,7 +79,7 @@ def imported_files(module: str, root: Path = ROOT) -> list[str]:
 
 
 def _data_files(folder: Path, root: Path) -> Iterator[Path]:
-    """Yield the data files in ``folder``, and in those of its subfolders that hold no Python file."""
+    # Those of subfolders that hold no Python file count too.
     for path in folder.iterdir():
         if path.is_dir():
             if path.name != "__pycache__" and not any(path.glob("*.py")):
@@ -89,7 +94,7 @@ def _statements(file: Path) -> str:
 
 
 def statements_of(source: bytes) -> str:
-    """Return the syntax tree of a module as text, without docstrings and other bare strings."""
+    """Return the syntax tree of a module as text, without docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for block in BLOCKS:
@@ -103,7 +108,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _dump(node: object) -> str:
-    """Return a tree as text. ``ast.dump`` differs between versions of Python: newer ones add fields, here empty."""
+    # ast.dump differs between versions of Python: newer ones add fields, which are empty here.
     if isinstance(node, ast.AST):
         fields = [f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
         return f"{type(node).__name__}({','.join(fields)})"
@@ -116,9 +121,10 @@ def _file(module: str, root: Path) -> Path | None:
     return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
 
 
-@cache  # one module is imported by many stages
+# One module is imported by many stages.
+@cache
 def _imports(file: Path, package: str) -> list[str]:
-    """Return the names that a file imports; ``from a import b`` gives ``a`` and ``a.b``, since b may be a module."""
+    # `from a import b` gives "a" and "a.b", since b may be a module.
     names = []
     for node in _import_nodes(ast.parse(file.read_bytes()).body):
         if isinstance(node, ast.Import):

@@ -56,11 +56,6 @@ MAX_HASHED_OUTPUT_BYTES = 4 << 20
 class StageRecord:
     """The inputs of the running stage: from its start until DVC has recorded them.
 
-    Args:
-        stage: DVC's name of the stage.
-        dependencies: the stage's ``deps`` in dvc.yaml.
-        outputs: its ``outs``.
-
     Attributes:
         fingerprints: the names of the fingerprints among the dependencies, below ``code``.
         folders: checkpoints to delete once DVC has recorded the stage.
@@ -119,44 +114,33 @@ class StageRecord:
         )
 
     def _hash_at_start(self, path: str) -> str | None:
-        """Return a dependency's hash as DVC would have it; None if not all of its files were hashed."""
-        below = {file: state for file, state in self.signature.items() if f"{file}/".startswith(f"{path}/")}
-        if not all(state.md5 for state in below.values()):
-            return None
-        if list(below) == [path]:
-            return below[path].md5
-        return folder_hash({os.path.relpath(file, path): state.md5 or "" for file, state in below.items()})
+        # None if not all files of the dependency were hashed.
+        below = {file: state.md5 for file, state in self.signature.items() if f"{file}/".startswith(f"{path}/")}
+        return dvc_hash(path, below) if all(below.values()) else None
 
     def _recorded_md5(self, path: str) -> str | None:
-        """Return the hash of a file below an output of another stage, as dvc.lock had it when this stage started."""
-        digest = recorded_output(self._lock, path)
-        if digest:
-            return digest
-        for folder in map(str, Path(path).parents):
-            digest = recorded_output(self._lock, folder)
+        # The file may be an output of another stage, or in a folder that is one.
+        for output in (Path(path), *Path(path).parents):
+            digest = recorded_output(self._lock, str(output))
             if digest:
-                return read_listing(digest).get(os.path.relpath(path, folder))
+                return digest if output == Path(path) else read_listing(digest).get(os.path.relpath(path, output))
         return None
 
 
-def folder_hash(md5_of: Mapping[str, str]) -> str:
-    """Return DVC's hash of a folder with these files: relative path -> MD5."""
-    listing = [{"md5": md5_of[path], "relpath": path} for path in sorted(md5_of)]
+def dvc_hash(path: str, md5_of: Mapping[str, str | None]) -> str:
+    """Return DVC's hash of a file or folder from the MD5 of each file at and below it."""
+    if list(md5_of) == [path]:
+        return md5_of[path] or ""
+    listing = [{"md5": md5_of[file], "relpath": os.path.relpath(file, path)} for file in sorted(md5_of)]
     return f"{hashlib.md5(json.dumps(listing).encode()).hexdigest()}.dir"
 
 
 def describe_output(path: str) -> dict[str, Any]:
-    """Return an output's size in bytes and, if it is small, DVC's hash of it."""
     files = look([path])
     size = sum(state.size for state in files.values())
-    return {"size": size, "md5": hash_of(path, files) if size <= MAX_HASHED_OUTPUT_BYTES else None}
-
-
-def hash_of(path: str, files: Signature) -> str:
-    """Return DVC's hash of an output, whose files are ``files``."""
-    if list(files) == [path]:
-        return file_md5(path) or ""
-    return folder_hash({os.path.relpath(file, path): file_md5(file) or "" for file in files})
+    # A large output is told by its size alone.
+    is_hashed = size <= MAX_HASHED_OUTPUT_BYTES
+    return {"size": size, "md5": dvc_hash(path, {file: file_md5(file) for file in files}) if is_hashed else None}
 
 
 def recorded_output(lock: str, path: str) -> str | None:
@@ -170,14 +154,13 @@ def recorded_output(lock: str, path: str) -> str | None:
 
 @cache
 def cache_folder() -> Path:
-    """Return DVC's cache."""
     command = [sys.executable, "-m", "dvc", "cache", "dir"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return Path(answer or ".dvc/cache")
 
 
 def read_listing(digest: str) -> dict[str, str]:
-    """Return relative path -> MD5 for a folder whose hash is ``digest``; {} if the cache lacks it."""
+    # A listing is a file of DVC's cache: relative path and MD5 of each file of a folder.
     try:
         listing = read_json(cache_folder() / "files/md5" / digest[:2] / digest[2:], [{"md5": str, "relpath": str}])
     except (PipelineError, OSError):
@@ -203,7 +186,7 @@ def settle_records() -> list[str]:
 
 
 def keep_copy_of_lock() -> None:
-    """Bring the copy of dvc.lock up to date, from which Snakemake's start completes a file that a kill cut off."""
+    """Update the copy of dvc.lock, from which Snakemake's start completes a file that a kill cut off."""
     lock, copy = _read_lock(), _text(LOCK_COPY)
     completed, _ = complete_lock(lock, copy)
     if not copy and complete_lock(lock, committed_lock())[1]:
@@ -215,7 +198,6 @@ def keep_copy_of_lock() -> None:
 
 
 def _settle(path: Path) -> str:
-    """Compare one note with dvc.lock; return a sentence if the record was false."""
     try:
         note = read_json(path, NOTE)
     except PipelineError:
@@ -241,9 +223,10 @@ def _settle(path: Path) -> str:
 
 
 def _was_recorded_after(note: Path, entry: Mapping[str, Any]) -> bool:
-    """Return whether DVC has put this record into its run-cache since the note was written."""
-    files = [file for file, run in cached_runs(cache_folder()) if _is_same_run(run, entry)]
-    return any(file.stat().st_mtime >= note.stat().st_mtime for file in files)
+    # DVC puts each run into its run-cache before it records it.
+    written = note.stat().st_mtime
+    runs = cached_runs(cache_folder())
+    return any(_is_same_run(run, entry) and file.stat().st_mtime >= written for file, run in runs)
 
 
 def _is_same_run(run: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
@@ -251,7 +234,6 @@ def _is_same_run(run: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
 
 
 def _is_record_of(note: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Return whether an entry of dvc.lock has the outputs that were there when the stage ended."""
     recorded = {item["path"]: item for item in entry.get("outs", [])}
     for path, output in note["outputs"].items():
         item = recorded.get(path, {})
@@ -261,26 +243,20 @@ def _is_record_of(note: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
 
 
 def _differences(note: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
-    """Return the inputs whose record is another than what the stage read."""
     recorded = hashes(entry, "deps")
     edited = []
     for path, digest in note["inputs"].items():
         is_same = digest is None or recorded.get(path, digest) == digest
         if not is_same and note["large"].get(path) != _digest(look([path])):
             edited.append(path)
-    params = json.loads(note["params"])
-    recorded_params = entry.get("params", {}).get(str(PARAMS), {})
-    for key, value in recorded_params.items():
-        read = _look_up(params, key)
+    for key, value in entry.get("params", {}).get(str(PARAMS), {}).items():
+        read = json.loads(note["params"])
+        # "count.size" -> the value of "size" in "count"
+        for name in key.split("."):
+            read = read.get(name) if isinstance(read, dict) else None
         if _json(read) != _json(value):
             edited.append(f"{key} in {PARAMS}")
     return edited
-
-
-def _look_up(values: Any, key: str) -> Any:
-    for name in key.split("."):
-        values = values.get(name) if isinstance(values, dict) else None
-    return values
 
 
 def _json(values: Any) -> str:
@@ -288,23 +264,20 @@ def _json(values: Any) -> str:
 
 
 def _digest(signature: Signature) -> str:
-    """Return a checksum of the times and sizes of files."""
     states = {path: (state.size, state.modified, state.changed) for path, state in signature.items()}
     return hashlib.sha256(_json(states).encode()).hexdigest()
 
 
 def _read_lock() -> str:
-    """Return the text of dvc.lock, while no DVC command writes it."""
-    try:
+    # While its lock is held, no DVC command writes dvc.lock.
+    held = None
+    with suppress(TimeoutError):
         held = take_dvc_lock(COMMAND_LOCK, patience=1)
-    except TimeoutError:
-        held = None
     with held or nullcontext():
         return _text(LOCK)
 
 
 def _text(path: Path) -> str:
-    """Return a file's text; empty if it is missing."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -312,7 +285,7 @@ def _text(path: Path) -> str:
 
 
 def _replace_record(stage: str, text: str, before: str) -> None:
-    """Put the entry ``before`` in place of a stage's entry ``text``, and delete the same run from the run-cache."""
+    # Deleted from the run-cache too, the run is not restored.
     entry = parse_entry(text)
     for cached, run in cached_runs(cache_folder()):
         if _is_same_run(run, entry):
@@ -328,15 +301,9 @@ def _replace_record(stage: str, text: str, before: str) -> None:
 
 
 def run_of_same_inputs(entry: str, folder: Path) -> str | None:
-    """Return a run-cache's record of a stage with the same command and inputs as its entry in dvc.lock.
+    """Return the newest cached run with the command and inputs of an entry in dvc.lock, as the text of an entry.
 
-    Args:
-        entry: text of the entry.
-        folder: DVC's cache.
-
-    Returns:
-        The text of the entry that DVC would write for the newest run whose outputs the cache has; None if there is no
-        run, or if the cache has the outputs of ``entry`` itself.
+    None if the cache, ``folder``, has the outputs of the entry itself, or those of no such run.
     """
     wanted = parse_entry(entry)
     if is_cached(wanted, folder):
@@ -351,13 +318,12 @@ def run_of_same_inputs(entry: str, folder: Path) -> str | None:
 
 
 def is_cached(entry: Mapping[str, Any], folder: Path) -> bool:
-    """Return whether a cache holds all outputs of an entry."""
     digests = hashes(entry, "outs").values()
     return all((folder / "files/md5" / digest[:2] / digest[2:]).exists() for digest in digests)
 
 
 def cached_runs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield file and content of all runs in the run-cache of DVC's cache ``folder``, the newest first."""
+    # The runs in the run-cache of DVC's cache, the newest first.
     files = [file for file in folder.glob("runs/*/*/*") if file.is_file()]
     for file in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
         try:

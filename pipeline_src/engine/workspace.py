@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,10 @@ from pipeline_src.base.progress import log
 from pipeline_src.engine.dependencies import IGNORED, look
 
 
-def _may_write(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
-
-
-def check_outputs(outputs: Iterable[str], may_write: Callable[[Path], bool] = _may_write) -> None:
-    """Check that DVC can record ``outputs`` and that they can be written.
-
-    DVC hashes and records only what lies in the checkout, but finds that out when a stage has ended. If ``models`` is a
-    link to another disk, its outputs lie outside.
-    """
+def check_outputs(outputs: Iterable[str]) -> None:
+    """Check that DVC can record ``outputs`` and that they can be written."""
+    # DVC records only what lies in the checkout, but finds that out when a stage has ended. If `models` is a link to
+    # another disk, its outputs lie outside.
     here = Path.cwd()
     for folder in sorted({Path(output).parent for output in outputs}):
         for path in (folder, *folder.parents):
@@ -36,7 +30,7 @@ def check_outputs(outputs: Iterable[str], may_write: Callable[[Path], bool] = _m
                     "`dvc cache dir --local FOLDER_THERE` and `dvc config --local cache.type symlink`",
                 )
         existing = next(path for path in (folder, *folder.parents) if path.exists())
-        if not may_write(existing):
+        if not os.access(existing, os.W_OK | os.X_OK):
             raise PipelineError(
                 "no permission to write outputs",
                 existing.absolute(),
@@ -45,11 +39,7 @@ def check_outputs(outputs: Iterable[str], may_write: Callable[[Path], bool] = _m
 
 
 def undeclared_outputs(stages: Mapping[str, Mapping[str, Any]]) -> list[Path]:
-    """Return what lies in folders of several stages' outputs that a stage reads as a whole, but is no stage's output.
-
-    Args:
-        stages: what ``declared_stages`` returns.
-    """
+    # A stage may read a whole folder of several stages' outputs, such as data/text; what else lies there is returned.
     outputs = {output for stage in stages.values() for output in stage["outs"]}
     above = {str(folder) for output in outputs for folder in Path(output).parents}
     read = {dependency for stage in stages.values() for dependency in stage["deps"]}

@@ -105,6 +105,8 @@ def test_fingerprint_covers_members_in_any_order(tree):
     fingerprint_with(tree, "x = 1\n", "p/unused/file.py")
     assert fingerprint("p.late.one", root=tree) == single
     assert fingerprint("p.late.one", "p.unused.file", root=tree) != combined
+    with pytest.raises(FileNotFoundError, match=r"p\.no\.member"):
+        fingerprint("p.late.one", "p.no.member", root=tree)
 
 
 def test_dump_same_text_in_every_python():

@@ -20,7 +20,6 @@ from pipeline_src.engine.records import (
     NOTES,
     StageRecord,
     cached_runs,
-    folder_hash,
     keep_copy_of_lock,
     run_of_same_inputs,
     settle_records,
@@ -34,23 +33,35 @@ def md5(path: Path) -> str:
     return hashlib.md5(path.read_bytes()).hexdigest()
 
 
+def files_of(path: str) -> list[Path]:
+    return sorted(file for file in (Path(path), *Path(path).rglob("*")) if file.is_file())
+
+
+def listing(folder: str) -> str:
+    """What DVC's cache holds for a folder."""
+    return json.dumps([{"md5": md5(file), "relpath": str(file.relative_to(folder))} for file in files_of(folder)])
+
+
 def dvc_hash(path: str) -> str:
     """The hash of a file or a folder, worked out beside the module under test."""
     if Path(path).is_file():
         return md5(Path(path))
-    files = sorted(file for file in Path(path).rglob("*") if file.is_file())
-    listing = [{"md5": md5(file), "relpath": str(file.relative_to(path))} for file in files]
-    return hashlib.md5(json.dumps(listing).encode()).hexdigest() + ".dir"
-
-
-def size(path: str) -> int:
-    files = [Path(path)] if Path(path).is_file() else [file for file in Path(path).rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+    return hashlib.md5(listing(path).encode()).hexdigest() + ".dir"
 
 
 def items(kind: str, paths: list[str]) -> str:
-    lines = (f"    - path: {path}\n      md5: {dvc_hash(path)}\n      size: {size(path)}\n" for path in paths)
-    return f"    {kind}:\n" + "".join(lines)
+    text = f"    {kind}:\n"
+    for path in paths:
+        size = sum(file.stat().st_size for file in files_of(path))
+        text += f"    - path: {path}\n      md5: {dvc_hash(path)}\n      size: {size}\n"
+    return text
+
+
+def cache(path: str, content: str = "") -> None:
+    digest = dvc_hash(path)
+    file = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
 
 
 def write_record(params: str = "mask_prob: 0.15") -> None:
@@ -78,16 +89,15 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(".dvc/tmp/lock").touch()
 
 
-def run_stage() -> StageRecord:
+def run_stage() -> None:
     """The stage from its start to its last act."""
     record = StageRecord("train", INPUTS, OUTPUTS)
     record.folders.append(FOLDER)
     record.wait_for_dvc()
     record.check()
     record.leave_note()
-    assert record._held is not None
-    record._held.close()
-    return record
+    if record._held:
+        record._held.close()
 
 
 def entry() -> str:
@@ -179,9 +189,9 @@ def test_record_of_parameters_edited_after_the_last_look_is_removed() -> None:
 def test_inputs_edited_after_they_were_recorded_change_nothing() -> None:
     run_stage()
     write_record()
-    for make in (EDITS["other bytes"], EDITS["a file in a folder"]):
-        make()
-    shutil.rmtree("data/tokens")  # as DVC does before it makes them anew
+    EDITS["other bytes"]()
+    # As DVC does before it makes the tokens anew.
+    shutil.rmtree("data/tokens")
     assert settle_records() == [] and entry() and not FOLDER.exists()
 
 
@@ -220,10 +230,7 @@ def test_notes_are_compared_where_dvc_has_no_such_lock(monkeypatch: pytest.Monke
         Path(".dvc/tmp/lock").unlink()
     else:
         monkeypatch.setattr("fcntl.flock", fail)
-    record = StageRecord("train", INPUTS, OUTPUTS)
-    record.folders.append(FOLDER)
-    record.wait_for_dvc()
-    record.leave_note()
+    run_stage()
     write_record()
     assert settle_records() == [] and not FOLDER.exists()
 
@@ -244,12 +251,8 @@ def test_copy_of_lock_gains_entries_and_loses_none() -> None:
 @pytest.mark.parametrize("ending", ["    - path", "  train:"])
 def test_lock_that_is_cut_off_becomes_no_first_copy(ending: str) -> None:
     write_record()
-    for command in (
-        ["init", "-q"],
-        ["add", "dvc.lock"],
-        ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
-    ):
-        subprocess.run(["git", *command], check=True)
+    commit = "git init -q && git add dvc.lock && git -c user.name=x -c user.email=x commit -qm x"
+    subprocess.run(commit, shell=True, check=True)
     whole = Path("dvc.lock").read_text()
     for lock in (whole[: whole.rindex(ending)], whole[:-5]):
         Path("dvc.lock").write_text(lock)
@@ -263,31 +266,30 @@ def test_damaged_note_is_dropped() -> None:
     assert settle_records() == [] and not any(NOTES.iterdir())
 
 
-# an exchange while the stage runs -> whether it is noticed
-def replace_keeping_times(path: str, text: str | None = None) -> None:
-    copy = Path(f"{path}.copy")
-    shutil.copy2(path, copy)
-    if text is not None:
-        state = copy.stat()
-        copy.write_text(text)
-        os.utime(copy, ns=(state.st_atime_ns, state.st_mtime_ns))
-    copy.replace(path)
+def reverse(path: Path) -> None:
+    """Put other content of equal size in a file, with the old time."""
+    state = path.stat()
+    path.write_text(path.read_text()[::-1])
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def replace_by_copy(path: str) -> None:
+    shutil.copy2(path, "copy")
+    Path("copy").replace(path)
 
 
 def replace_by_link(path: str) -> None:
-    other = Path(f"../{Path(path).name}")
+    other = Path(f"../{Path(path).name}").resolve()
     shutil.copy2(path, other)
-    state = other.stat()
-    other.write_text(other.read_text()[::-1])
-    os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
+    reverse(other)
     Path(path).unlink()
-    Path(path).symlink_to(other.resolve())
+    Path(path).symlink_to(other)
 
 
 def replace_folder(path: str) -> None:
     folder = Path(path).parent
     shutil.copytree(folder, "copy", copy_function=shutil.copy2)
-    replace_keeping_times(f"copy/{Path(path).name}", Path(path).read_text()[::-1])
+    reverse(Path("copy", Path(path).name))
     shutil.rmtree(folder)
     Path("copy").replace(folder)
 
@@ -298,20 +300,19 @@ def put_back(path: str) -> None:
     Path("aside").rename(path)
 
 
-def overwrite_and_put_back(path: str) -> None:
-    content, state = Path(path).read_text(), Path(path).stat()
-    for text in (content[::-1], content):
-        Path(path).write_text(text)
-        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+def reverse_twice(path: str) -> None:
+    reverse(Path(path))
+    reverse(Path(path))
 
 
+# An exchange while the stage runs -> what makes it, and whether it is noticed.
 EXCHANGES: dict[str, tuple[Callable[[str], object], bool]] = {
-    "content, then its time set back": (lambda path: replace_keeping_times(path, Path(path).read_text()[::-1]), True),
+    "content, then its time set back": (lambda path: reverse(Path(path)), True),
     "a link to another file of equal size and time": (replace_by_link, True),
     "its folder, by one of equal sizes and times": (replace_folder, True),
-    "a copy of the same content and time": (replace_keeping_times, True),
+    "a copy of the same content and time": (replace_by_copy, True),
     "another file, and put back": (put_back, True),
-    "other content with the old time, and put back": (overwrite_and_put_back, True),
+    "other content with the old time, and put back": (reverse_twice, True),
     "permissions": (lambda path: Path(path).chmod(0o640), False),
     "another hard link": (lambda path: os.link(path, "link"), False),
 }
@@ -325,13 +326,9 @@ def test_file_exchanged_while_stage_runs_is_noticed_by_content(
     """A large file is not hashed at the start; what dvc.lock and the cache know of it decides."""
     if size == "large":
         monkeypatch.setattr("pipeline_src.engine.dependencies.MAX_HASHED_BYTES", 0)
-    files = [path for path in Path("data/tokens").rglob("*") if path.is_file()]
-    listing = [{"md5": md5(path), "relpath": str(path.relative_to("data/tokens"))} for path in sorted(files)]
-    digest = folder_hash({item["relpath"]: item["md5"] for item in listing})
-    cached = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
-    cached.parent.mkdir(parents=True)
-    cached.write_text(json.dumps(listing))
-    Path("dvc.lock").write_text(f"{HEADER}  tokenize:\n    outs:\n    - path: data/tokens\n      md5: {digest}\n")
+    cache("data/tokens", listing("data/tokens"))
+    tokens = dvc_hash("data/tokens")
+    Path("dvc.lock").write_text(f"{HEADER}  tokenize:\n    outs:\n    - path: data/tokens\n      md5: {tokens}\n")
     record = StageRecord("train", INPUTS, OUTPUTS)
     make, is_noticed = EXCHANGES[exchange]
     make("data/tokens/a")
@@ -344,17 +341,13 @@ def test_file_exchanged_while_stage_runs_is_noticed_by_content(
 
 
 def test_run_of_same_inputs_replaces_entry_whose_outputs_the_cache_lacks() -> None:
-    def cache(*paths: str) -> None:
-        for digest in map(dvc_hash, paths):
-            file = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
-
     write_record()
     here, folder = entry(), Path(".dvc/cache")
     elsewhere = here.replace(dvc_hash("results.json"), "0" * 32)
-    assert run_of_same_inputs(elsewhere, folder) is None  # no outputs in the cache
-    cache(*OUTPUTS)
+    # The cache has no outputs yet.
+    assert run_of_same_inputs(elsewhere, folder) is None
+    for output in OUTPUTS:
+        cache(output)
     assert run_of_same_inputs(elsewhere, folder) == here
     assert run_of_same_inputs(here, folder) is None  # it needs none
     other_inputs = elsewhere.replace(dvc_hash("code/train"), "1" * 32)
