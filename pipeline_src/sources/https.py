@@ -24,12 +24,14 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown_text
 from pipeline_src.base.progress import Progress, log
 
-ATTEMPTS = 4  # at an address, in a row without progress
-BACKOFF = 0.5  # seconds; the wait after the n-th failure in a row is this times 2 ** n
-MAX_WAIT = 60.0  # seconds, also if a server asks for more
-TIMEOUT = 60.0  # seconds without a byte after which a connection is given up
-SLOW_SECONDS, MIN_PROGRESS = 300.0, 1 << 16  # a connection with fewer bytes in this time is given up
-MAX_BYTES = 1 << 40  # of a file whose size is unknown
+# Failures in a row, each without progress, after which an address is given up.
+ATTEMPTS = 4
+# After the n-th failure in a row, BACKOFF * 2 ** n seconds pass, at most MAX_WAIT, also if a server asks for more.
+BACKOFF, MAX_WAIT = 0.5, 60.0
+# A connection is given up after TIMEOUT seconds without a byte, or SLOW_SECONDS with less than MIN_PROGRESS bytes.
+TIMEOUT, SLOW_SECONDS, MIN_PROGRESS = 60.0, 300.0, 1 << 16
+# The limit of a file whose size is unknown.
+MAX_BYTES = 1 << 40
 BLOCK_BYTES = 1 << 18
 CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
@@ -37,21 +39,18 @@ HEADERS = {"User-Agent": "pipeline_src (reproducible BERT pipeline; python-reque
 
 
 class _Temporary(Exception):
-    """A failure after which to try again; ``wait``: seconds that the server asks to wait."""
-
-    def __init__(self, reason: object, wait: float = 0.0) -> None:
+    def __init__(self, reason: object, wait_seconds: float = 0.0) -> None:
         super().__init__(str(reason))
-        self.wait = wait
+        self.wait_seconds = wait_seconds
 
 
 class _Permanent(Exception):
-    """A failure after which to give up this address."""
+    pass
 
 
 @dataclass
 class _Partial:
-    """The incomplete file. If it is not ``checked``, it is resumed only by the server's ``etag`` (or date)."""
-
+    # An incomplete file that no checksum will check is resumed only by the server's ETag or date of change.
     path: Path
     size: int | None
     max_bytes: int
@@ -80,8 +79,8 @@ def download(
         checked: whether the caller verifies a checksum. If not, the reply itself must show that it is the complete and
             right file (status 200, a length or chunks, some bytes, no page of HTML), and no later call resumes.
         max_bytes: maximum number of bytes if ``size`` is unknown.
-        headers: of Hugging Face's hub, sent with each request; ``Authorization`` not to another host that a reply
-            redirects to.
+        headers: sent with each request to Hugging Face's hub; requests takes ``Authorization`` out of a request that
+            was redirected to another host.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _Partial(target.with_name(f"{target.name}.partial"), size, max_bytes, checked)
@@ -124,7 +123,8 @@ def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
     with open_session(url) as session:
         session.headers.update(headers)
         if headers:
-            session.auth = lambda request: request  # without any, ~/.netrc would replace the header
+            # Without `auth`, ~/.netrc would replace the header.
+            session.auth = lambda request: request
         while True:
             before = partial.num_bytes
             try:
@@ -133,7 +133,7 @@ def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
                 failures = 0 if partial.num_bytes >= before + MIN_PROGRESS else failures + 1
                 if failures == ATTEMPTS:
                     raise _Permanent(f"{error} ({ATTEMPTS} attempts)") from None
-                pause = min(max(BACKOFF * 2**failures, error.wait), MAX_WAIT)
+                pause = min(max(BACKOFF * 2**failures, error.wait_seconds), MAX_WAIT)
                 log.warning("%s: %s; trying again in %.0f s", url, error, pause)
                 time.sleep(pause)
 
@@ -143,9 +143,8 @@ def open_session(url: str) -> requests.Session:
     session = requests.Session()
     session.headers.update(HEADERS)
     paths = ssl.get_default_verify_paths()
-    session.verify = (
-        paths.cafile or paths.capath or True
-    )  # True: certifi's certificates, without those that a site has added
+    # True stands for certifi's certificates, without those that a site has added.
+    session.verify = paths.cafile or paths.capath or True
     if url.startswith("https:"):
         del session.adapters["http://"]
     return session
@@ -154,7 +153,8 @@ def open_session(url: str) -> requests.Session:
 def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
     start = partial.num_bytes if partial.checked or partial.etag else 0
     response = _open(session, url, start, partial.etag)
-    if response.status_code == 416:  # the server's file is shorter than the part that is here
+    # 416: the server's file is shorter than the part that is here.
+    if response.status_code == 416:
         response.close()
         start, response = 0, _open(session, url, 0, "")
     with response:
@@ -170,7 +170,8 @@ def _fetch_once(session: requests.Session, url: str, partial: _Partial) -> None:
             _check_reply(response, url, partial)
             partial.etag = response.headers.get("ETag") or response.headers.get("Last-Modified", "")
         _save(response, partial, start)
-    if not is_complete:  # a server may send less than was requested
+    # A server may send less than was requested.
+    if not is_complete:
         raise _Temporary(f"only a part of the rest: {shown_text(content_range)}")
 
 
@@ -192,13 +193,12 @@ def _open(session: requests.Session, url: str, start: int, etag: str) -> request
 
 
 def _reason(error: Exception) -> str:
-    """Return the cause of an error, which requests and urllib3 wrap in up to two errors of their own."""
+    # requests and urllib3 wrap the cause of an error in up to two errors of their own.
     inner = error.args[0] if error.args else error
     return shown_text(getattr(inner, "reason", None) or inner) or type(error).__name__
 
 
 def _check_reply(response: requests.Response, url: str, partial: _Partial) -> None:
-    """Raise an error if the headers of a reply show that it is not the file."""
     if response.status_code != 200:
         raise _Permanent(f"HTTP {response.status_code} {shown_text(response.reason)}")
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
@@ -219,7 +219,8 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
     if total is not None and total > limit:
         raise _Permanent(f"{total:,} bytes, more than the {limit:,} it may have")
     usage = shutil.disk_usage(partial.path.parent)
-    if total is not None and usage.total and total - partial.num_bytes > usage.free:  # some file systems tell no size
+    # Some file systems tell no size.
+    if total is not None and usage.total and total - partial.num_bytes > usage.free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with open(partial.path, "ab" if start else "wb") as file, Progress(partial.path.stem, total, "B") as progress:
         progress.advance(start)
@@ -234,7 +235,7 @@ def _save(response: requests.Response, partial: _Partial, start: int) -> None:
 
 
 def _blocks(response: requests.Response) -> Iterator[bytes]:
-    """Yield the body in blocks. Errors of the network become ``_Temporary``: an OSError is then the disk's."""
+    # Errors of the network become _Temporary, so that an OSError is the disk's.
     since, received = time.monotonic(), 0
     while True:
         try:
@@ -247,5 +248,6 @@ def _blocks(response: requests.Response) -> Iterator[bytes]:
         received += len(block)
         if received >= MIN_PROGRESS:
             since, received = time.monotonic(), 0
-        elif time.monotonic() > since + SLOW_SECONDS:  # TIMEOUT starts again with every byte
+        # TIMEOUT starts again with every byte.
+        elif time.monotonic() > since + SLOW_SECONDS:
             raise _Temporary(f"{received:,} bytes in {SLOW_SECONDS:g} s")

@@ -15,7 +15,8 @@ from pipeline_src.base.messages import CleanFormatter
 from pipeline_src.base.names import checked_path, shown_text
 from pipeline_src.sources.catalogue import HUB_ADDRESS, SourceFile
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that a model has
+# The first of these that a model has is fetched.
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 MODEL_FILES = (
     *("config.json", "README.md", *WEIGHTS, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "spm.model"),
@@ -33,7 +34,8 @@ def list_files(file: SourceFile) -> list[SourceFile]:
 
     clean_warnings()
     match = HUB_ADDRESS.fullmatch(file.url)
-    assert match is not None, file.url  # the catalogue rejects other forms
+    # The catalogue rejects other forms.
+    assert match is not None, file.url
     repo, revision, pattern = match.group("repo", "revision", "path")
     repo_type = "dataset" if pattern else "model"
     folder = os.path.dirname(re.split(r"[*?[]", pattern)[0]) if pattern else ""
@@ -42,7 +44,8 @@ def list_files(file: SourceFile) -> list[SourceFile]:
         commit = HfApi().repo_info(repo, revision=revision, repo_type=repo_type).sha
         tree = HfApi().list_repo_tree(repo, folder or None, recursive=recursive, revision=commit, repo_type=repo_type)
         listed = {item.path: item for item in tree if isinstance(item, RepoFile)}
-    except Exception as error:  # of httpx or httpx2, by the library's version
+    except Exception as error:
+        # The versions of the library raise errors of different HTTP libraries.
         raise _listing_error(error, repo, revision) from None
     if pattern:
         paths = [path for path in sorted(listed) if PurePosixPath("/", path).match(f"/{pattern}")]
@@ -52,7 +55,8 @@ def list_files(file: SourceFile) -> list[SourceFile]:
     if not paths or not (pattern or weights):
         hint = f"name files that {repo} has, or a model with config.json and {' or '.join(WEIGHTS)}"
         raise PipelineError("no such file on the hub", pattern or "weights", where=f"{repo}@{revision}", hint=hint)
-    is_one = paths == [pattern]  # it gets the catalogue's name
+    # One file gets the catalogue's name.
+    is_one = paths == [pattern]
     result = []
     for path in paths:
         checked_path(path, f"{repo}@{revision}", "do not trust this repository; name its other files one by one")
@@ -68,7 +72,7 @@ def list_files(file: SourceFile) -> list[SourceFile]:
 
 
 def clean_warnings() -> None:
-    """Keep control codes off the terminal: huggingface_hub prints what a hub sends as a warning."""
+    # huggingface_hub prints what a hub sends as a warning; control codes must not reach the terminal.
     from huggingface_hub.utils.logging import get_logger
 
     for handler in get_logger().handlers:
@@ -76,18 +80,10 @@ def clean_warnings() -> None:
 
 
 def authorization() -> dict[str, str]:
-    """Return the HTTP header with the user's token, by huggingface_hub's own means; empty without a token."""
+    """Return the HTTP header with the user's token, if there is one."""
     from huggingface_hub.utils import build_hf_headers
 
     return {name: value for name, value in build_hf_headers().items() if name.lower() == "authorization"}
-
-
-def without_token(error: Exception) -> str:
-    """Return the text of an error without the user's token, which httpx quotes if it has a control character.
-
-    ``PipelineError`` takes passwords out of addresses.
-    """
-    return re.sub("(?s)Bearer .*", "Bearer …", str(error))
 
 
 def _listing_error(error: Exception, repo: str, revision: str) -> PipelineError:
@@ -105,5 +101,7 @@ def _listing_error(error: Exception, repo: str, revision: str) -> PipelineError:
             "check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run the same command again; or fetch the files by "
             "other means and name them as file:… in the catalogue"
         )
-    reason = f"{type(error).__name__}: {shown_text(without_token(error))}"
+    # httpx quotes a token that has a control character.
+    message = re.sub("(?s)Bearer .*", "Bearer …", str(error))
+    reason = f"{type(error).__name__}: {shown_text(message)}"
     return PipelineError("the hub does not list it", f"{repo}@{revision}", where=reason, hint=hint)

