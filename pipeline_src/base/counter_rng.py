@@ -2,6 +2,7 @@
 
 A counter-based generator in the manner of Salmon et al. 2011 ("Parallel random numbers: as easy as 1, 2, 3"): a
 mixing function of the key, here the finaliser of SplitMix64 (Steele et al. 2014), evaluated for arrays at once.
+``bits`` gives uint64, ``uniform`` float64 in [0, 1), ``integers`` int64 in [0, high), one for each (row, column).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def derive_seed(*parts: object) -> int:
 
 
 def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return 64 random bits, uint64, for each (row, column), such as (example, position); the arguments are broadcast.
+    """Draw 64 random bits for each (row, column), such as (example, position). Arguments are broadcast.
 
     Args:
         stream: a key of ``derive_seed``, or an array of keys.
@@ -41,14 +42,12 @@ def bits(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) 
 
 
 def uniform(stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int) -> np.ndarray:
-    """Return a uniform random number in [0, 1), float64, for each (row, column); arguments as in ``bits``."""
     return (bits(stream, rows, columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers(
     stream: int | np.ndarray, rows: np.ndarray, columns: np.ndarray | int, high: np.ndarray | int
 ) -> np.ndarray:
-    """Return a uniform random integer in [0, high), int64, for each (row, column); arguments as in ``bits``."""
     return (uniform(stream, rows, columns) * high).astype(np.int64)
 
 

@@ -184,7 +184,7 @@ def read_json(
 
 
 def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line; an unpaired surrogate is written as an escape."""
+    # An unpaired surrogate is written as an escape.
     with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
@@ -220,7 +220,6 @@ def list_folder(folder: str | Path) -> list[str]:
 
 
 def digests(path: str | Path, algorithms: Iterable[str]) -> dict[str, str]:
-    """Return a file's hex digest by each algorithm, reading it once in blocks of 1 MiB."""
     running = {name: hashlib.new(name) for name in set(algorithms)}
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -21,7 +21,6 @@ def without_credentials(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control codes other than line ends and tabs."""
     if text.isprintable():
         return text
     letters = []
@@ -32,14 +31,14 @@ def printable(text: str) -> str:
 
 
 class CleanFormatter(logging.Formatter):
-    """Format a message, with its traceback, as clean text: it may quote an address or what a server has sent."""
+    # A message may quote an address or what a server has sent, and so may its traceback.
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(without_credentials(super().format(record)))
 
 
 def amount(value: float) -> str:
-    """Return ``1.7 M``, ``32.7 G``, ``1.8e19``; ``-`` for 0."""
+    # 1.7e6 -> "1.7 M", 1.8e19 -> "1.8e19", 0 -> "-"
     if not value or value >= 999.95e12:
         return f"{value:.1e}".replace("e+", "e") if value else "-"
     power = next(power for power in range(5) if value < 999.95 * 1000**power)

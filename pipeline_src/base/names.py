@@ -23,7 +23,6 @@ _COMPONENT = re.compile(r"\w[^\x00-\x1f\x7f/\\]*")
 
 
 def check_name(name: str) -> str:
-    """Return ``name`` if it is valid, else raise ValueError."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         rule = f"letters, digits, - and _ (ASCII, at most {MAX_NAME_LENGTH}), and begins with a letter or digit"
         raise ValueError(f"a name is of {rule}, unlike {shown(name)}")
@@ -61,7 +60,6 @@ def shown(text: object, max_length: int = 100) -> str:
 
 
 def shown_text(text: object, max_length: int = 300) -> str:
-    """Return foreign text on one line, truncated, with spaces for control codes."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))[:max_length]
 
 
@@ -74,7 +72,6 @@ def as_text(text: str) -> str:
 
 
 def number_of(unit: str, name: str, default: float, minimum: float = 0, maximum: float = math.inf) -> float:
-    """Read a number from the environment variable ``name``; ``unit`` is what it counts."""
     value = os.environ.get(name, str(default))
     try:
         number = float(value)

@@ -1,5 +1,3 @@
-"""Folders and files that stages pass to each other, relative to the project's root."""
-
 from __future__ import annotations
 
 from pathlib import Path

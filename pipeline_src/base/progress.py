@@ -38,6 +38,9 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
         continues = f" INFO {DONE} " not in text.rpartition(f"{SEPARATOR}\n")[2]
+    if continues:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{SEPARATOR}\n")
     log.setLevel(logging.INFO)
     log.propagate = False
     for old in list(log.handlers):
@@ -45,8 +48,6 @@ def open_log(stage: str, item: str, to_stderr: bool = True) -> Path:
         old.close()
     to_file = _LogFile(path, mode="a" if continues else "w", encoding="utf-8")
     to_file.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    if continues:
-        to_file.stream.write(f"{SEPARATOR}\n")
     to_terminal = _TqdmHandler()
     # __main__ prints the error that ends a stage.
     to_terminal.addFilter(lambda record: record.levelno < logging.ERROR)
@@ -133,7 +134,7 @@ def _format_number(name: str, value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds as ``59 s``, and from two minutes as ``0:02:30``."""
+    # 59 -> "59 s", 150 -> "0:02:30"
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)

@@ -167,7 +167,6 @@ def sign(paths: Iterable[str | Path]) -> Signature:
 
 
 def look(paths: Iterable[str | Path]) -> Signature:
-    """Return the state of all files at and below ``paths``, without hashes. Missing paths are left out."""
     signature = {}
     for path in paths:
         for file, state in _files(path):

@@ -27,8 +27,8 @@ HEADER = "schema: '2.0'\nstages:\n"
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.2
 
 
+# An entry is the text of one stage: its name, cmd, deps, params and outs.
 def split_entries(lock: str) -> dict[str, str]:
-    """Return each stage's name -> text of its entry, in their order."""
     starts = [*ENTRY.finditer(lock)]
     ends = [start.start() for start in starts[1:]] + [len(lock)]
     # Without an entry, the end of the text is left over.
@@ -40,7 +40,7 @@ def join_entries(entries: Mapping[str, str]) -> str:
 
 
 def parse_entry(entry: str) -> dict[str, Any]:
-    """Return the keys of an entry (cmd, deps, params, outs), or {} if the text was cut off."""
+    # Text that was cut off within an entry gives {}.
     try:
         ((_, content),) = parse_yaml(entry).items()
         for kind in ("deps", "outs"):
@@ -59,7 +59,6 @@ def read_entry_text(stage: str, lock: Path = LOCK) -> str:
 
 
 def hashes(entry: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """Return path -> hash of the ``deps`` or ``outs`` of an entry."""
     return {item["path"]: str(item.get("md5", "")) for item in entry.get(kind, [])}
 
 
@@ -95,7 +94,7 @@ def complete_lock(
 
 
 def without_cut_entry(lock: str) -> str:
-    """Remove the last entry of dvc.lock if the file ends inside a line of it."""
+    # Only the last entry can be cut off.
     entries = split_entries(lock)
     if lock.endswith("\n") or not entries:
         return lock

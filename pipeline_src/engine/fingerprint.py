@@ -43,7 +43,7 @@ def fingerprint(module: str, *members: str, root: Path = ROOT) -> str:
 
 
 def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[Path], list[Path]]:
-    """Return (code files, data files) that the ``fingerprint`` of the same arguments covers."""
+    # Code files, then data files.
     files: set[str] = set()
     for name in (module, *members):
         files.update(imported_files(name, root))
@@ -94,7 +94,6 @@ def _statements(file: Path) -> str:
 
 
 def statements_of(source: bytes) -> str:
-    """Return the syntax tree of a module as text, without docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for block in BLOCKS:

@@ -77,18 +77,17 @@ class StageRecord:
         self._held: IO[str] | None = None
 
     def before_saving(self) -> None:
-        """Raise an error if a dependency was edited."""
         self.check()
         # DVC's table of files in use may be in /tmp, where what has not been used for days is deleted.
         with suppress(OSError):
             os.utime(FILES_IN_USE)
 
     def check(self) -> None:
-        """Raise an error if a dependency was edited; the stage's code is not looked at."""
+        # The stage's code is not looked at.
         check_unchanged_files(self._data, self._files, self._recorded_md5)
 
     def wait_for_dvc(self) -> None:
-        """Take the lock of DVC's commands, which this process keeps until it ends."""
+        # The lock is kept until this process ends.
         try:
             self._held = take_dvc_lock(COMMAND_LOCK, patience=1)
         except TimeoutError:
@@ -128,7 +127,7 @@ class StageRecord:
 
 
 def dvc_hash(path: str, md5_of: Mapping[str, str | None]) -> str:
-    """Return DVC's hash of a file or folder from the MD5 of each file at and below it."""
+    # DVC hashes a folder by a listing of its files.
     if list(md5_of) == [path]:
         return md5_of[path] or ""
     listing = [{"md5": md5_of[file], "relpath": os.path.relpath(file, path)} for file in sorted(md5_of)]
@@ -144,7 +143,6 @@ def describe_output(path: str) -> dict[str, Any]:
 
 
 def recorded_output(lock: str, path: str) -> str | None:
-    """Return the hash of an output in the text of a dvc.lock; None if no stage has this output."""
     for entry in split_entries(lock).values():
         # Parsing takes milliseconds an entry, and there may be hundreds.
         if f"    - path: {path}\n" in entry.partition("    outs:\n")[2]:

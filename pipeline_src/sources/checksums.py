@@ -26,7 +26,7 @@ class Checksum:
 
     @classmethod
     def parse(cls, text: str) -> Checksum:
-        """Read a text such as ``sha256:<64 hex digits>``; raise ValueError if it is no checksum."""
+        # "sha256:<64 hex digits>"
         algorithm, _, digest = text.partition(":")
         digest = digest.strip().lower()
         if len(digest) != DIGITS.get(algorithm) or set(digest) - set("0123456789abcdef"):
@@ -38,7 +38,7 @@ class Checksum:
 
 
 def find_in_list(text: str, file_name: str) -> Checksum | None:
-    """Return the checksum of ``file_name`` in a publisher's list of ``<digest>  <name>`` lines, or None."""
+    # A publisher's list has lines of "<digest>  <name>" or "<digest> *<name>".
     by_length = {length: name for name, length in DIGITS.items()}
     for line in text.splitlines():
         digest, _, name = line.strip().partition(" ")

@@ -37,7 +37,6 @@ def run(corpus: CorpusParams, source: str) -> None:
 
 
 def resolved(source: str, params: SourceParams) -> Iterator[tuple[Path, Source]]:
-    """Yield (folder below the source's, catalogue entry with placeholders filled in) for each part of a source."""
     entry, where = load_source(SOURCES, params.entry), f"corpus.sources.{source}"
     parts = params.parts
     if wants_all_parts(entry, parts):

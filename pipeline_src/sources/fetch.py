@@ -80,8 +80,8 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
     describe(name, about | {key: text for key, text in more.items() if text}, folder)
 
 
+# source.json says where a folder is from (`about`), and has the bytes and sha256 of its files.
 def describe(name: str, about: dict[str, str], folder: Path) -> None:
-    """Write ``source.json``: what the catalogue says ``about`` a folder, and the bytes and sha256 of its files."""
     files = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != "source.json":
@@ -208,7 +208,6 @@ def _expected_checksum(name: str, file: SourceFile) -> Checksum | None:
 
 
 def published_list(address: str, *, refresh: bool) -> str:
-    """Return the publisher's list of checksums at ``address``; ``refresh`` fetches it again."""
     path = DOWNLOADS / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{address.rpartition('/')[2]}"
     with exclusive(path):
         if refresh or not path.exists():

@@ -139,7 +139,7 @@ def _fetch(url: str, partial: _Partial, headers: Mapping[str, str]) -> None:
 
 
 def open_session(url: str) -> requests.Session:
-    """Return a session for ``url``; if that is an https address, redirects to http are not followed."""
+    # From an https address, redirects to http are not followed.
     session = requests.Session()
     session.headers.update(HEADERS)
     paths = ssl.get_default_verify_paths()

@@ -80,7 +80,6 @@ def clean_warnings() -> None:
 
 
 def authorization() -> dict[str, str]:
-    """Return the HTTP header with the user's token, if there is one."""
     from huggingface_hub.utils import build_hf_headers
 
     return {name: value for name, value in build_hf_headers().items() if name.lower() == "authorization"}

