@@ -6,6 +6,7 @@ The fixture ``project`` of ``tests/conftest.py`` is an empty working directory t
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ def write_clean_text(source: str, documents: Iterable[Document], root: Path = Pa
     folder.mkdir(parents=True, exist_ok=True)
     write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], about.pop("dropped", {}), **about)
     return folder
+
+
+def read_dropped(folder: Path) -> list[dict[str, Any]]:
+    """Return the sampled documents of a stage's dropped.jsonl."""
+    return [json.loads(line) for line in (folder / "dropped.jsonl").read_bytes().splitlines()]
 
 
 def bert_templates(cls: int, sep: int) -> Templates:

@@ -42,13 +42,10 @@ class Machines:
             (self.folder / f"{space}.hosts").write_text(hosts)
         return done
 
-    def start(
-        self, number: int, command: list[str], study: Path, root: Path, hidden: Path | None = None, **more: str
-    ) -> subprocess.Popen[str]:
-        """A program on one of them, in a folder that both see; it does not see what is in ``hidden``."""
+    def start(self, number: int, command: list[str], study: Path, root: Path, **more: str) -> subprocess.Popen[str]:
+        """A program on one of them, in a folder that both see."""
         hosts = shlex.quote(str(self.folder / f"{self.spaces[number]}.hosts"))
-        hide = f"mount -t tmpfs none {shlex.quote(str(hidden))} &&" if hidden else ""
-        inner = f"hostname {NAMES[number]} && mount --bind {hosts} /etc/hosts && {hide} exec {shlex.join(command)}"
+        inner = f"hostname {NAMES[number]} && mount --bind {hosts} /etc/hosts && exec {shlex.join(command)}"
         outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MASTER_"))}
         return subprocess.Popen(
             ["ip", "netns", "exec", self.spaces[number], "unshare", "--uts", "sh", "-c", inner],

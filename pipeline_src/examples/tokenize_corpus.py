@@ -30,7 +30,6 @@ from pipeline_src.examples.segmenter import continues_word, load_segmenter, segm
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.tasks.evaluation_texts import read_texts
-from pipeline_src.text.addresses import Location, input_folder
 from pipeline_src.text.beam import Workers
 from pipeline_src.text.documents import (
     Document,
@@ -111,14 +110,14 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     with atomic_directory(TOKENS) as folder, Workers(beam_args, folder) as workers:
         # Step 2: find near-copies in the corpus as a whole.
         slices = [part for source in sources for part in source.slices]
-        sent = [replace(part, path=workers.send(part.path)) for part in slices]
+        sent = [replace(part, path=part.path.absolute()) for part in slices]
         shingles = _map_slices("looking for near-copies", workers, shingle_slice, sent, sent)
         near_copies = _NearCopies(slices, shingles, corpus.near_duplicates, folder)
 
         # Step 3: encode all slices, and write them source by source.
         encode = partial(
             encode_slice,
-            vocabulary=workers.send(VOCABULARY),
+            vocabulary=VOCABULARY.absolute(),
             sha256=hash_file(VOCABULARY / "tokenizer.json"),
             seed=seed,
             validation=corpus.validation,
@@ -272,7 +271,7 @@ def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
 
 def encode_slice(
     slice_of_source: tuple[ShardSlice, str, str | None, Mapping[int, int]],
-    vocabulary: Location,
+    vocabulary: Path,
     sha256: str,
     seed: int,
     validation: float,
@@ -336,9 +335,8 @@ def encode_slice(
 
 # One encoder per process, whose cache of chunks is kept from slice to slice. The hash is a part of the cache's key.
 @lru_cache(maxsize=1)
-def _encoder(vocabulary: Location, sha256: str) -> tuple[Encoder, Words]:
-    with input_folder(vocabulary) as folder:
-        tokenizer = load_tokenizer(folder)
+def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:
+    tokenizer = load_tokenizer(vocabulary)
     return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
 
 

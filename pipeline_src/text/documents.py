@@ -20,7 +20,6 @@ from pipeline_src.base.files import atomic_file, parse_json_line, read_json, wri
 from pipeline_src.base.names import checked_path
 from pipeline_src.base.paths import clean_text
 from pipeline_src.study.data import ALL_PARTS
-from pipeline_src.text.addresses import Location, open_file
 from pipeline_src.text.words import count_words
 
 ENGLISH = "en"  # the language of a source that states none
@@ -137,7 +136,7 @@ def language_of(folder: Path) -> str:
 class ShardSlice:
     """The documents of a shard whose lines begin in bytes [start, stop): the work of one process."""
 
-    path: Location
+    path: Path
     start: int
     stop: int
 
@@ -162,7 +161,7 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
 
 def read_slice(part: ShardSlice) -> Iterator[Document]:
     """Yield the documents of a slice in order."""
-    with open_file(part.path) as file:
+    with open(part.path, "rb") as file:
         position = part.start
         if position:  # a line that began earlier belongs to the previous slice
             file.seek(position - 1)

@@ -9,14 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.files import read_json_lines, write_json_lines
-from pipeline_src.text.documents import HINT, Document, ShardSlice, read_slice, write_shard
+from pipeline_src.base.files import write_json_lines
+from pipeline_src.text.documents import Document, ShardSlice, read_slice, write_shard
 
-FILE = "dropped.jsonl"
-SAMPLE_SIZE = 20  # documents of each reason
-MAX_CHARACTERS = 2_000  # from the start of each text
-RECORD = dict.fromkeys(("reason", "id", "title", "text"), str)
+# Documents kept for each reason.
+SAMPLE_SIZE = 20
+MAX_CHARACTERS = 2_000
 Record = dict[str, Any]
 
 
@@ -62,15 +60,7 @@ class DroppedSample:
 
     def write(self, folder: Path) -> None:
         """Write ``dropped.jsonl``, empty if nothing was dropped."""
-        write_json_lines(folder / FILE, self.records())
-
-
-def read_dropped(folder: Path) -> list[Record]:
-    """Read ``dropped.jsonl``."""
-    path = folder / FILE
-    if not path.exists():
-        raise PipelineError("no record of dropped documents", path, hint=HINT)
-    return list(read_json_lines(path, RECORD, "not a dropped document", HINT))
+        write_json_lines(folder / "dropped.jsonl", self.records())
 
 
 def drop_documents(

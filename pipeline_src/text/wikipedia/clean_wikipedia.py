@@ -21,7 +21,6 @@ from pipeline_src.base.files import atomic_directory
 from pipeline_src.base.paths import clean_text, raw_files
 from pipeline_src.base.progress import Progress, log
 from pipeline_src.study.data import WikipediaParams
-from pipeline_src.text.addresses import Location, output_folder
 from pipeline_src.text.beam import Workers, lost_output
 from pipeline_src.text.documents import (
     Document,
@@ -45,10 +44,10 @@ RangeResult = dict[str, Any]  # a range's shard and counts
 
 @dataclass(frozen=True)
 class DumpPart:
-    """A part of a dump; ``name`` is '' if the dump has no parts, ``dump`` is where workers find it."""
+    """A part of a dump; ``name`` is '' if the dump has no parts."""
 
     name: str
-    dump: Location
+    dump: Path
     siteinfo: SiteInfo
 
 
@@ -87,7 +86,7 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
             siteinfo.language,
         )
     with atomic_directory(clean_text(source)) as folder, Workers(beam_args, folder) as workers:
-        parts = [DumpPart(name, workers.send(dump), siteinfos[name]) for name, dump in dumps.items()]
+        parts = [DumpPart(name, dump.absolute(), siteinfos[name]) for name, dump in dumps.items()]
         ranges = [Range(part, *ends) for part in parts for ends in split_ranges(dumps[part.name])]
         sample = DroppedSample()
         results: list[RangeResult] = []
@@ -143,7 +142,7 @@ def _names(dumps: dict[str, Path]) -> str:
     return ", ".join(map(str, dumps.values()))
 
 
-def clean_range(span: Range, folder: Location, params: WikipediaParams) -> RangeResult:
+def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
     """Clean the pages of a range, write their shard, and return its result."""
     siteinfo = span.part.siteinfo
     counts: Counter[str] = Counter()
@@ -177,8 +176,7 @@ def clean_range(span: Range, folder: Location, params: WikipediaParams) -> Range
             dropped[reason] += 1
             sample.add(reason, sampled, value, limit)
 
-    with output_folder(folder) as local:
-        shard = write_shard(local / span.shard, documents())
+    shard = write_shard(folder / span.shard, documents())
     dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
     return {
         "shard": shard,
@@ -221,8 +219,8 @@ def _check_shard(path: Path, expected: int) -> None:
 
 
 @contextmanager
-def _progress(source: str, ranges: list[Range], folder: Location) -> Iterator[None]:
-    """Show the progress by looking for new shards once a second, with any runner; none is seen at an address."""
+def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
+    """Show the progress by looking for new shards once a second, with any runner."""
     finished = threading.Event()
 
     def watch() -> None:
@@ -230,7 +228,7 @@ def _progress(source: str, ranges: list[Range], folder: Location) -> Iterator[No
         with Progress(f"cleaning {source}", sum(remaining.values()), "B") as progress:
             while not finished.wait(1.0):
                 # by the folder's list: on a network's disk, a name that was asked for too early stays unknown for long
-                for shard in remaining.keys() & {*(os.listdir(folder) if isinstance(folder, Path) else ())}:
+                for shard in remaining.keys() & set(os.listdir(folder)):
                     progress.advance(remaining.pop(shard))
                 progress.advance(0)
             progress.advance(sum(remaining.values()))  # seen and moved within a second

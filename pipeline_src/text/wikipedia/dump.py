@@ -23,7 +23,6 @@ import zstandard
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.progress import log
-from pipeline_src.text.addresses import Location, open_file
 
 STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
 RANGE_BYTES = 8 << 20  # compressed; some 35 MB of XML, 3 s of work
@@ -81,13 +80,13 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
     return None
 
 
-def read_blocks(path: Location, start: int = 0) -> Iterator[DumpBlock]:
+def read_blocks(path: Path, start: int = 0) -> Iterator[DumpBlock]:
     """Yield the file's blocks from byte ``start`` on, where a stream must begin.
 
     The compression is detected by the file's first bytes. A corrupt bz2 stream of up to ``MAX_HELD_BYTES`` bytes that
     another one follows is one block with its problem.
     """
-    with open_file(path) as file:
+    with open(path, "rb") as file:
         magic = file.read(4)
         file.seek(start)
         if magic[:3] == b"BZh":
@@ -109,7 +108,7 @@ class _Corrupt(Exception):
     pass
 
 
-def _read_stream(file: IO[bytes], path: Location, stream: int) -> Generator[DumpBlock, None, int | None]:
+def _read_stream(file: IO[bytes], path: Path, stream: int) -> Generator[DumpBlock, None, int | None]:
     yield DumpBlock(stream)
     file.seek(stream)
     held: deque[bytes] = deque()
@@ -151,7 +150,7 @@ def _decode(file: IO[bytes]) -> Iterator[bytes]:
     file.seek(-len(decoder.unused_data), os.SEEK_CUR)
 
 
-def _checked_read(read: Callable[[int], bytes], path: Location) -> bytes:
+def _checked_read(read: Callable[[int], bytes], path: Path) -> bytes:
     try:
         return bytes(read(READ_BYTES))
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
@@ -161,12 +160,12 @@ def _checked_read(read: Callable[[int], bytes], path: Location) -> bytes:
         raise broken(path, "the compressed data", error) from None
 
 
-def _warn_of_rest(path: Location) -> None:
+def _warn_of_rest(path: Path) -> None:
     """Say that the file continues after its last stream, as with bzip2 -d; a dump that is cut off lacks its end."""
     log.warning("%s: what follows the last compressed stream is ignored", path)
 
 
-def broken(path: Location, part: str, problem: object) -> PipelineError:
+def broken(path: Path, part: str, problem: object) -> PipelineError:
     """Return the error for a dump that cannot be read to its end."""
     return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {part}", hint=FETCH_AGAIN)
 
@@ -228,7 +227,7 @@ class Damage:
     cut_pages: int = 0
 
 
-def read_pages(path: Location, start: int = 0, end: int | None = None, damage: Damage | None = None) -> Iterator[Page]:
+def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damage | None = None) -> Iterator[Page]:
     """Yield the pages that begin in bytes [start, end) of the file.
 
     Args:
@@ -295,7 +294,7 @@ def _find_page(xml: bytearray, position: int) -> int:
     return len(xml) - half
 
 
-def parse_page(xml: bytes, path: Location) -> Page:
+def parse_page(xml: bytes, path: Path) -> Page:
     """Return ``<page>…</page>`` as a ``Page`` with its last revision."""
     head, _, revision = xml.rpartition(b"<revision>")
     title, identifier = _field(head, b"title"), _field(head, b"id")

@@ -1,4 +1,4 @@
-"""The map over a Beam runner: order, errors, large results, options, and files that travel through an address."""
+"""The map over a Beam runner: order, errors, large results, options, and files that are lost."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import distributed
-import psutil
 import pytest
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.text.addresses import input_folder, open_file, output_folder
-from pipeline_src.text.beam import MAX_RECORD_BYTES, Workers, parse_options
-from tests.beam_files import OPTIONS, files
+from pipeline_src.text import beam
+from pipeline_src.text.beam import Workers, parse_options
 
 NAMED = ("--runner=FnApiRunner",)  # an element is an item; without a name, one element holds all
 PROBLEMS = {
@@ -83,29 +81,11 @@ def test_workers_error_of_first_item_is_raised_unchanged(
     assert stored(tmp_path) == []
 
 
-def test_workers_large_function_and_results_travel_as_files(tmp_path: Path) -> None:
-    text = os.urandom(MAX_RECORD_BYTES + 1)
+def test_workers_function_of_an_earlier_map_is_not_used_again(tmp_path: Path) -> None:
+    # A process keeps the last function that it has read.
     with Workers(NAMED, tmp_path) as workers:
-        results = workers.map(partial(repeat, text=text), [0, 1, 2])
-        assert next(results) == b""
-        names = stored(workers.folder.parent)
-        assert [name[32:] for name in names if name != workers.folder.name] == ["", "-1", "-2", "-function"]
-        assert list(results) == [text, text * 2]
-        other = os.urandom(len(text))  # a process keeps the last large function
-        assert list(workers.map(partial(repeat, text=other), [1])) == [other]
-    with Workers(NAMED, tmp_path) as workers:  # as Dask's worker does, for later runs
-        assert list(workers.map(partial(repeat, text=text), [1])) == [text]
-    assert stored(tmp_path) == []
-
-
-def test_workers_results_not_read_to_the_end_leave_no_open_file(tmp_path: Path) -> None:
-    with Workers(NAMED, tmp_path) as workers:
-        results = workers.map(square, range(3))
-        assert next(results) == 0
-        opened = [Path(file.path) for file in psutil.Process().open_files()]
-        assert any(path.is_relative_to(tmp_path) for path in opened)
-    opened = [Path(file.path) for file in psutil.Process().open_files()]
-    assert not any(path.is_relative_to(tmp_path) for path in opened)
+        for text in (b"a", b"b"):
+            assert list(workers.map(partial(repeat, text=text), [0, 2])) == [b"", text * 2]
 
 
 def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path) -> None:
@@ -114,16 +94,16 @@ def test_workers_file_that_a_worker_does_not_find_is_lost_output(tmp_path: Path)
     assert (caught.value.what, caught.value.value) == ("the Beam runner lost output", "missing-7")
 
 
-def test_workers_results_that_did_not_come_back_are_lost_output(tmp_path: Path) -> None:
+def test_workers_without_a_common_disk_are_lost_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Workers(NAMED, tmp_path) as workers:
-        list(workers.map(square, range(3)))
-        (records,) = (path for path in tmp_path.glob(".results/*") if path.is_file())
-        content = records.read_bytes()
-        records.write_bytes(content[: len(content) // 3])
-        for kept in ("1 of 3", "no results of 3"):
-            with pytest.raises(PipelineError, match="the Beam runner lost output: .*" + kept):
-                list(workers._read(str(records), 3))
-            records.unlink(missing_ok=True)
+        with monkeypatch.context() as patch, pytest.raises(PipelineError, match="lost output: .*functio"):
+            patch.setattr(beam, "_write", lambda *_: None)
+            list(workers.map(square, range(3)))
+        results = workers.map(square, range(3))
+        assert next(results) == 0
+        next(path for path in tmp_path.glob(".results/*/1")).unlink()
+        with pytest.raises(PipelineError, match="the Beam runner lost output: the result of part 1"):
+            next(results)
 
 
 @pytest.mark.parametrize(
@@ -133,16 +113,6 @@ def test_workers_results_that_did_not_come_back_are_lost_output(tmp_path: Path) 
             ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=32", "--environment_type=EXTERNAL"],
             "FlinkRunnerOptions",
             {"flink_master": "host:8081", "parallelism": 32},
-        ),
-        (
-            ["--runner=DataflowRunner", "--project=p", "--region=europe-west1", "--temp_location=gs://b/t"],
-            "GoogleCloudOptions",
-            {"project": "p", "region": "europe-west1", "temp_location": "gs://b/t"},
-        ),
-        (
-            ["--runner", "DataflowRunner", "--num_workers=8", "--sdk_container_image=r/i:1"],
-            "WorkerOptions",
-            {"num_workers": 8, "sdk_container_image": "r/i:1"},
         ),
         (["--runner=DaskRunner", "--dask_scheduler_file=F"], "DaskOptions", {"scheduler_file": "F"}),
     ],
@@ -166,7 +136,6 @@ def test_parse_options_of_other_runners_keep_their_values(beam_args, view, value
         ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
         ("--runner=os.Runner", "no such Beam runner here: os.Runner"),
         ("--runner=os.path", "no such Beam runner here: os.path"),
-        ("--temp_location=nowhere://x", "no such file system here: nowhere://x"),
     ],
 )
 def test_parse_options_mistakes_are_one_sentence(tmp_path, argument, message, capfd) -> None:
@@ -185,40 +154,6 @@ def test_workers_of_a_killed_run_do_not_write_to_a_later_one(tmp_path: Path) -> 
         (earlier / "shard").write_text("old")
         assert workers.receive("shard").read_text() == "new"
     assert stored(tmp_path) == ["shard"]
-
-
-def read_and_write(name: str, given: object, folder: object, output: object) -> str:
-    with open_file(given) as file, input_folder(folder) as inside, output_folder(output) as outside:
-        file.seek(2)
-        text = file.readline().decode() + (inside / "b").read_text() + name
-        (outside / name).write_text(text)
-    if name == "bad":
-        raise PipelineError("bad", name, where=f"{given}, line 1", hint="fix it")
-    return text
-
-
-def test_workers_at_an_address_read_and_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BEAM_FILES", str(tmp_path / "store"))
-    folder = tmp_path / "project/given"
-    folder.mkdir(parents=True)
-    (folder / "a.gz").write_text("one\ntwo\n")  # no real one: nothing unpacks it
-    (folder / "b").write_text("B")
-    output = tmp_path / "project/made"
-    output.mkdir()
-    with Workers((*NAMED, *OPTIONS), output) as workers:
-        given, inside = workers.send(folder / "a.gz"), workers.send(folder)
-        assert given == workers.send(folder / "a.gz")
-        work = partial(read_and_write, given=given, folder=inside, output=workers.folder)
-        assert list(workers.map(work, ["x", "y"])) == ["e\nBx", "e\nBy"]
-        assert [workers.receive(name) for name in ("x", "y")] == [output / "x", output / "y"]
-        with pytest.raises(PipelineError, match="the Beam runner lost output: w"):
-            workers.receive("w")
-        assert "a.gz" in {file.name for file in files()}
-        with pytest.raises(PipelineError) as caught:
-            list(workers.map(work, ["z", "bad"]))
-        assert caught.value.where == f"{folder}/a.gz, line 1"
-    assert stored(output) == ["x", "y"] and (output / "y").read_text() == "e\nBy"
-    assert not files()
 
 
 def test_workers_of_dask_call_function_once_for_each_item(tmp_path: Path) -> None:

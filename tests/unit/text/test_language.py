@@ -20,9 +20,9 @@ from pipeline_src.study.pretrain import PretrainParams
 from pipeline_src.study.reading import check_block
 from pipeline_src.text.books import clean_books
 from pipeline_src.text.documents import read_documents, read_manifest
-from pipeline_src.text.dropped import read_dropped
 from pipeline_src.text.filters import refusal
 from pipeline_src.text.language import Identify, check_language, load_identifier, probability_of
+from tests.studies import read_dropped
 
 ON = FiltersParams.model_validate({"language": {}})
 TEXTS = {

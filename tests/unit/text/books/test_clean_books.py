@@ -19,9 +19,9 @@ from pipeline_src.text.books import clean_books as stage
 from pipeline_src.text.books.plain_text import HEADING
 from pipeline_src.text.books.readers import is_sentence_list, read_rows
 from pipeline_src.text.documents import read_documents, read_manifest
-from pipeline_src.text.dropped import read_dropped
 from pipeline_src.text.words import count_words
 from tests.growth import TIMES, assert_linear
+from tests.studies import read_dropped
 from tests.unit.text.books.published import epub_files, html_page, write_zip
 from tests.unit.text.books.samples import GUTENBERG, PLAY
 

@@ -16,7 +16,6 @@ from pipeline_src.examples import tokenize_corpus
 from pipeline_src.study.data import VocabularyParams
 from pipeline_src.text.wikipedia import clean_wikipedia
 from pipeline_src.tokenizer import train_tokenizer
-from tests.beam_files import OPTIONS
 from tests.made_dump import STREAMS, shards, split_streams, write_dump
 from tests.studies import corpus_of
 from tests.two_machines import ADDRESSES, Machines, two_machines
@@ -27,7 +26,6 @@ CORPUS = {"validation": 0.3, "near_duplicates": 0.8}
 TEXT, TOKENS = Path("data/text/wikipedia/clean-text"), Path("data/tokens")
 PROGRAM = """
 import json, os, sys
-import tests.beam_files
 from pipeline_src.text.wikipedia import clean_wikipedia
 from pipeline_src.examples import tokenize_corpus
 from tests.made_dump import split_streams
@@ -73,33 +71,31 @@ def wait_until(true: Callable[[], bool], processes: list[subprocess.Popen[str]])
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared folder", "address"])
 def test_dask_workers_on_two_hosts_one_killed_make_same_bytes(
-    machines: Machines, project: Path, tmp_path: Path, root: Path, shared: bool
+    machines: Machines, project: Path, tmp_path: Path, root: Path
 ) -> None:
-    folder, store, home = tmp_path / "y [copy]", tmp_path / "store", tmp_path / "home"
-    store.mkdir(), home.mkdir()
+    folder = tmp_path / "y [copy]"
+    home = tmp_path / "home"
+    home.mkdir()
     write_dump(folder)
     (folder / "data/vocabulary").symlink_to(project / "data/vocabulary")
     file = home / "scheduler.json"
-    variables = {"BEAM_FILES": str(store), "PIPELINE_WORKERS": "1"}
     dask = [sys.executable, "-m", "dask"]
     scheduler = ["scheduler", "--scheduler-file", str(file), "--no-dashboard", "--host", ADDRESSES["IPv4"][0]]
-    processes = [machines.start(0, [*dask, *scheduler], home, root, **variables)]
+    processes = [machines.start(0, [*dask, *scheduler], home, root, PIPELINE_WORKERS="1")]
     try:
         wait_until(file.exists, processes)
         for number in (0, 0, 1, 1):
-            options = {"host": ADDRESSES["IPv4"][number], "local-directory": home, "preload": "tests.beam_files"}
+            options = {"host": ADDRESSES["IPv4"][number], "local-directory": home, "preload": "pipeline_src.text.beam"}
             worker = ["worker", "--scheduler-file", str(file), "--no-nanny", "--nthreads", "1", "--no-dashboard"]
             worker += [f"--{name}={value}" for name, value in options.items()]
-            hidden = None if shared else folder  # then workers see none of the project's files
-            processes.append(machines.start(number, [*dask, *worker], home, root, hidden, **variables))
+            processes.append(machines.start(number, [*dask, *worker], home, root, PIPELINE_WORKERS="1"))
         runner = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"
-        beam_args = [runner, f"--dask_scheduler_file={file}", *(() if shared else OPTIONS)]
+        beam_args = [runner, f"--dask_scheduler_file={file}"]
         command = [sys.executable, "-c", PROGRAM, json.dumps(CORPUS), *beam_args]
-        client = machines.start(0, command, folder, root, **variables)
+        client = machines.start(0, command, folder, root, PIPELINE_WORKERS="1")
         processes.append(client)
-        place = folder / TEXT.with_name(f".{TEXT.name}.partial") if shared else store
+        place = folder / TEXT.with_name(f".{TEXT.name}.partial")
         wait_until(lambda: len(list(place.rglob("*pages*.jsonl"))) >= 3, processes)
         assert len(list(place.rglob("*pages*.jsonl"))) < STREAMS and client.poll() is None
         processes[-2].send_signal(signal.SIGKILL)
@@ -113,4 +109,3 @@ def test_dask_workers_on_two_hosts_one_killed_make_same_bytes(
     for made in (TEXT, TOKENS):
         assert shards(folder / made) == shards(project / made)
     assert len(shards(folder / TEXT)) > STREAMS
-    assert not [path for path in store.rglob("*") if path.is_file()]
