@@ -60,8 +60,8 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._results, ignore_errors=True)
 
+    # Move a file that workers have written to folder to the stage's output.
     def receive(self, name: str) -> Path:
-        """Move a file that workers have written to ``folder`` to the stage's output, and return its path."""
         path = self._output / name
         try:
             os.replace(self.folder / name, path)
@@ -137,8 +137,8 @@ class Workers:
         raise error
 
 
+# Workers that do not have the files of this process, or whose files it does not have.
 def lost_output(value: object, where: object) -> PipelineError:
-    """Return the error for a runner whose workers do not have the files of this process, or it does not have theirs."""
     return PipelineError(
         "the Beam runner lost output",
         value,
@@ -168,8 +168,8 @@ def dask_setup(worker: object) -> None:
     import_beam()
 
 
+# The runner's module must be installed and know every option.
 def parse_options(arguments: Sequence[str]) -> Any:
-    """Return the arguments as Beam's ``PipelineOptions``; the runner's module must be installed and know them all."""
     module = import_beam().options.pipeline_options
     message = io.StringIO()
     runner = None
@@ -210,8 +210,8 @@ def _read_function(path: Path) -> Callable[[Any], Any]:
     return function
 
 
+# Write a file with the result of each item, or with its error, which ends the batch.
 def _work(batch: list[tuple[int, Any]], results: Path) -> None:
-    """Write a file with the result of each item, or with its error, which ends the batch."""
     function = _read_function(results / FUNCTION)
     items = [item for _, item in batch]
     outcomes = map_in_order(function, items, min(len(batch), count_workers()))

@@ -53,8 +53,8 @@ class Document:
         return count_words(self.text)
 
 
+# No reader sees a control character such as NUL.
 def without_controls(text: str) -> str:
-    """Remove the control characters of a text, such as NUL, which no reader sees."""
     return text.encode("utf-8", "surrogatepass").translate(None, _CONTROLS).decode("utf-8", "surrogatepass")
 
 
@@ -83,7 +83,6 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str, int], **more: Any) -> dict[str, Any]:
-    """Write and return ``manifest.json``: totals, shards by name, documents dropped by reason."""
     shards = sorted(shards, key=lambda shard: shard["name"])
     totals = {key: sum(shard[key] for shard in shards) for key in ("documents", "words", "bytes")}
     manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
@@ -91,8 +90,8 @@ def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str
     return manifest
 
 
+# "all" selects every downloaded folder.
 def part_names(raw: Path, parts: Sequence[str]) -> Sequence[str]:
-    """Return the names of a source's parts; ``all`` selects every downloaded folder."""
     if tuple(parts) != ALL_PARTS or (raw / ALL_PARTS[0]).exists():
         return parts
     return sorted(path.parent.name for path in raw.glob("*/source.json"))
@@ -123,12 +122,10 @@ def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType
 
 
 def corpus_folders(root: str | Path, sources: Iterable[str]) -> dict[str, Path]:
-    """Return the folder of each source below ``root``, in the order of all stages: by name."""
     return {name: clean_text(name, Path(root)) for name in sorted(sources)}
 
 
 def language_of(folder: Path) -> str:
-    """Return the language of a corpus folder, '' if unknown."""
     return read_manifest(folder).get("language") or ""
 
 
@@ -160,7 +157,6 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
 
 
 def read_slice(part: ShardSlice) -> Iterator[Document]:
-    """Yield the documents of a slice in order."""
     with open(part.path, "rb") as file:
         position = part.start
         if position:  # a line that began earlier belongs to the previous slice
@@ -173,7 +169,6 @@ def read_slice(part: ShardSlice) -> Iterator[Document]:
 
 
 def read_documents(folder: str | Path) -> Iterator[Document]:
-    """Yield the documents of one corpus folder in order."""
     for part in slice_shards(folder):
         yield from read_slice(part)
 

@@ -45,7 +45,6 @@ class DroppedSample:
         self.merge([record])
 
     def merge(self, records: Iterable[Record]) -> None:
-        """Add the records of another sample."""
         for record in records:
             sample = self._by_reason[record["reason"]]
             order = blake2b(record["id"].encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -54,12 +53,10 @@ class DroppedSample:
                 del sample[max(sample)]
 
     def records(self) -> list[Record]:
-        """Return the sampled documents, sorted by reason, then in the pseudo-random order."""
         samples = [sample for _, sample in sorted(self._by_reason.items())]
         return [sample[key] for sample in samples for key in sorted(sample)]
 
     def write(self, folder: Path) -> None:
-        """Write ``dropped.jsonl``, empty if nothing was dropped."""
         write_json_lines(folder / "dropped.jsonl", self.records())
 
 

@@ -76,7 +76,6 @@ def refusal(
     sentences: Callable[[str, str], Sequence[str]] = split_sentences,
     probability: Callable[[str, str], float] = probability_of,
 ) -> Refusal | None:
-    """Return the first rule that refuses a document, or None."""
     if not filters.model_fields_set:
         return None
     split = cache(lambda: words(text))
@@ -98,7 +97,6 @@ def refusal(
 
 
 def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[Measure]:
-    """Yield the measures of ``GopherQuality``."""
     words = split()
     length = num_letters if is_unspaced(text) else len
     lengths = [length(word) for word in words if word.strip(SYMBOLS)]
@@ -127,7 +125,6 @@ def gopher_quality(text: str, split: Words, limits: GopherQuality) -> Iterator[M
 
 
 def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iterator[Measure]:
-    """Yield the measures of ``GopherRepetition``."""
     units_of = {"paragraph": _BLANK_LINES.split(text.strip()), "line": _LINE_BREAKS.split(text)}
     for name, units in units_of.items():
         repeated, chars = _repeated(units)
@@ -156,7 +153,6 @@ def gopher_repetition(text: str, split: Words, limits: GopherRepetition) -> Iter
 
 
 def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator[Measure]:
-    """Yield the measures of ``C4``, line by line."""
     sentences = 0
     for line in map(str.strip, text.splitlines()):
         words = split_words(line)
@@ -180,7 +176,6 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
 
 
 def fineweb(text: str, split: Words, limits: FineWeb) -> Iterator[Measure]:
-    """Yield the measures of ``FineWeb``."""
     lines = [line for line in text.split("\n") if line.strip()]
     # One line of Chinese or Thai may end in a quotation mark, or in no mark at all.
     ended = [line[-1] in SENTENCE_ENDS or _ends_elsewhere(line) for line in lines]
@@ -205,8 +200,8 @@ def _ratio(part: float, total: int) -> float:
     return part / total if total else 0.0
 
 
+# Whether a line ends as lines of other scripts do.
 def _ends_elsewhere(line: str) -> bool:
-    """Return whether a line ends as lines of other scripts do."""
     return _OTHER_LINE_END.search(line[-21:]) is not None
 
 
@@ -221,8 +216,8 @@ def _repeated(units: Sequence[str]) -> tuple[int, int]:
     return len(units) - len(times), sum(len(unit) * (count - 1) for unit, count in times.items())
 
 
+# A repeated run is skipped as a whole.
 def _repeated_chars(grams: Sequence[str], n: int) -> int:
-    """Return the characters in runs of ``n`` words that occur before; a repeated run is skipped as a whole."""
     if len(set(grams)) == len(grams):
         return 0
     seen: set[str] = set()

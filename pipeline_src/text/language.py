@@ -16,9 +16,9 @@ Identify = Callable[[str], Mapping[str, float]]  # text -> probability of each l
 AS_IN_LIBRARY = {"nb": "no"}  # Bokmål, as the Norwegian Wikipedia's dumps say
 
 
+# Loading takes half a second.
 @cache
 def load_identifier() -> Identify:
-    """Load the model, in half a second."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
         from threadpoolctl import ThreadpoolController
@@ -39,8 +39,8 @@ def load_identifier() -> Identify:
     return identify
 
 
+# Processors differ after four digits.
 def probability_of(language: str, text: str, load: Callable[[], Identify] = load_identifier) -> float:
-    """Return the probability that a text is in a language, to four digits: processors differ in later ones."""
     return round(load()(text)[_code(language)], 4)
 
 

@@ -42,7 +42,6 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, Th
 # Of one text, digest and hash_words need them.
 @lru_cache(1)
 def normal_words(text: str) -> list[bytes]:
-    """Return the words of ``text`` in lower case, without punctuation, as UTF-8."""
     for mark in _TYPOGRAPHIC:
         text = text.replace(mark, "")
     return space_words(text.lower()).encode("utf-8", "surrogatepass").translate(None, _MARKS).split()
@@ -54,7 +53,6 @@ def _stretches(text: str) -> list[str]:
 
 
 def hash_words(text: str) -> NDArray[np.uint32]:
-    """Return a hash of each of the ``normal_words`` of a text."""
     words = chain.from_iterable(map(normal_words, _stretches(text)))
     return np.fromiter(map(crc32, words), np.uint32)
 
@@ -83,8 +81,8 @@ class Shingles(NamedTuple):
 NONE = Shingles(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty((0, PERMUTATIONS), np.uint32))
 
 
+# words are the hashes of one text's words.
 def shingle(words: NDArray[np.uint32]) -> Shingles:
-    """Return the shingles of one text, given as the hashes of its words."""
     starts = range(0, max(1, len(words)), BATCH_WORDS)
     # A batch goes on to the end of the shingle that its last word begins.
     size = BATCH_WORDS + SHINGLE_WORDS - 1
@@ -106,7 +104,6 @@ def shingle(words: NDArray[np.uint32]) -> Shingles:
 
 
 def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the hash of each run of 5 words."""
     count = max(len(words) - SHINGLE_WORDS + 1, 0)
     mixed = np.zeros(count, np.uint64)
     for offset in range(SHINGLE_WORDS):
@@ -116,7 +113,6 @@ def _mix(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def shingle_slice(part: ShardSlice) -> Shingles:
-    """Return the shingles of the documents of a slice."""
     texts = [shingle(hash_words(document.text)) for document in read_slice(part)]
     return Shingles(*map(np.concatenate, zip(NONE, *texts, strict=True)))
 
@@ -241,8 +237,8 @@ def _read(file: IO[bytes], dtype: type[np.int32 | np.uint32], start: int, count:
     return np.frombuffer(os.pread(file.fileno(), 4 * count, 4 * start), dtype)
 
 
+# The fewest bands, and their rows, that find a pair at the threshold with probability RECALL.
 def bands(threshold: float) -> tuple[int, int]:
-    """Return the fewest bands, and their rows, that find a pair at the threshold with probability ``RECALL``."""
     for num_rows in range(PERMUTATIONS // 2, 0, -1):
         num_bands = PERMUTATIONS // num_rows
         if 1 - (1 - threshold**num_rows) ** num_bands >= RECALL:

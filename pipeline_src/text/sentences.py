@@ -75,11 +75,9 @@ def _english_ends(paragraph: str) -> Iterator[int]:
             start = end
 
 
+# Pieces that sentencex makes of an English text, and whether a sentence may end there. A long text is processed in
+# stretches. Each begins with the last piece of the one before, which may continue in it.
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield sentencex's pieces of an English text, and whether a sentence may end there.
-
-    A long text is processed in stretches; each begins with the last piece of the one before, which may continue in it.
-    """
     start = 0
     while len(text) - start > MAX_SEGMENT_LENGTH:
         stretch = text[start : start + MAX_SEGMENT_LENGTH]
@@ -119,7 +117,6 @@ def _may_end(text: str, start: int, end: int) -> bool:
 
 @cache
 def rules_of(code: str) -> SimpleNamespace:
-    """Return the rules of a language by its ISO 639 code; the head of ``sentences.yaml`` says what each is."""
     tables = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     own = tables.get(code, {})
     rules = tables["und"] | own
@@ -204,8 +201,8 @@ def is_small(word: str) -> bool:
     return word[:1] != word[:1].title()
 
 
+# A bracket that opened within the sentence is open before a mark, and closed later.
 def _in_brackets(text: str, start: int, stop: int) -> bool:
-    """Return whether a bracket that opened within the sentence is open before a mark, and closed later."""
     for opening, closing in ("()", "（）"):
         opened = text.rfind(opening, max(start, stop - _MAX_BRACKETS), stop)
         if opened >= 0 and text.find(closing, opened, stop) < 0:
@@ -213,8 +210,8 @@ def _in_brackets(text: str, start: int, stop: int) -> bool:
     return False
 
 
+# The word after the point has no small first letter; after is the mark after that word.
 def _ends_at_point(text: str, start: int, point: int, following: str, after: str, rules: SimpleNamespace) -> bool:
-    """Return whether a sentence ends at a point before a word without a small first letter, and the mark after that."""
     is_long = point >= _MAX_ABBREVIATION and text[point - _MAX_ABBREVIATION : point].isalpha()
     # Vowel signs of Indic scripts are marks: एन. सी. पाधी
     if is_long or not (text[point - 1].isalnum() or category(text[point - 1]) in ("Mc", "Mn")):
@@ -256,8 +253,8 @@ def _ends_at_point(text: str, start: int, point: int, following: str, after: str
     return starts and " " not in written and "-" not in written
 
 
+# The last word of a text, with the short words with points before it: z. B, apr. J.-C
 def _abbreviation(before: str) -> str:
-    """Return the last word of a text, with the short words with points before it: z. B, apr. J.-C"""
     words = before.split()
     written = words.pop()
     while words and words[-1][-1] == "." and len(words[-1]) <= _MAX_ABBREVIATION_PART:

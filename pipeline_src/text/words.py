@@ -45,25 +45,23 @@ _WORD = re.compile(rf"{_MARKS}{_CUT}{_MARKS}|[^\s{LETTERS}]++")
 _LETTER_OR_MARK = re.compile(rf"(?=({_CUT}))[{LETTERS}]|[^\w\s]")
 
 
+# Whether a text has letters of a script without spaces between words.
 def is_unspaced(text: str) -> bool:
-    """Return whether a text has letters of a script without spaces between words."""
     if text.isascii() or not text.encode("utf-8", "surrogatepass").translate(None, _OTHER_BYTES):
         return False
     return _UNSPACED.search(text) is not None
 
 
+# Words have their punctuation. Without letters of is_unspaced, they are those between spaces.
 def split_words(text: str) -> list[str]:
-    """Return the words of a text with their punctuation; without letters of ``is_unspaced``, those between spaces."""
     return _WORD.findall(text) if is_unspaced(text) else text.split()
 
 
 def count_words(text: str) -> int:
-    """Return the number of ``split_words``."""
     return sum(1 for _ in _WORD.finditer(text)) if len(text) > MAX_SPLIT_CHARACTERS else len(split_words(text))
 
 
 def first_words(text: str, count: int) -> str:
-    """Return a text up to the end of its word number ``count``."""
     last = next(islice(_WORD.finditer(text), count - 1, None), None)
     return text if last is None else text[: last.end()]
 
@@ -76,6 +74,6 @@ def space_words(text: str) -> str:
     return _LETTER_OR_MARK.sub(r" \1 ", text) if is_unspaced(text) else text
 
 
+# A character of Han or kana is as long as 2.5 letters.
 def num_letters(text: str) -> float:
-    """Return the length of a text, where a character of Han or kana is as long as 2.5 letters."""
     return len(text) + (DENSE_WEIGHT - 1) * len(_DENSE.findall(text))

@@ -105,12 +105,11 @@ _TABLE = ("|", "+-", "+=")
 
 
 def without_references(text: str) -> str:
-    """Remove references to notes and printed pages."""
     return _REFERENCE.sub("", text) if "[" in text or "{" in text else text
 
 
+# =bold= -> bold, ~italics~ -> italics, 26^{me} -> 26me, d{te} -> dte
 def without_marks(text: str) -> str:
-    """Remove a transcriber's marks: ``=bold=``, ``~italics~``, ``26^{me}``, ``d{te}``."""
     if "{" in text:
         text = _SUPERSCRIPT.sub(lambda match: match[1] or match[2], text)
     for mark, pattern in _EMPHASIS.items():
@@ -119,8 +118,8 @@ def without_marks(text: str) -> str:
     return text
 
 
+# The reason to drop what follows a heading of front or back matter, or None for any other heading.
 def section_of(heading: str, fraction: float) -> str | None:
-    """Return the reason to drop what follows a heading of front or back matter, or None for any other heading."""
     text = heading.strip(" .:*_=~[](){}-—\n")
     for reason, pattern in HEADINGS.items():
         if pattern.fullmatch(text) and (
@@ -131,7 +130,6 @@ def section_of(heading: str, fraction: float) -> str | None:
 
 
 def belongs(lines: list[str], section: str) -> bool:
-    """Return whether a block after the heading of a section is part of it."""
     text = " ".join(line.strip() for line in lines)
     if section == "index":
         numbered = [line for line in lines if _NUMBERED.search(line)]
@@ -147,8 +145,8 @@ def belongs(lines: list[str], section: str) -> bool:
     return len(text) <= MAX_LENGTH
 
 
+# A letter of an index ("C.") is no Roman number; in front, "I" begins the book.
 def is_letter(lines: list[str], fraction: float) -> bool:
-    """Return whether a block is a letter of an index (``C.``), not a Roman number; in front, ``I`` begins the book."""
     text = " ".join(lines).strip(" .")
     return len(text) == 1 and text.isalpha() and not (text == "I" and fraction <= FRONT)
 
@@ -191,15 +189,15 @@ def _is_of_an_ebook(text: str) -> bool:
     return counts["edition"] > 0 or (counts["making"] > 0 and counts["making"] + counts["credit"] > 1)
 
 
+# No speech, and each word of more than three letters begins with a capital.
 def _is_title(text: str) -> bool:
-    """Return whether a text is no speech and its words of more than three letters begin with a capital."""
     if text.strip()[-1:] in "!?" or any(mark in text for mark in '"“”„»«'):
         return False
     return not any(word[:1].islower() and len(word.strip(",.;:")) > 3 for word in text.split())
 
 
+# Lines end in page numbers or, after the heading of a table of contents, begin with numbers.
 def _is_listing(lines: list[str], listing: bool) -> bool:
-    """Return whether lines end in page numbers or, after the heading of a table of contents, begin with numbers."""
     if not listing:
         return len(lines) >= 3 and 10 * sum(map(bool, map(_LEADER.search, lines))) >= 7 * len(lines)
     entries = sum(bool(_PAGE.search(line) or _ENTRY.match(line.strip())) for line in lines)

@@ -192,7 +192,6 @@ def _spool(cleaned: Iterable[Cleaned], file: IO[bytes]) -> Iterator[Shingles]:
 
 
 def clean_document(raw: RawDocument, params: FilesParams, language: str = "") -> Cleaned:
-    """Clean one document; an undecodable file is dropped or an error, as ``params.undecodable`` says."""
     blocks: Counter[str] = Counter()
     encoding = None
     try:
@@ -228,10 +227,10 @@ def _is_book(raw: RawDocument, params: FilesParams) -> bool:
     return isinstance(params, BooksParams) and not raw.num_sentences
 
 
+# Paragraphs, one a line, and the number of them before each heading of a book; None for other text.
 def _prose(
     source: str, raw: RawDocument, params: FilesParams, language: str, blocks: Counter[str]
 ) -> tuple[str, list[int] | None]:
-    """Return paragraphs, one a line, and the number of them before each heading of a book; None for other text."""
     if not _is_book(raw, params):
         lines = filter(None, map(one_line, source.replace(HEADING, "").split("\n")))
         parts = [part for line in lines for part in split_paragraph(line, language)]
@@ -247,8 +246,8 @@ def _prose(
     return "\n".join(parts), headings
 
 
+# Parts of about PARAGRAPH_WORDS. Each ends with a sentence, or else with a word.
 def split_paragraph(paragraph: str, language: str) -> Iterator[str]:
-    """Yield a paragraph in parts of about ``PARAGRAPH_WORDS``; each ends with a sentence, or else with a word."""
     num_words = count_words(paragraph) if len(paragraph) > PARAGRAPH_WORDS else 0
     start = 0
     for num_parts in range(num_words // PARAGRAPH_WORDS, 1, -1):

@@ -87,12 +87,10 @@ class Reading(NamedTuple):
 
 
 def fraction_misread(text: str) -> float:
-    """Return the fraction of non-ASCII characters that are implausible where they stand, 0 if there are none."""
     return len(_MISREAD.findall(text)) / max(1, len(_NON_ASCII.findall(text)))
 
 
 def check_encoding(declared: str | None) -> None:
-    """Check that Python knows the encoding ``declared``."""
     try:
         if (declared or "utf-8").lower().replace("_", "-") in NON_TEXT_CODECS or "a".encode(declared or "utf-8") == b"":
             raise LookupError
@@ -106,15 +104,14 @@ def check_encoding(declared: str | None) -> None:
         ) from None
 
 
+# The text has \n line ends, the encoding its canonical name.
 def decode(data: bytes, path: Path, declared: str | None) -> tuple[str, str]:
-    """Return the text of a whole file with ``\\n`` line ends, and the name of its encoding (``utf-8``, ``cp1252``)."""
     encoding = find_encoding(data, path, declared)
     text = "".join(_decode_blocks(io.BytesIO(data), path, encoding, declared, BLOCK_SIZE))
     return text.replace("\r\n", "\n").replace("\r", "\n"), name_of(encoding)
 
 
 def decode_blocks(path: Path, encoding: str, declared: str | None, size: int = BLOCK_SIZE) -> Iterator[str]:
-    """Yield the text of a file in blocks of ``size`` bytes."""
     with open(path, "rb") as file:
         yield from _decode_blocks(file, path, encoding, declared, size)
 
@@ -164,7 +161,6 @@ def find_encoding(data: bytes, path: Path, declared: str | None, complete: bool 
 
 
 def name_of(encoding: str) -> str:
-    """Return the canonical name of an encoding."""
     return codecs.lookup(encoding.replace("-sig", "")).name
 
 
@@ -201,8 +197,8 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     )
 
 
+# Readings in every encoding that the text may have. The fewest misread characters come first.
 def _readings(data: bytes) -> list[Reading]:
-    """Return the text in each encoding that it may have, that with the fewest misread characters first."""
     sample = b"\n".join(line for line in data.split(b"\n") if not line.isascii())[:SAMPLE_BYTES]
     guesses = detect_all(
         sample,
@@ -221,7 +217,6 @@ def _readings(data: bytes) -> list[Reading]:
 
 
 def _is_tie(readings: list[Reading]) -> bool:
-    """Return whether another text fits as well as the first."""
     first = readings[0]
     for reading in readings:
         is_near = reading.confidence > first.confidence - TIE
@@ -230,8 +225,8 @@ def _is_tie(readings: list[Reading]) -> bool:
     return False
 
 
+# The encoding that the file names, if it decodes. Latin-1 is read as cp1252.
 def _named_encoding(data: bytes) -> str | None:
-    """Return the encoding that the file names, if it decodes; Latin-1 is read as cp1252."""
     match = _NAMED.search(data[:HEADER_BYTES])
     if not match:
         return None

@@ -53,8 +53,6 @@ def read_epub(path: Path, dropped: Counter[str], max_bytes: int = MAX_BYTES) -> 
 
 
 class _Archive:
-    """The files in a zip archive, of bounded size in all."""
-
     def __init__(self, archive: zipfile.ZipFile, path: Path, max_bytes: int) -> None:
         self._archive = archive
         self._path = path
@@ -64,7 +62,6 @@ class _Archive:
             checked_path(name.removesuffix("/").replace("\\", "/../"), where=path, hint=HINT)
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes."""
         if name not in self.names:
             raise self.error("a file is missing in an EPUB", name)
         info = self._archive.getinfo(name)
@@ -78,7 +75,6 @@ class _Archive:
         return self._archive.read(name)
 
     def xml(self, name: str) -> etree._Element:
-        """Return the root of an XML file; its entities stay unresolved."""
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
         root = etree.fromstring(self.read(name), parser)
         if root is None:
@@ -86,7 +82,6 @@ class _Archive:
         return root
 
     def error(self, what: str, value: object) -> PipelineError:
-        """Return the error to raise for this archive."""
         return PipelineError(what, shown_text(value), where=self._path, hint=HINT)
 
 
@@ -109,8 +104,8 @@ def _read(archive: _Archive, path: Path, dropped: Counter[str]) -> tuple[str, st
     return "\n\n".join(texts), encoding
 
 
+# Each page of the spine in order: its file, and what of it is front or back matter, by id.
 def _pages(archive: _Archive, package_name: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each page of the spine in order: its file, and what of it is front or back matter, by id."""
     package = archive.xml(package_name)
     items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
     spine = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref") if item.get("linear") != "no"]
@@ -127,8 +122,8 @@ def _pages(archive: _Archive, package_name: str) -> Iterator[tuple[str, dict[str
             yield name, matter[name]
 
 
+# file -> id -> reason to drop that element, or with the id '' all of the file, by guide and landmarks
 def _named_matter(archive: _Archive, package: etree._Element, package_name: str) -> dict[str, dict[str, str]]:
-    """Return file -> id -> reason to drop that element, or with the id '' all of the file, by guide and landmarks."""
     matter: dict[str, dict[str, str]] = defaultdict(dict)
     for reference in package.iterfind("{*}guide/{*}reference"):
         _add_matter(matter, package_name, reference, reference.get("type", ""))
@@ -147,7 +142,7 @@ def _add_matter(matter: dict[str, dict[str, str]], page: str, link: etree._Eleme
         matter[name][fragment] = reason
 
 
+# (file in the archive, id in it) of an address in the file base
 def _target(base: str, address: str) -> tuple[str, str]:
-    """Return (file in the archive, id in it) of an address in the file ``base``."""
     name, _, fragment = unquote(address).partition("#")
     return posixpath.normpath(posixpath.join(posixpath.dirname(base), name)), fragment

@@ -50,7 +50,6 @@ _INVISIBLE = dict.fromkeys(map(ord, "\xad\u200a\u200b\u2060\ufeff" + HEADING))
 
 
 def is_html(text: str) -> bool:
-    """Return whether a text, whatever its file is called, is a page or part of one."""
     if _HTML.match(text):
         return True
     # A cheap search first: nearly every book in plain text has no such tag.
@@ -81,8 +80,6 @@ def html_text(page: str, where: object, dropped: Counter[str], matter: Mapping[s
 
 
 class _Writer:
-    """Writes the text of a tree of elements in one pass, as ``pieces``."""
-
     def __init__(self, dropped: Counter[str], matter: Mapping[str, str]) -> None:
         self._dropped = dropped
         self._matter = matter
@@ -91,8 +88,8 @@ class _Writer:
         self._headings = 0
         self._preformatted = 0
 
+    # Pages of others may be nested deeply, so the tree is walked without recursion.
     def write(self, tree: etree._Element) -> None:
-        """Write a tree; it is walked without recursion, since pages of others may be nested deeply."""
         walker = etree.iterwalk(tree, events=("start", "end"))
         skipped = None
         for event, element in walker:
@@ -150,7 +147,6 @@ class _Writer:
             self.pieces.append(text)
 
     def _why_dropped(self, element: etree._Element) -> str | None:
-        """Return the reason to drop an element with all that it holds, or None."""
         tag = element.tag
         if tag in _TAGS:
             return _TAGS[tag]
@@ -194,8 +190,8 @@ def _is_hidden(element: etree._Element) -> bool:
     return _HIDDEN.search(element.get("style", "")) is not None
 
 
+# As an entry of a table of contents has.
 def _has_only_links(element: etree._Element) -> bool:
-    """Return whether a block has no words but links within the book, as an entry of a table of contents has."""
     between = element.text or ""
     links = 0
     for child in element:

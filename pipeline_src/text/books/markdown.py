@@ -56,8 +56,8 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
     return paragraphs
 
 
+# An unclosed comment is text, and searched for only once.
 def _without_comments(text: str) -> str:
-    """Remove HTML comments; an unclosed one is text and searched for only once."""
     pieces, position = [], 0
     while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         pieces.append(text[position:start])

@@ -52,7 +52,6 @@ class HyphenResolver:
         self._text = text
 
     def belongs(self, before: str, after: str) -> bool:
-        """Return whether the hyphen at the end of ``before`` is part of the word that continues in ``after``."""
         prefix, suffix = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
         if prefix is None or suffix is None:
             return True
@@ -64,8 +63,8 @@ class HyphenResolver:
             self._counts[part] >= MIN_PART_COUNT for part in (prefix[1].lower().rpartition("-")[2], suffix[0].lower())
         )
 
+    # Whether the book prefers the hyphenated form. None if it has neither form, or both equally often.
     def _known_form(self, prefix: str, suffix: str) -> bool | None:
-        """Return whether the book prefers the hyphenated form; None if it has neither form, or both equally often."""
         joined, hyphenated = self._counts[prefix + suffix], self._counts[f"{prefix}-{suffix}"]
         return None if joined == hyphenated else hyphenated > joined
 
@@ -196,8 +195,8 @@ def plain_paragraphs(text: str, dropped: Counter[str], headings: list[int] | Non
     return paragraphs
 
 
+# Blocks end at blank lines; one without blank lines may have several paragraphs.
 def _split_blocks(text: str) -> Iterator[Block]:
-    """Split a book at its blank lines, and where a block without blank lines has several paragraphs."""
     position = 0
     for block in BLANK_LINES.split(without_marks(without_references(_ILLUSTRATION.sub("", text)))):
         position += len(block)
@@ -210,8 +209,8 @@ def _split_blocks(text: str) -> Iterator[Block]:
             yield Block(lines, position, fraction, is_heading=False)
 
 
+# Drop what stands below a heading of front or back matter, such as an index or a list of errata.
 def _without_sections(blocks: Iterable[Block], dropped: Counter[str]) -> Iterator[Block]:
-    """Drop what stands below a heading of front or back matter, such as an index or a list of errata."""
     section = None
     # Characters of the section until here.
     size = 0
@@ -238,10 +237,10 @@ def _in_section(block: Block, section: str, size: int) -> bool:
     return not is_chapter or (section == "index" and is_letter(block.lines, block.fraction))
 
 
+# Yield the text of each block and what it is: prose, verse or heading. All others are dropped.
 def _label_blocks(
     blocks: Iterable[Block], hyphens: HyphenResolver, capitals: bool, max_front: float, dropped: Counter[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the text of each block and what it is: ``prose``, ``verse`` or ``heading``; drop all others."""
     # Whether the block follows the heading of a table of contents.
     listing = False
     for lines, position, fraction, is_heading in blocks:
@@ -269,8 +268,8 @@ def _chapter(lines: list[str]) -> bool:
     return len(lines) <= 3 and _HEADING.fullmatch(" ".join(line.strip() for line in lines)) is not None
 
 
+# All lines of verse are short and begin with a capital, and some end in a mark.
 def _is_verse(lines: list[str]) -> bool:
-    """Return whether lines end where verses do: all are short, begin with a capital, and some end in a mark."""
     texts = [line.strip().lstrip("_\"'“‘„‚«»‹›([") for line in lines]
     if len(lines) < 2 or max(map(len, texts)) > MAX_VERSE_LENGTH:
         return False
@@ -285,15 +284,15 @@ def _is_verse(lines: list[str]) -> bool:
     return 3 * marked >= len(lines) or all(map(_is_unmarked_verse, texts))
 
 
+# Words enough, and enough without a capital, not to be a heading or a name.
 def _is_unmarked_verse(text: str) -> bool:
-    """Return whether a line has words enough, and enough without a capital, not to be a heading or a name."""
     words = text.split()
     few_capitals = 2 * sum(word[0].islower() for word in words) >= len(words)
     return len(words) >= MIN_VERSE_WORDS and few_capitals and not text[-1].isdecimal()
 
 
+# A stanza's number stands before its first line, the numbers of lines behind them.
 def _without_numbers(lines: list[str]) -> list[str]:
-    """Remove the number of a stanza, before its first line, and the numbers of lines, behind them."""
     if lines and lines[0].lstrip()[0].isdecimal():
         lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
     numbered = sum(line[-1].isdecimal() or line[-1] == "]" for line in lines)
@@ -308,8 +307,8 @@ def _num_verses(lines: list[str]) -> int:
     return len(lines) - (named and len(lines) > 2)
 
 
+# BookCorpus is in lower case.
 def _has_capitals(text: str) -> bool:
-    """Return whether sentences begin with capitals; BookCorpus is lower-cased."""
     middle = text[len(text) // 2 :][:SAMPLE_LENGTH]
     return 500 * sum(map(str.isupper, middle)) >= len(middle)
 
@@ -329,8 +328,8 @@ def _without_frame(text: str, dropped: Counter[str]) -> str:
     return text
 
 
+# One paragraph, unless lines are long or first lines are indented.
 def _split_block(block: str) -> list[list[str]]:
-    """Split a block without blank lines into paragraphs: one, unless lines are long or first lines are indented."""
     lines = [line for line in block.split("\n") if line.strip()]
     if not lines:
         return []
@@ -370,7 +369,6 @@ def _is_heading(text: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Replace each run of white space by a space."""
     if len(text) < MAX_SPLIT_CHARACTERS:
         return " ".join(text.split())
     return _WHITE_SPACE.sub(" ", text).strip()
@@ -389,8 +387,8 @@ def _join(lines: list[str], hyphens: HyphenResolver) -> str:
     return "".join([*complete, text]).replace("_", "")
 
 
+# A word broken between the two is joined, with its hyphen if it has one.
 def _joined(text: str, line: str, hyphens: HyphenResolver) -> str:
-    """Append a line; a word broken between the two is joined, with its hyphen if it has one."""
     if not text:
         return line
     if len(text) > 1 and text[-1] == "-" and text[-2].isalpha():

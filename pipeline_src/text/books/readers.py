@@ -53,7 +53,6 @@ class TextRow(NamedTuple):
 
 
 def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
-    """Yield the rows of a file in order."""
     for number, (where, record) in enumerate(ROW_READERS[suffix](path, text_column)):
         if text_column not in record:
             raise _no_column(where, text_column, record)
@@ -163,11 +162,8 @@ HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 SUFFIXES = (".txt", ".md", ".epub", *HTML_SUFFIXES, *ROW_READERS)
 
 
+# The first lines tell whether each line is one sentence, as in the distributed BookCorpus. Blank lines are ignored.
 def is_sentence_list(text: str) -> bool:
-    """Return whether each line is one sentence, as in the distributed BookCorpus, judged by the first lines.
-
-    Blank lines are ignored.
-    """
     start = text[: 4 * MIN_LIST_LINES * MAX_SENTENCE_LENGTH]
     lines = [line for line in start.split("\n") if line.strip()][:-1][: 2 * MIN_LIST_LINES]
     num_ended = sum(line.rstrip()[-1] in SENTENCE_END for line in lines)
@@ -176,19 +172,14 @@ def is_sentence_list(text: str) -> bool:
     return sum(len(split_sentences(line, "")) for line in lines) <= MAX_SENTENCES_PER_LINE * len(lines)
 
 
+# As in google-research/bert's input. They do not if documents would have fewer than MIN_SENTENCES on average.
 def blank_lines_separate(text: str) -> bool:
-    """Return whether blank lines separate the documents of a list of sentences, as in google-research/bert's input.
-
-    They do not if documents would have fewer than ``MIN_SENTENCES`` sentences on average.
-    """
     documents = [block for block in BLANK_LINES.split(text.strip("\n")) if block.strip()]
     return len(documents) > 1 and sum(block.count("\n") + 1 for block in documents) >= MIN_SENTENCES * len(documents)
 
 
 @dataclass(frozen=True)
 class RawDocument:
-    """A document before cleaning."""
-
     id: str
     title: str
     path: Path
@@ -204,7 +195,6 @@ class WrongFile(NamedTuple):
 
 
 def find_wrong_files(folder: Path, params: FilesParams) -> Iterator[WrongFile]:
-    """Read the first text of every file below ``folder``, and yield those of which that is not possible."""
     for path in _files(folder):
         try:
             check_encoding(params.encoding)
@@ -217,8 +207,9 @@ def find_wrong_files(folder: Path, params: FilesParams) -> Iterator[WrongFile]:
         yield WrongFile(error, stops=True)
 
 
+# The stage leaves the file out and counts it.
 class _LeftOut(PipelineError):
-    """The stage ``clean`` leaves the file out and counts it."""
+    pass
 
 
 def _read_first_text(path: Path, params: FilesParams) -> None:
@@ -245,12 +236,6 @@ def _read_book(path: Path, params: FilesParams) -> str:
 
 
 def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[str, str]:
-    """Return the text of a file that is one book, and its encoding.
-
-    Args:
-        declared: the source's ``encoding``; None to detect it.
-        dropped: what markup says is no prose is counted here.
-    """
     suffix = suffix_of(path)
     if suffix == ".epub":
         return read_epub(path, dropped)
@@ -261,7 +246,6 @@ def read_text(path: Path, declared: str | None, dropped: Counter[str]) -> tuple[
 
 
 def find_books(folder: Path) -> list[Path]:
-    """Return every file of a known format below ``folder``, sorted by path."""
     paths = sorted(path for path in _files(folder) if suffix_of(path) in SUFFIXES)
     if not paths:
         raise PipelineError(
@@ -280,8 +264,8 @@ def find_books(folder: Path) -> list[Path]:
     return paths
 
 
+# The download's record is no file of the source.
 def count_unknown(folder: Path) -> int:
-    """Count the files of unknown formats below ``folder``, except the download's record."""
     return sum(suffix_of(path) not in SUFFIXES and path.name != "source.json" for path in _files(folder))
 
 
@@ -294,14 +278,13 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
+# .txt, .jsonl.gz
 def suffix_of(path: Path) -> str:
-    """Return the suffix of a file's format: ``.txt``, ``.jsonl.gz``."""
     name = path.name.lower()
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), path.suffix.lower())
 
 
 def stem_of(path: Path) -> str:
-    """Return a file's name without its suffix."""
     return path.name[: -len(suffix_of(path)) or None]
 
 
@@ -313,7 +296,6 @@ def read_books(
     text_column: str,
     encodings: Counter[str],
 ) -> Iterator[RawDocument]:
-    """Yield the documents of every file, in order; ``encodings`` counts those of streamed text files."""
     for path in paths:
         if suffix_of(path) in ROW_READERS:
             yield from _rows(source, path, text_column, sentences_per_document)
@@ -338,8 +320,8 @@ def read_books(
             yield RawDocument(f"{source}:{stem_of(path)}", _title(path), path)
 
 
+# A list's encoding, and whether blank lines separate documents. None for any other file.
 def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
-    """Return a list's encoding, and whether blank lines separate documents; None for any other file."""
     with open(path, "rb") as file:
         head = file.read(BLOCK_SIZE)
     marked = (encoding for mark, encoding in BYTE_ORDER_MARKS if head.startswith(mark))
@@ -363,8 +345,8 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
     yield incomplete
 
 
+# A document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus.
 def _rows(source: str, path: Path, text_column: str, sentences_per_document: int) -> Iterator[RawDocument]:
-    """Yield a document per row, or per many rows if each row is one sentence, as in some editions of BookCorpus."""
     rows = read_rows(path, suffix_of(path), text_column)
     start: list[TextRow] = []
     for row in islice(rows, 2 * MIN_LIST_LINES + 1):
@@ -383,8 +365,8 @@ def _rows(source: str, path: Path, text_column: str, sentences_per_document: int
         yield RawDocument(name, title, path, row.text)
 
 
+# Documents of up to size lines. Blank lines end one if separated, else they are ignored.
 def _parts(source: str, path: Path, lines: Iterable[str], size: int, separated: bool = False) -> Iterator[RawDocument]:
-    """Yield documents of up to ``size`` lines; blank lines end one if ``separated``, else they are ignored."""
     for number, part in enumerate(_groups(lines, size, separated)):
         name, title = f"{source}:{stem_of(path)}-{number:06d}", f"{_title(path)}, part {number + 1}"
         yield RawDocument(name, title, path, "\n".join(part), len(part))

@@ -42,26 +42,24 @@ MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
 RangeResult = dict[str, Any]  # a range's shard and counts
 
 
+# The name is '' if the dump has no parts.
 @dataclass(frozen=True)
 class DumpPart:
-    """A part of a dump; ``name`` is '' if the dump has no parts."""
-
     name: str
     dump: Path
     siteinfo: SiteInfo
 
 
+# The pages that begin in bytes [start, end) of a part.
 @dataclass(frozen=True)
 class Range:
-    """The pages that begin in bytes [start, end) of a part."""
-
     part: DumpPart
     start: int
     end: int
 
+    # Names sort in the dump's order.
     @property
     def shard(self) -> str:
-        """Name of its shard; names sort in the dump's order."""
         return f"{self.part.name}{self.part.name and '-'}pages-{self.start:014d}.jsonl"
 
 
@@ -143,7 +141,6 @@ def _names(dumps: dict[str, Path]) -> str:
 
 
 def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
-    """Clean the pages of a range, write their shard, and return its result."""
     siteinfo = span.part.siteinfo
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -190,8 +187,8 @@ def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResu
     }
 
 
+# By shard, the positions of articles whose id occurs before: a dump may contain a stream twice.
 def _find_repeated(results: list[RangeResult]) -> dict[str, set[int]]:
-    """Return, by shard, the positions of articles whose id occurs before: a dump may contain a stream twice."""
     seen: set[int] = set()
     repeated: dict[str, set[int]] = {}
     for result in results:
@@ -203,7 +200,6 @@ def _find_repeated(results: list[RangeResult]) -> dict[str, set[int]]:
 
 
 def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
-    """Return the reason to drop a page before it is cleaned, or None."""
     if page.namespace != 0:
         return "namespace"
     if page.redirect or REDIRECT.match(page.text):
@@ -218,9 +214,9 @@ def _check_shard(path: Path, expected: int) -> None:
         raise lost_output(f"{written} bytes on disk, {expected} reported", path)
 
 
+# Looking for new shards once a second shows the progress of any runner.
 @contextmanager
 def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
-    """Show the progress by looking for new shards once a second, with any runner."""
     finished = threading.Event()
 
     def watch() -> None:

@@ -56,8 +56,8 @@ class DumpBlock:
     problem: str | None = None
 
 
+# A range has size bytes or more. A file that is not multistream is one range.
 def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
-    """Return ranges of at least ``size`` bytes, [start, end), that can be read separately; one if not multistream."""
     total = path.stat().st_size
     starts = [0]
     with open(path, "rb") as file:
@@ -67,8 +67,8 @@ def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], total], strict=True))
 
 
+# 10 bytes match by chance with a probability of 2^-80 a position.
 def _find_stream(file: IO[bytes], position: int) -> int | None:
-    """Return where the first stream at or after ``position`` begins; 10 bytes match by chance with 2^-80 a position."""
     file.seek(position)
     tail = b""
     while data := file.read(1 << 20):
@@ -160,20 +160,17 @@ def _checked_read(read: Callable[[int], bytes], path: Path) -> bytes:
         raise broken(path, "the compressed data", error) from None
 
 
+# bzip2 -d ignores the rest, too. A dump that is cut off lacks its end.
 def _warn_of_rest(path: Path) -> None:
-    """Say that the file continues after its last stream, as with bzip2 -d; a dump that is cut off lacks its end."""
     log.warning("%s: what follows the last compressed stream is ignored", path)
 
 
 def broken(path: Path, part: str, problem: object) -> PipelineError:
-    """Return the error for a dump that cannot be read to its end."""
     return PipelineError("the dump is cut off or corrupt", problem, where=f"{path}, {part}", hint=FETCH_AGAIN)
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page with its latest revision; ``text`` is wikitext."""
-
     id: int
     title: str
     namespace: int
@@ -183,7 +180,6 @@ class Page:
 
 
 def find_dump(folder: str | Path) -> Path:
-    """Return the one dump file in ``folder``; ``source.json`` and an index may be next to it."""
     folder = Path(folder)
     files = sorted(
         path
@@ -202,8 +198,8 @@ def find_dump(folder: str | Path) -> Path:
     return files[0]
 
 
+# Up to </siteinfo>.
 def read_head(path: Path) -> str:
-    """Return the start of the dump, up to ``</siteinfo>``."""
     head = b""
     for block in read_blocks(path):
         head += block.data
@@ -219,10 +215,9 @@ def read_head(path: Path) -> str:
     return head.decode("utf-8", "replace")
 
 
+# Corrupt streams (byte offset, problem), and the number of pages that run from a good stream into one.
 @dataclass
 class Damage:
-    """Corrupt streams (byte offset, problem), and the number of pages that run from a good stream into one."""
-
     streams: list[tuple[int, str]] = field(default_factory=list)
     cut_pages: int = 0
 
@@ -285,8 +280,8 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         raise broken(path, "at its end", "the XML stops before </mediawiki>")
 
 
+# Where a page begins at or after position, even with part of a tag at the end, or the length.
 def _find_page(xml: bytearray, position: int) -> int:
-    """Return where a page begins at or after ``position``, even with part of a tag at the end, or the length."""
     begin = xml.find(PAGE, position)
     if begin >= 0:
         return begin
@@ -295,7 +290,6 @@ def _find_page(xml: bytearray, position: int) -> int:
 
 
 def parse_page(xml: bytes, path: Path) -> Page:
-    """Return ``<page>…</page>`` as a ``Page`` with its last revision."""
     head, _, revision = xml.rpartition(b"<revision>")
     title, identifier = _field(head, b"title"), _field(head, b"id")
     numbers = (identifier or "", _field(head, b"ns") or "0", _field(revision, b"id") or "0")
@@ -325,6 +319,6 @@ def _field(xml: bytes, name: bytes) -> str | None:
     return match[1].decode("utf-8", "replace").strip() if match else None
 
 
+# Undo only XML's own escapes: &nbsp; and the like belong to the wikitext.
 def _unescape(text: str) -> str:
-    """Undo only XML's own escapes: &nbsp; and the like belong to the wikitext."""
     return ESCAPE.sub(lambda escape: ESCAPED.get(escape[0]) or unescape(escape[0]), text)

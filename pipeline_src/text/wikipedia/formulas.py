@@ -64,8 +64,8 @@ def formula_text(formula: str) -> str:
     return text if len(text) <= MAX_LENGTH else ""
 
 
+# Up to the brace that closes this group, or to the end.
 def _read_group(tokens: Iterator[str], depth: int = 0) -> str:
-    """Return the text up to the brace that closes this group, or to the end."""
     if depth > MAX_DEPTH:
         raise _UnreadableError
     out: list[str] = []
@@ -123,8 +123,8 @@ def _render(token: str, tokens: Iterator[str], depth: int) -> str:
     return _greek(name)
 
 
+# Two letters or digits need a space between them: 2 sin x, 1/c v.
 def _touch(before: str, token: str, rendered: str, divided: bool) -> bool:
-    """Return whether ``shown`` needs a space before it: ``2 sin x``, ``1/c v``."""
     word = token[0] == "\\" and rendered.isalpha() and rendered.isascii() and len(rendered) > 1
     return (divided or word) and before[-1:].isalnum() and rendered[:1].isalnum()
 
@@ -176,6 +176,6 @@ def _greek(name: str) -> str:
         raise _UnreadableError from None
 
 
+# '' if code is long or has characters that would break a sentence.
 def code_text(code: str) -> str:
-    """Return ``code`` if it is short and has no characters that would break a sentence, else ''."""
     return code if len(code) <= MAX_LENGTH and _CODE.fullmatch(code) else ""

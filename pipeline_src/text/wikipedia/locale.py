@@ -69,8 +69,8 @@ class Locale:
     languages: Mapping[str, str] = field(default_factory=dict)
     countries: Mapping[str, str] = field(default_factory=dict)
 
+    # 640081.87 -> 640,081.87; any other text stays.
     def number(self, text: str, *, grouped: bool = True) -> str:
-        """Write a number: 640081.87 -> 640,081.87; any other text stays."""
         if not _NUMBER.fullmatch(text):
             return text
         integer, point, fraction = text.partition(".")
@@ -79,8 +79,8 @@ class Locale:
             integer = integer[: len(integer) - len(digits)] + f"{int(digits):,}".replace(",", self.group)
         return f"{integer}{self.decimal}{fraction}" if point else integer
 
+    # Parts may be empty: 14 mai 1995. None without names of months, or for a day alone.
     def date(self, day: str, month: int | None, year: str) -> str | None:
-        """Write a date of which parts may be empty: 14 mai 1995; None without names of months, or a day alone."""
         if month is None:
             return None if day or not year else year
         if not self.months:
@@ -94,8 +94,8 @@ class Locale:
 
         return _DATE_PART.sub(show, self.date_form).strip()
 
+    # A month is given by number, by name or by the first three letters or more of its name.
     def month(self, text: str) -> int | None:
-        """Return the number of a month given by number, name or the first three letters or more of its name."""
         if text.isascii() and text.isdigit():
             return int(text) if len(text) < 3 and 1 <= int(text) <= 12 else None
         start = text.lower().rstrip(".")
@@ -106,27 +106,26 @@ class Locale:
                 return number
         return None
 
+    # What stands before a word of another language: "French: "
     def language_label(self, code: str) -> str | None:
-        """Return what stands before a word of the language ``code``: ``French: ``; None if it is unknown."""
         name = self.languages.get(code)
         return self.label.format(name) if name else None
 
 
+# By libyaml, since each worker reads it anew.
 def read_table(path: Path) -> Any:
-    """Read a table by libyaml, since each worker reads it anew."""
     return yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
 
 
 @cache
 def locale_tables() -> dict[str, Any]:
-    """Return the tables of ``locales.yaml``, each by language."""
     content: dict[str, Any] = read_table(LOCALES)
     return content
 
 
+# code of three letters -> language -> name of the country
 @cache
 def country_names() -> dict[str, dict[str, str]]:
-    """Return the names of each country by language, by each of its codes of three letters."""
     names: dict[str, dict[str, str]] = {}
     with open(COUNTRIES, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -134,9 +133,9 @@ def country_names() -> dict[str, dict[str, str]]:
     return names
 
 
+# Numbers are written as in English if the tables lack the language.
 @cache
 def read_locale(language: str) -> Locale:
-    """Return the conventions of a language; numbers are written as in English if the tables lack it."""
     content = locale_tables()
     examples = [example for example, languages in content["numbers"].items() if language in languages.split()]
     example = examples[0] if examples else "1,234.5"

@@ -40,7 +40,6 @@ _BRACKETS = re.compile(rf"[(),（），；、\[\]{{}}|{SOUND}]|(?<!&#\d\d)(?<!&#
 
 
 def sound(text: str) -> str:
-    """Return a pronunciation between its markers."""
     return SOUND + _BRACKETS.sub("", text) + SOUND
 
 

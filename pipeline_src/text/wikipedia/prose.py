@@ -128,16 +128,15 @@ _SECOND_CLAUSE = re.compile(
 )
 
 
+# The words of a language by kind (prose.yaml). None for a language without a table.
 @cache
 def words_of(language: str) -> dict[str, frozenset[str]]:
-    """Return the words of a language by kind (``prose.yaml``); none for a language without a table."""
     tables = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     table = tables.get(language.partition("-")[0], {})
     return {kind: frozenset(words.split()) for kind, words in table.items()}
 
 
 def repair(paragraph: str, language: str = "en") -> str:
-    """Close the holes of removed markup and remove what still looks like markup, until nothing changes."""
     if "  " in paragraph:
         paragraph = _SPACES.sub(" ", paragraph)
     for _ in range(MAX_REPAIRS):
@@ -297,14 +296,14 @@ def paragraphs(
     return prose
 
 
+# The text of a list's line if it begins with a whole sentence, else ''.
 def _item(line: str, language: str, count: Callable[[str], None]) -> str:
-    """Return the text of a list's line if it begins with a whole sentence, else ''."""
     text, _ = drop_broken(_LIST_MARKS.sub("", line, count=1), language, count)
     return text if begins_with_sentence(text, language) else ""
 
 
+# BREAK ends a paragraph, except in lists and tables. The last line is blank.
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of ``text``, then a blank one; ``BREAK`` ends a paragraph, except in lists and tables."""
     for raw in text.split("\n"):
         if BOX in raw:
             start = raw.lstrip(f" \t{GONE}")
@@ -324,10 +323,10 @@ def _lines(text: str) -> Iterator[str]:
     yield ""
 
 
+# The paragraph without its broken sentences, or '' if it is not prose.
 def _finish(
     block: list[str], broken_off: bool, dropped: Counter[str], language: str, count: Callable[[str], None]
 ) -> str:
-    """Join the lines of ``block`` to a paragraph, without its broken sentences; '' if it is not prose."""
     paragraph = " ".join(block).lstrip(" ,;:)")  # after a formula
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
@@ -378,11 +377,9 @@ def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = la
     return "".join(complete).rstrip(), len(sentences) - len(complete)
 
 
+# Joined, the sentences are the paragraph. A mark of ABBREVIATING ends one only before a space, which keeps T.U.A. in
+# one.
 def split_exactly(paragraph: str, language: str) -> list[str]:
-    """Return the sentences of ``paragraph`` with the spaces after them; joined, they are the paragraph.
-
-    A mark of ``ABBREVIATING`` ends one only before a space, which keeps T.U.A. in one.
-    """
     sentences: list[str] = []
     done = 0
     for sentence in split_sentences(paragraph, language):
@@ -393,11 +390,9 @@ def split_exactly(paragraph: str, language: str) -> list[str]:
     return [*sentences, paragraph[done:]]
 
 
+# Drop the last sentence of the last paragraph if it only announces what was removed. It stays if it ends in a colon
+# and says something by itself, or if only its full stop is missing.
 def _drop_lead_in(prose: list[str], leading: str, broken_off: bool, dropped: Counter[str], language: str) -> None:
-    """Drop the last sentence of the last paragraph (``leading``) if it only announces what was removed.
-
-    It stays if it ends in a colon and says something by itself, or if only its full stop is missing.
-    """
     if not leading.endswith(COLONS) and (not leading or not broken_off or lacks_only_its_stop(leading, language)):
         return
     *before, last = split_exactly(leading, language)
@@ -445,24 +440,22 @@ def _has_words(text: str) -> bool:
     return 2 * sum(not character.isascii() and category(character)[0] in "LM" for character in text) > len(text)
 
 
+# Whether a repaired paragraph is still prose.
 def is_paragraph(line: str, language: str = "en") -> bool:
-    """Return whether a repaired paragraph is still prose."""
     return line[:1] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
+# Characters of markup that a page shows as text are removed, so that nobody mistakes them for markup.
 def without_markup(text: str) -> str:
-    """Remove characters of markup that a page shows as text, so that nobody mistakes them for markup."""
     for mark, pattern, replacement in _REMAINS:
         if mark in text:
             text = pattern.sub(replacement, text)
     return _SPACES.sub(" ", text) if "  " in text else text
 
 
+# A sentence that ends in a colon says something if it has a second clause:
+# Three died in prison, while the others were freed:
 def says_something(lead_in: str, language: str) -> bool:
-    """Return whether a sentence that ends in a colon is more than an announcement of what the colon points to.
-
-    It is if it has a second clause: ``Three died in prison, while the others were freed:``.
-    """
     return _SECOND_CLAUSE.search(lead_in) is not None and lacks_only_its_stop(lead_in[:-1], language)
 
 
@@ -512,8 +505,8 @@ def _has_verb(sentence: str, language: str) -> bool:
     return first_known in table["verbs"] and first not in table["relatives"]
 
 
+# More words than a label or a title has, and fewer capitals.
 def _is_long(sentence: str) -> bool:
-    """Return whether a sentence has more words than a label or a title, and fewer capitals."""
     words = _ELIDED.sub("' ", sentence).split()
     initials = [word[0] for word in words]
     num_small, num_capitals = sum(map(str.islower, initials)), sum(map(str.isupper, initials))

@@ -186,11 +186,9 @@ def choose_variants(text: str, language: str) -> str:
     return "".join("".join(before) for before, _ in stack) + "".join(current) + text[done:]
 
 
+# The words of -{body}- in the first of the language's VARIANTS that it has, else in any.
+# See https://www.mediawiki.org/wiki/Writing_systems/Syntax.
 def _converted(body: str, language: str) -> str:
-    """Return the words of ``-{body}-`` in the first of the language's ``VARIANTS`` that ``body`` has, else in any.
-
-    See https://www.mediawiki.org/wiki/Writing_systems/Syntax.
-    """
     rules = body
     flags, bar, rest = body.partition("|")
     if bar and _FLAGS.fullmatch(flags):
@@ -212,9 +210,9 @@ def _converted(body: str, language: str) -> str:
     return next((texts[code] for code in [*VARIANTS[language].split(), language, *texts] if code in texts), "")
 
 
+# Patterns of what separates rules (zh-hans:text or text=>zh-hans:text), and of a rule's start.
 @cache
 def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns of what separates rules (``zh-hans:text`` or ``text=>zh-hans:text``), and of a rule's start."""
     code = rf"(?:{language}|ike)(?:-[a-z]+)*"  # ike-cans: Inuktitut (iu)
     return (
         re.compile(rf";(?=\s*{code}\s*:|[^;]*?=>\s*{code}\s*:|\s*\Z)", re.IGNORECASE),
@@ -290,8 +288,8 @@ def _begins_line(text: str, position: int) -> bool:
     return not position or text[position - 1] == "\n"
 
 
+# Around unclosed delimiters, the text stays without the first line after each open template or table.
 def _unwind(stack: list[tuple[list[str], str]], end: list[str]) -> str:
-    """Join the text around unclosed delimiters, without the first line after each open template or table."""
     texts = ["".join(text) for text, _ in stack] + ["".join(end)]
     out = texts[:1]
     skipping = False

@@ -64,8 +64,8 @@ class SiteInfo:
     disambiguation: re.Pattern[str]
 
 
+# namespaces: number -> name
 def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteInfo:
-    """Return the wiki with these namespaces (number -> name)."""
     hidden = set(ENGLISH_NAMES)
     for key in HIDDEN:
         if namespaces.get(key):
@@ -85,21 +85,20 @@ def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteI
     return SiteInfo(name, language, frozenset(hidden), frozenset(sections), pattern)
 
 
+# Names of the hidden namespaces in the Wikipedia at CODE.wikipedia.org (no, in language nb).
 def _aliases(code: str) -> set[str]:
-    """Return the names of the hidden namespaces in the Wikipedia at ``code``.wikipedia.org (``no``, in language nb)."""
     from mwconstants.namespaces import get_language_list_prefixes  # 0.1 s, and not for English
 
     namespaces = ("Media", "Special", "File", "Category")
     return {alias.lower() for namespace in namespaces for alias in get_language_list_prefixes(namespace, code)}
 
 
+# A picture, a recording, a film or a scanned book.
 def is_file_name(name: str) -> bool:
-    """Return whether ``name`` ends like a picture, a recording, a film or a scanned book."""
     return name.rstrip(f" _\t\n{BIDI_CONTROLS}").lower().endswith(FILE_EXTENSIONS)
 
 
 def read_siteinfo(head: str) -> SiteInfo:
-    """Read the wiki's facts from the start of a dump, up to ``</siteinfo>``."""
     name = re.search(r"<dbname>\s*([\w-]+)\s*</dbname>", head)
     language = re.search(r'<mediawiki\b[^>]*\bxml:lang="([\w-]+)"', head)
     code = language[1] if language else "en"

@@ -52,12 +52,10 @@ class Arguments:
 
     @property
     def plain(self) -> list[str]:
-        """The arguments without a name or with a number, stripped."""
         return self._read() if self._plain is None else self._plain
 
     @property
     def named(self) -> dict[str, str]:
-        """The arguments with a name, in lower case."""
         if self._plain is None:
             self._read()
         return self._named
@@ -85,8 +83,8 @@ class Arguments:
         code = _LANGUAGE_CODE.fullmatch(self.name.lower())
         return self.locale.language_label(code[1] if code else "".join(plain[:1]).lower())
 
+    # Without values: whether the argument is given and not "no".
     def says(self, key: str, *values: str) -> bool:
-        """Return whether a named argument is one of ``values``; without any, whether it is given and not ``no``."""
         given = self.named.get(key, "").lower()
         return given in values if values else given not in ("", "no", "n", "off", "none")
 

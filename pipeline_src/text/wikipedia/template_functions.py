@@ -1,7 +1,7 @@
 """Templates whose words follow from their arguments by a rule: dates, ships, sums of money, citations in the text.
 
-A function's docstring shows a template and the words that it becomes. Functions that return a ``Handler`` get their
-argument from the tables.
+The comment above a function shows a template and the words that it becomes. Functions that return a ``Handler`` get
+their argument from the tables.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _ROMAN = re.compile("[IVXLC]+")
 NOT_SOUNDS = frozenset("lang local pron uk us au nz ca icon also audio link".split())
 
 
+# {{start date|1999|3|5}} -> March 5, 1999; with df=y 5 March 1999; {{start date|1999|03}} -> March 1999.
 def _date(arguments: Arguments) -> str | None:
-    """{{start date|1999|3|5}} -> March 5, 1999; with ``df=y`` 5 March 1999; {{start date|1999|03}} -> March 1999."""
     return _written(arguments, arguments.plain, day_first=arguments.says("df"))
 
 
@@ -51,8 +51,8 @@ def _written(arguments: Arguments, parts: list[str], *, day_first: bool) -> str 
     return locale.date(day, month, year)
 
 
+# {{date|14|mai|1995|en sport}}, {{date-|14 mai 1995}}, {{date|1995-05-14}} -> 14 mai 1995; parts may be empty.
 def _day_month_year(arguments: Arguments) -> str | None:
-    """{{date|14|mai|1995|en sport}}, {{date-|14 mai 1995}}, {{date|1995-05-14}} -> 14 mai 1995; parts may be empty."""
     locale, named = arguments.locale, arguments.named
     parts = arguments.plain or [named.get(key, "") for key in ("jour", "mois", "année")]
     if iso := _ISO_DATE.fullmatch(parts[0]):
@@ -75,8 +75,8 @@ def _day_month_year(arguments: Arguments) -> str | None:
     return locale.date(day, month, year)
 
 
+# {{death date and age|1999|3|5|1920|4|1}} -> March 5, 1999 (aged 78).
 def _death_and_age(arguments: Arguments) -> str | None:
-    """{{death date and age|1999|3|5|1920|4|1}} -> March 5, 1999 (aged 78)."""
     dates = arguments.plain[:6]
     date = _date(arguments)
     if date is None or len(dates) < 6 or not all(map(str.isdecimal, dates)) or arguments.locale.language != "en":
@@ -85,8 +85,8 @@ def _death_and_age(arguments: Arguments) -> str | None:
     return f"{date} (aged {died[0] - born[0] - (died[1:] < born[1:])})"
 
 
+# {{as of|2011|February}} -> As of February 2011.
 def _as_of(arguments: Arguments) -> str | None:
-    """{{as of|2011|February}} -> As of February 2011."""
     named = arguments.named
     if named.get("alt"):
         return named["alt"]
@@ -100,8 +100,8 @@ def _as_of(arguments: Arguments) -> str | None:
     return f"{opening if arguments.says('lc') else opening.capitalize()} {date}{named.get('post', '')}"
 
 
+# {{bibleref|Mark|3:25|9}} -> Mark 3:25, {{bibleverse|1|Kings|3:1|KJV}} -> 1 Kings 3:1.
 def _verse(arguments: Arguments) -> str | None:
-    """{{bibleref|Mark|3:25|9}} -> Mark 3:25, {{bibleverse|1|Kings|3:1|KJV}} -> 1 Kings 3:1."""
     plain = arguments.plain
     for count, argument in enumerate(plain, 1):
         if count > 1 and argument[:1].isdigit():
@@ -109,8 +109,8 @@ def _verse(arguments: Arguments) -> str | None:
     return " ".join(plain[:2]).strip() or None
 
 
+# A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/.
 def _sound(arguments: Arguments) -> str:
-    """A pronunciation: {{IPAc-en|æ|l}} -> /æl/, {{IPA-fr|kɔn|lang}} -> /kɔn/, {{IPA|/a/}} -> /a/."""
     sounds = [text for text in arguments.plain if text.lower() not in NOT_SOUNDS and not is_file_name(text)]
     if not any(sounds):
         return ""
@@ -122,8 +122,8 @@ def _sound(arguments: Arguments) -> str:
     return sound(f"/{sounds[0]}/")
 
 
+# {{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755.
 def _old_style(arguments: Arguments) -> str | None:
-    """{{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755."""
     day, month, year, old_day, old_month, *_ = [*arguments.plain, "", "", "", "", ""]
     if dotted := _DOTTED_DATE.fullmatch(day):
         try:
@@ -144,8 +144,8 @@ def _old_style(arguments: Arguments) -> str | None:
     return f"{f'{old_day} {old_month}'.rstrip()} ({day} {month}) {year}".rstrip()
 
 
+# {{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen".
 def _recording(arguments: Arguments) -> str:
-    """{{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen"."""
     label = arguments.get("2") or ""
     return "" if EMPTY_PART.fullmatch(label.strip(" ()")) else label
 
@@ -154,9 +154,8 @@ def _respelling(arguments: Arguments) -> str:
     return sound("-".join(part for part in arguments.plain if part))
 
 
+# {{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €; without arguments only the sign.
 def _money(sign: str) -> Handler:
-    """{{US$|5 million}} -> US$5 million; {{euro|32984}} in French -> 32 984 €; without arguments only the sign."""
-
     def show(arguments: Arguments) -> str:
         amount = arguments.get("1") or ""
         if not amount or arguments.locale.decimal == ".":
@@ -169,11 +168,9 @@ def _money(sign: str) -> Handler:
 _DEGREES = re.compile(r"[+-]?\d{1,3}(?:\.\d{1,9})?")
 
 
+# {{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W; nothing if they are only above the page (display=title). In German
+# {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} is shown there, and in the sentence with text=.
 def _coordinates(arguments: Arguments) -> str | None:
-    """{{coord|13|19|N|169|9|W}} -> 13°19′N 169°9′W; nothing if they are only above the page (display=title).
-
-    In German {{coordinate|NS=47/16/16/N|EW=9/31/51/E}} is shown there, and in the sentence with ``text=``.
-    """
     named = arguments.named
     if "ns" in named and "ew" in named:
         if not named.get("text"):
@@ -203,13 +200,13 @@ def _coordinates(arguments: Arguments) -> str | None:
     return " ".join(parts) if len(parts) == 2 else None
 
 
+# {{chem|C|2|H|6|O}} -> C2H6O: the arguments, with between (here nothing) between them.
 def _joined(between: str) -> Handler:
-    """{{chem|C|2|H|6|O}} -> C2H6O: the arguments, with ``between`` (here nothing) between them."""
     return lambda arguments: between.join(arguments.plain) or None
 
 
+# {{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi, by the label of each argument.
 def _labelled(parameter: str) -> Handler:
-    """{{zh|s=上海|p=Shànghǎi}} -> simplified Chinese: 上海; pinyin: Shànghǎi, by the label of each argument."""
     labels = dict(pair.split("=") for pair in parameter.split("; "))
 
     def show(arguments: Arguments) -> str | None:
@@ -223,12 +220,9 @@ def _labelled(parameter: str) -> Handler:
     return show
 
 
+# {{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow). order lists
+# arguments by number: the first of them that is given comes first, outside the brackets.
 def _nihongo(order: str) -> Handler:
-    """{{nihongo|Tokyo|東京|Tōkyō}} -> Tokyo (東京, Tōkyō); {{nihongo|||tsubame|swallow}} -> tsubame (swallow).
-
-    ``order`` lists arguments by number: the first of them that is given comes first, outside the brackets.
-    """
-
     def show(arguments: Arguments) -> str | None:
         given = [number for number in order if arguments.get(number)]
         if not given:
@@ -240,8 +234,8 @@ def _nihongo(order: str) -> Handler:
     return show
 
 
+# {{ordinal|22}} -> 22nd.
 def _ordinal(arguments: Arguments) -> str | None:
-    """{{ordinal|22}} -> 22nd."""
     number = arguments.get("1") or ""
     if not (number.isascii() and number.isdigit()):
         return None
@@ -249,13 +243,13 @@ def _ordinal(arguments: Arguments) -> str | None:
     return number + ("th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
 
 
+# {{1/2}} -> 1/2, {{XXe siècle}} -> XXe siècle, {{29e|étage}} -> 29e étage.
 def _own_name(arguments: Arguments) -> str:
-    """{{1/2}} -> 1/2, {{XXe siècle}} -> XXe siècle, {{29e|étage}} -> 29e étage."""
     return " ".join([arguments.name, *filter(None, arguments.plain[:1])])
 
 
+# {{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE.
 def _character(arguments: Arguments) -> str | None:
-    """{{unichar|00E9|LATIN SMALL LETTER E WITH ACUTE}} -> U+00E9 é LATIN SMALL LETTER E WITH ACUTE."""
     code, name = [*arguments.plain, "", ""][:2]
     try:
         character = chr(int(code, 16)) if len(code) < 7 else ""
@@ -264,8 +258,8 @@ def _character(arguments: Arguments) -> str | None:
     return f"U+{code.upper()} {character if character.isprintable() else ''} {name}".strip() if character else None
 
 
+# {{formatnum:1234567}} -> 1,234,567, or as the language writes it; with R as typed.
 def _number(arguments: Arguments) -> str | None:
-    """{{formatnum:1234567}} -> 1,234,567, or as the language writes it; with ``R`` as typed."""
     number, *flags = arguments.plain or [""]
     return (number if "R" in flags else arguments.locale.number(number, grouped="NOSEP" not in flags)) or None
 
@@ -274,8 +268,8 @@ def _case(change: Callable[[str], str]) -> Handler:
     return lambda arguments: change(arguments.get("1") or "")
 
 
+# {{s|XX}} -> XXe siècle; {{sp-|XV|e|au|XVI|e}} -> XVe au XVIe siècle; {{s2|XV|e|XVI|e}} -> XVe et XVIe siècles.
 def _century(words: str) -> Handler:
-    """{{s|XX}} -> XXe siècle; {{sp-|XV|e|au|XVI|e}} -> XVe au XVIe siècle; {{s2|XV|e|XVI|e}} -> XVe et XVIe siècles."""
     word, _, era = words.partition(" ")
 
     def show(arguments: Arguments) -> str | None:
@@ -298,26 +292,26 @@ def _century(words: str) -> Handler:
     return show
 
 
+# {{flag|France}} -> France; {{flag|FRA}} -> the name of this country in the wiki's language.
 def _flag(arguments: Arguments) -> str | None:
-    """{{flag|France}} -> France; {{flag|FRA}} -> the name of this country in the wiki's language."""
     name = arguments.named.get("name") or arguments.get("1") or ""
     if len(name) > 3 or not name.isascii():
         return name
     return arguments.locale.countries.get(name)
 
 
+# {{ESP}} -> España, in Spanish; {{DEU|#}} shows only the flag.
 def _country(arguments: Arguments) -> str | None:
-    """{{ESP}} -> España, in Spanish; {{DEU|#}} shows only the flag."""
     return "" if arguments.get("1") == "#" else arguments.locale.countries.get(arguments.name)
 
 
+# Tell that the sentence before introduced a list.
 def _list(_: Arguments) -> str:
-    """Tell that the sentence before introduced a list."""
     return f"\n*\n{GONE}"
 
 
+# The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
 def _quotation(arguments: Arguments) -> str:
-    """The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there."""
     for key in ("1", "text", "quote", "texte", "texto", "tekst", "testo", "content", "תוכן", "متن"):
         if text := arguments.get(key):
             return f"{text}{BREAK}"

@@ -30,9 +30,8 @@ MAX_CACHED = 100_000  # cached names
 _TOKEN = re.compile(r"\{([^{}]+)\}|<|>")
 
 
+# The place of an argument in a form: {lt|2}, or {2:USD=US$;EUR=€}, which has words for its values.
 class Field(NamedTuple):
-    """The place of an argument in a form: ``{lt|2}``, or ``{2:USD=US$;EUR=€}``, which has words for its values."""
-
     keys: tuple[str, ...]
     mark: str
     words: dict[str, str] | None
@@ -41,8 +40,8 @@ class Field(NamedTuple):
 Part = str | Field | list["Part"]  # text, an argument, an optional part
 
 
+# The handler returns None, for a hole, if the form needs arguments and there are none.
 def compile_pattern(pattern: str) -> Handler:
-    """Return the handler of a form; it returns None, for a hole, if the form needs arguments and there are none."""
     parts = _parse(pattern)
     if not any(isinstance(part, (Field, list)) for part in parts):
         # A unit may be written with its number, which nobody knows how to show: a hole.
@@ -85,8 +84,8 @@ def _field(text: str) -> Field:
     return Field(tuple(keys.removesuffix(mark).split("|")), mark, None if pairs is None else dict(pairs))
 
 
+# None if an argument is missing, or empty in an optional part.
 def _show(parts: list[Part], arguments: Arguments, *, optional: bool) -> str | None:
-    """Return the text of ``parts``; None if an argument is missing, or empty in an ``optional`` part."""
     out = []
     for part in parts:
         if isinstance(part, str):
@@ -120,8 +119,8 @@ def _value(field: Field, arguments: Arguments, *, optional: bool) -> str | None:
     return arguments.locale.number(value, grouped=field.mark == "#") if field.mark else value
 
 
+# The value of one argument chooses between several forms.
 def choose(key: str, patterns: dict[str, str]) -> Handler:
-    """Return the handler of templates with several forms, by the value of one argument."""
     field = _field(key)
     forms = {str(value): compile_pattern(pattern) for value, pattern in patterns.items()}
 
@@ -132,8 +131,8 @@ def choose(key: str, patterns: dict[str, str]) -> Handler:
     return show
 
 
+# word takes the place of {word} in the form or call of a meaning.
 def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
-    """Return the handler of a meaning; ``word`` takes the place of ``{word}`` in its form or call."""
     if "call" in meaning:
         function, _, parameter = meaning["call"].replace("{word}", word).partition(" ")
         return FUNCTIONS[function](parameter)
@@ -157,7 +156,6 @@ class Names(NamedTuple):
 
 @cache
 def read_names() -> list[Names]:
-    """Return all names of the table, in its order."""
     entries: list[Names] = []
     for meaning in read_table(MEANINGS):
         handler = make_handler(meaning)
@@ -169,14 +167,12 @@ def read_names() -> list[Names]:
     return entries
 
 
+# A comma in a name is written &comma;.
 def split_names(listed: str) -> list[str]:
-    """Return the names in a list between commas; a comma in a name is written ``&comma;``."""
     return [unescape(name.strip()) for name in listed.split(",")]
 
 
 class TemplateTable:
-    """The handler of each known template of one language."""
-
     def __init__(self, locale: Locale) -> None:
         self.locale = locale
         self._exact: dict[str, Handler] = {}
@@ -186,11 +182,10 @@ class TemplateTable:
 
     @property
     def names(self) -> list[str]:
-        """The known names, except those listed with a ``*``."""
         return list(self._exact)
 
+    # Of a name that is added several times, the first counts.
     def add(self, name: str, handler: Handler) -> None:
-        """Add a template; of a name that is added several times, the first counts."""
         if name.endswith("*") and len(name) > 1:
             self._beginnings.setdefault(name[:-1], handler)
         elif name.startswith("*") and len(name) > 1:
@@ -198,8 +193,8 @@ class TemplateTable:
         else:
             self._exact.setdefault(name, handler)
 
+    # Add the names that mean the same in all languages that have them, except language.
     def add_shared(self, language: str) -> None:
-        """Add the names that mean the same in all languages that have them, except ``language``."""
         shared: dict[str, Handler | None] = {}
         for entry in read_names():
             handler = entry.handler if entry.shown_alike else None
@@ -210,8 +205,8 @@ class TemplateTable:
             if shared_handler is not None:
                 self.add(name, shared_handler)
 
+    # The name is in lower case, or all in capitals.
     def find(self, name: str) -> Handler | None:
-        """Return the handler of the template ``name`` (lower case, or all in capitals), or None."""
         handler = self._exact.get(name)
         if handler is None:
             if name in self._cache:
@@ -221,8 +216,8 @@ class TemplateTable:
                 self._cache[name] = handler
         return handler
 
+    # The code of a country is listed in capitals.
     def find_in_capitals(self, name: str) -> Handler | None:
-        """Return the handler of a template that is listed in capitals, such as the code of a country, or None."""
         return self._exact.get(name) if name.isupper() else None
 
     def _find_by_affix(self, name: str) -> Handler | None:
@@ -234,9 +229,9 @@ class TemplateTable:
         return None
 
 
+# pt-br has the table of pt.
 @cache
 def template_table(language: str) -> TemplateTable:
-    """Return the table of ``language`` (``pt-br``: that of ``pt``)."""
     base = language.partition("-")[0]
     table = TemplateTable(read_locale(base))
     for code in dict.fromkeys((language, base, COMMON)):
@@ -251,7 +246,6 @@ def template_table(language: str) -> TemplateTable:
 
 
 def languages() -> list[str]:
-    """Return the languages with names of templates."""
     return sorted({entry.language for entry in read_names()})
 
 
@@ -318,11 +312,9 @@ def _normal(name: str) -> str:
     return name
 
 
+# Functions look like {{formatnum:4000}}, {{DEFAULTSORT:Lincoln}}, {{#if:a}}. Any other word before a colon may be the
+# namespace of templates, in the language of the wiki.
 def _parser_function(name: str, table: TemplateTable) -> tuple[str, Handler | None]:
-    """Return the function's name and handler of ``{{formatnum:4000}}``, ``{{DEFAULTSORT:Lincoln}}``, ``{{#if:a}}``.
-
-    Any other word before a colon may be the namespace of templates, in the language of the wiki.
-    """
     function, _, value = name.partition(":")
     known = table.find(f"{function}:") if _CALL.match(function) else None
     if known is None:  # {{Vorlage:Lang|la|colonia}}

@@ -54,9 +54,9 @@ _TYPED = re.compile(r"\d+(?: \d{3})*(?:[.,]\d+)?(?![.,]\d)")
 _FRACTION = re.compile(r"(?:(\d+)[+ -])?(\d+)(?:/|//|⁄)(\d+)\Z")
 
 
+# code -> symbol, singular, plural
 @cache
 def units() -> dict[str, tuple[str, str, str]]:
-    """Return symbol, singular and plural of each unit of {{convert}}, by its code."""
     with open(UNITS, encoding="utf-8", newline="") as file:
         return {row["code"]: (row["symbol"], row["one"], row["many"]) for row in csv.DictReader(file, delimiter="\t")}
 
@@ -82,15 +82,15 @@ def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
     return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
 
 
+# -27 -> ⁻²⁷; text with anything else stays.
 def raised(text: str) -> str:
-    """Raise a power: -27 -> ⁻²⁷; text with anything else stays."""
     # {{=}} is an entity.
     text = unescape(text)
     return text.translate(RAISED) if all(mark in "0123456789+−–-" for mark in text) else text
 
 
+# 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else.
 def _number(text: str, locale: Locale) -> str | None:
-    """Format a number: 640081.87 -> 640,081.87, 1+1/2 -> 1 1/2; None for anything else."""
     text = text.translate(_UNSEEN)
     if _NUMBER.match(text):
         mantissa, e, exponent = text.lower().partition("e")
@@ -99,8 +99,8 @@ def _number(text: str, locale: Locale) -> str | None:
     return (f"{part[1]} " if part[1] else "") + f"{part[2]}/{part[3]}" if part else None
 
 
+# {{convert|5|to|7|km|mi}} -> 5 to 7 kilometres; {{cvt|5|km}} -> 5 km. The converted value is left out.
 def convert(arguments: Arguments) -> str | None:
-    """{{convert|5|to|7|km|mi}} -> 5 to 7 kilometres; {{cvt|5|km}} -> 5 km. The converted value is left out."""
     plain, named = arguments.plain, arguments.named
     if named.get("disp", "") in ("out", "output only", "output number only", "number", "unit", "u2", "x") or named.get(
         "spell"
@@ -162,8 +162,8 @@ def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, sho
     return f"{text} {singular if is_singular else plural}"
 
 
+# {{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa.
 def measure(arguments: Arguments) -> str | None:
-    """{{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa."""
     number, named = arguments.get("1"), arguments.named
     if not number:
         return None
@@ -177,8 +177,8 @@ def _power_of_ten(power: str | None) -> str:
     return f"×10{power.translate(RAISED)}" if power else ""
 
 
+# {{unité|12.50|km|2}} -> 12,50 km²; {{unité|3|km||h|-1}} -> 3 km h⁻¹; {{unité|4|à|5|km}} -> 4 à 5 km.
 def unit(arguments: Arguments) -> str | None:
-    """{{unité|12.50|km|2}} -> 12,50 km²; {{unité|3|km||h|-1}} -> 3 km h⁻¹; {{unité|4|à|5|km}} -> 4 à 5 km."""
     number, *units = arguments.plain or [""]
     while len(units) > 1 and units[0] in RANGES:
         number = f"{number} {units[0]} {units[1]}"
@@ -198,8 +198,8 @@ def unit(arguments: Arguments) -> str | None:
     return text
 
 
+# {{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2, {{val|1.67|(33)}} -> 1.67(33).
 def value(arguments: Arguments) -> str | None:
-    """{{val|6.24|e=18|u=C}} -> 6.24×10¹⁸ C; {{val|5|2}} -> 5±2, {{val|1.67|(33)}} -> 1.67(33)."""
     named = arguments.named
     parts = [part for part in arguments.plain if part]
     if not 1 <= len(parts) <= 2 or named.get("end") or named.get("p"):

@@ -160,16 +160,16 @@ def clean(
     return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
 
 
+# The punctuation after an address is the sentence's: (see http://a.b/c_(d)). ends in ).
 def _after_address(match: re.Match[str]) -> str:
-    """Return the punctuation after an address, which is the sentence's: ``(see http://a.b/c_(d)).`` ends in ``).``."""
     address = match[0].rstrip(".,;:!?")
     if address.count(")") > address.count("("):
         address = address.removesuffix(")").rstrip(".,;:!?")
     return match[0][len(address) :]
 
 
+# __NOTOC__ is in capitals, in a script without them, or in the small letters of any language.
 def _behavior_switch(match: re.Match[str]) -> str:
-    """Return '' for ``__NOTOC__``, in capitals or a script without them, or in the small letters of any language."""
     name = match[1]
     return "" if not name.isascii() or name.isupper() or name.lower() in _SWITCHES else match[0]
 
@@ -179,8 +179,8 @@ def _elision(match: re.Match[str]) -> str:
     return f"'{match[1]}" if _ELIDED.search(before) else match[0]
 
 
+# [[body]] shows its label, else its target; nothing for files, categories and other languages.
 def link_text(body: str, hidden: frozenset[str]) -> str:
-    """Return the words of ``[[body]]``: its label, else its target; '' for files, categories and other languages."""
     if body.startswith("//"):  # [[//example.org words]] is a link in brackets
         return _ADDRESS.sub("", body, count=1)
     if "&#124;" in body and "|" not in body:  # {{!}}
@@ -202,8 +202,8 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
     return label or target.lstrip(":")
 
 
+# No list has every prefix that a wiki understands, so that a name alone may tell.
 def _is_file(prefix: str, name: str, body: str) -> bool:
-    """Return whether a target is a file by its name alone: no list has every prefix that a wiki understands."""
     is_words = name[:1].isspace() and body.count("|") < 2  # [[Error: x.pdf|this]]
     is_title = prefix == "" or "\n" in prefix or is_words or _is_elsewhere(prefix)
     return is_file_name(name) and not is_title
@@ -214,8 +214,8 @@ def _is_elsewhere(prefix: str) -> bool:
     return prefix in _PROJECTS or prefix in LANGUAGES
 
 
+# titles are in lower case. A section goes with all its subsections.
 def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> str:
-    """Remove the sections with one of these ``titles`` (lower case), with all their subsections."""
     out: list[str] = []
     kept_from: int | None = 0
     cut_level = 0
