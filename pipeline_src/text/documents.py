@@ -22,10 +22,14 @@ from pipeline_src.base.paths import clean_text
 from pipeline_src.study.data import ALL_PARTS
 from pipeline_src.text.words import count_words
 
-ENGLISH = "en"  # the language of a source that states none
-MIN_VALIDATION_DOCUMENTS = 10  # of a source; with fewer, its figures say little
-SLICE_BYTES = 32 << 20  # of a shard, read by one process at a time
-COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}  # keys of a manifest of a cleaned corpus
+# The language of a source that states none.
+ENGLISH = "en"
+# With fewer documents, the figures of a source say little.
+MIN_VALIDATION_DOCUMENTS = 10
+# Bytes of a shard that one process reads at a time.
+SLICE_BYTES = 32 << 20
+# Keys of the manifest of a cleaned corpus.
+COUNTS = {"documents": int, "words": int, "bytes": int, "dropped": {str: int}}
 DOCUMENT = dict.fromkeys(("id", "title", "text"), str)
 MANIFEST = {"shards": [{"name": str, "bytes": int}]}
 HINT = "run the stage that makes this folder again"
@@ -159,7 +163,8 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
 def read_slice(part: ShardSlice) -> Iterator[Document]:
     with open(part.path, "rb") as file:
         position = part.start
-        if position:  # a line that began earlier belongs to the previous slice
+        # A line that began earlier belongs to the previous slice.
+        if position:
             file.seek(position - 1)
             position += len(file.readline()) - 1
         while position < part.stop and (line := file.readline()):

@@ -89,7 +89,8 @@ def drop_documents(
                 yield document
 
     dropped = Counter(repeated=sum(map(len, repeated.values())))
-    selected: set[bytes] | None = None  # None: every document
+    # None selects every document.
+    selected: set[bytes] | None = None
     if max_words is not None and sum(shard["words"] for shard in shards) > max_words:
         keys = [(_key(document), document.words) for shard in shards for document in read(shard)]
         selected = set()

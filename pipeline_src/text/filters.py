@@ -44,20 +44,25 @@ SYMBOLS = (
     + "".join(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
 )
 ELLIPSES, BULLETS = ("...", "…"), ("•", "-")
-MAX_SHORT_LINE = 30  # characters (FineWeb)
-LINE_ENDS = (".", "?", "!", '"', "'")  # of the lines that C4 keeps
+# FineWeb's threshold, in characters.
+MAX_SHORT_LINE = 30
+# C4 keeps lines that end in one of these.
+LINE_ENDS = (".", "?", "!", '"', "'")
 # The end of a line in other scripts: a full stop, also before closing marks. Thai and Lao have none, so there it is any
 # end. Tibetan's full stop is U+0F0D.
 _OTHER_LINE_END = re.compile(rf"[{FULL_STOPS}\u0f0d][{re.escape(CLOSERS)}]{{0,3}}\Z|[{THAI_AND_LAO}].{{0,20}}\Z")
 # In Thai, Lao and Tibetan a space ends a phrase or a sentence.
 _PHRASE_END = re.compile(rf"(?<=[\u0f0d{THAI_AND_LAO}]) ")
-MIN_LINE_WORDS, MAX_WORD_LENGTH = 3, 1000  # fewest words of such a line, most characters of its words
+# C4 keeps lines of at least 3 words, each of at most 1,000 characters.
+MIN_LINE_WORDS, MAX_WORD_LENGTH = 3, 1000
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _BLANK_LINES, _LINE_BREAKS = re.compile(r"\n{2,}"), re.compile(r"\n+")
 
-Words = Callable[[], Sequence[str]]  # of a text, split when they are first needed
-Measure = tuple[str, float]  # name of a rule, and the text's value
+# Splits the words of a text when they are first needed.
+Words = Callable[[], Sequence[str]]
+# Name of a rule, and the text's value.
+Measure = tuple[str, float]
 
 
 class Refusal(NamedTuple):
@@ -170,7 +175,8 @@ def c4(text: str, count_sentences: Callable[[str], int], limits: C4) -> Iterator
         yield "max_curly_brackets", line.count("{")
         if any(phrase in lower for phrase in POLICY):
             continue
-        if limits.min_sentences is not None and sentences < limits.min_sentences:  # further ones change nothing
+        # Sentences beyond the limit change nothing.
+        if limits.min_sentences is not None and sentences < limits.min_sentences:
             sentences += count_sentences(line) + len(_PHRASE_END.findall(line))
     yield "min_sentences", sentences
 

@@ -12,8 +12,10 @@ from functools import cache
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.filters import FiltersParams
 
-Identify = Callable[[str], Mapping[str, float]]  # text -> probability of each language, by ISO 639 code
-AS_IN_LIBRARY = {"nb": "no"}  # Bokmål, as the Norwegian Wikipedia's dumps say
+# Text -> probability of each language, by ISO 639 code.
+Identify = Callable[[str], Mapping[str, float]]
+# Bokmål, as the Norwegian Wikipedia's dumps say.
+AS_IN_LIBRARY = {"nb": "no"}
 
 
 # Loading takes half a second.
@@ -33,7 +35,8 @@ def load_identifier() -> Identify:
     threads = ThreadpoolController()
 
     def identify(text: str) -> Mapping[str, float]:
-        with threads.limit(limits=1, user_api="blas"):  # several round sums differently, and take twice the time
+        # Several threads round sums differently, and take twice the time.
+        with threads.limit(limits=1, user_api="blas"):
             return dict(identifier.rank(text))
 
     return identify

@@ -29,14 +29,19 @@ from pipeline_src.text.words import MAX_SPLIT_CHARACTERS, space_words
 
 SHINGLE_WORDS = 5
 PERMUTATIONS, SEED = 128, 1
-RECALL = 0.99999  # of pairs exactly at the threshold, by the bands
-ESTIMATE_MARGIN = 0.25  # six standard errors of a similarity estimated by 128 hashes
-MAX_BUCKET_TEXTS = 100  # compared with a text, of each of its buckets: texts from one template share many
-BATCH_WORDS = 1 << 10  # hashed at once, in the processor's cache
+# The bands find this fraction of pairs that are exactly at the threshold.
+RECALL = 0.99999
+# Six standard errors of a similarity estimated by 128 hashes.
+ESTIMATE_MARGIN = 0.25
+# A text is compared with so many texts of each bucket: texts from one template share many.
+MAX_BUCKET_TEXTS = 100
+# Words hashed at once fit into the processor's cache.
+BATCH_WORDS = 1 << 10
 BLOCK_TEXTS = 1 << 12
 _MARKS = string.punctuation.encode()
 _TYPOGRAPHIC = "‘’“”–—…"
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, of irregular bits (Knuth, The Art of Computer Programming 3, 6.4)
+# Odd, with irregular bits (Knuth, The Art of Computer Programming 3, 6.4).
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 # Of one text, digest and hash_words need them.
@@ -193,7 +198,8 @@ class _CopyIndex:
 
     def find(self, band_files: Sequence[IO[bytes]], starts: NDArray[np.int64]) -> NDArray[np.int64]:
         copy_of = np.full(len(self.counts), -1, np.int64)
-        texts = np.empty(starts[-1], np.int32)  # by bucket, those that are no copies
+        # The texts of each bucket that are no copies.
+        texts = np.empty(starts[-1], np.int32)
         sizes = np.zeros(len(starts) - 1, np.uint8)
         for block in range(0, len(copy_of), BLOCK_TEXTS):
             stop = min(block + BLOCK_TEXTS, len(copy_of))

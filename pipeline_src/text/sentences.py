@@ -31,14 +31,17 @@ _MASKS = (
     ("’", "x"),
     *((f" {word}.", f" {'x' * len(word)}.") for word in "me no may art ill miss fed ark".split()),
 )
-_WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")  # (She knew it.) They left.
+# (She knew it.) They left.
+_WHOLE_IN_BRACKETS = re.compile(r"\(([^()]*[.!?] *)\)")
 _BEFORE_NUMBER = re.compile(
     r"(?:^|[ (])(?:approx|(?:[Aa]rt|[Cc]h|[Ee]q|[Ff]ig|[Nn]o|[Pp]ar|[Rr]ef|[Ss]ec|[Tt]ab|[Vv]ol)s?)\.\Z"
 )
-_ELLIPSIS = re.compile(r"(?<=\w)…(?=[\s\"”’])")  # to sentencex no end
+# For sentencex, an ellipsis ends nothing.
+_ELLIPSIS = re.compile(r"(?<=\w)…(?=[\s\"”’])")
 _ENGLISH_OPENERS = " \t\"“‘'(["
 _NEVER_FIRST = frozenset(",;:—–)")
-MAX_SEGMENT_LENGTH = 8_000  # characters that sentencex sees at once: unclosed quotes take quadratic time
+# Characters that sentencex sees at once: unclosed quotes take quadratic time.
+MAX_SEGMENT_LENGTH = 8_000
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
@@ -140,7 +143,8 @@ _CLOSING = re.escape(CLOSERS)
 # the closing quotes continues the sentence: 「行く！」と言った。
 # The next word of "'s Avonds" is Avonds.
 _MARK = re.compile(
-    rf"[{_STOPS}{FULL_STOPS}](?:"  # a single set of first characters is fast
+    # A single set of first characters is fast.
+    rf"[{_STOPS}{FULL_STOPS}](?:"
     rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+[{_CLOSING}]*+"
     rf"(?:[ \u00a0\u202f](?:''|[»”{_STOPS}])(?=\s))*+(?=\s)"
     rf"|(?:(?<=[{FULL_STOPS}])|(?<=[\u3040-\u309f\u3400-\u9fff」』）][!?])"
@@ -155,11 +159,16 @@ _NOUN = r"(?=[^\W\u3040-\u309f])"
 _PARTICLE = re.compile(rf"[はの](?:{_NOUN}|、)|[がにともで]{_NOUN}|を")
 _STRAIGHT_QUOTES = re.compile('"([^"]*+)"')
 _FIRST_WORD = re.compile(r"\w|\Z")
-_LAST = re.compile(r"['’]s\Z|[^\s.'’-]*\Z")  # McDonald's; dell'art, Max-Planck-Str
-_MAX_ABBREVIATION = 8  # letters, more than any abbreviation has
-_LOOK_BACK = 24  # characters before a point, for the longest abbreviations
-_MAX_ABBREVIATION_PART = 5  # characters of a part of an abbreviation, with its point
-_MAX_BRACKETS = 300  # characters within which a bracket is closed
+# "McDonald's" as a whole; "art" of "dell'art", "Str" of "Max-Planck-Str"
+_LAST = re.compile(r"['’]s\Z|[^\s.'’-]*\Z")
+# No abbreviation has more letters.
+_MAX_ABBREVIATION = 8
+# Characters before a point, for the longest abbreviations.
+_LOOK_BACK = 24
+# Characters of a part of an abbreviation, with its point.
+_MAX_ABBREVIATION_PART = 5
+# Characters within which a bracket is closed.
+_MAX_BRACKETS = 300
 
 
 def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:

@@ -8,8 +8,10 @@ from pathlib import Path
 from pipeline_src.base.yaml_files import parse_yaml
 
 CONTENTS = re.compile(r"(?:table of )?contents\.?|(?:list of )?(?:illustrations|plates|maps)\.?", re.I)
-BACK = 0.85  # fraction of a book after which advertisements are searched
-HEADINGS = {  # of front and back matter -> the reason for which what follows is dropped
+# Fraction of a book after which advertisements are searched.
+BACK = 0.85
+# Reason to drop what follows -> heading of front or back matter.
+HEADINGS = {
     "its makers' note": re.compile(
         r"(?:the )?transcriber['’]?s?['’]? (?:end)?(?:notes?|comments?|remarks?)\b.{0,60}"
         r"|anmerkung(?:en)? (?:zur|der|des) (?:transkription|bearbeiters?|transcription)\b.{0,60}"
@@ -19,7 +21,8 @@ HEADINGS = {  # of front and back matter -> the reason for which what follows is
         re.I,
     ),
     "imprint": re.compile(r"imprint|colophon|uncopyright|impressum|kolophon|achevé d['’]imprimer|colof[óã]o?n?", re.I),
-    "errata": re.compile(  # or a poem, or a chapter
+    # A poem or a chapter may be called so, too.
+    "errata": re.compile(
         r"errat(?:a|um)\b.{0,60}|corrigenda\b.{0,60}|(?:list of )?corrections\b.{0,60}|au lecteur", re.I
     ),
     "index": re.compile(
@@ -34,11 +37,16 @@ HEADINGS = {  # of front and back matter -> the reason for which what follows is
         re.I,
     ),
 }
-FRONT = 0.05  # fraction of a book before which front matter is searched
-MAX_LENGTH = 3_000  # characters of a note or an advertisement
-MAX_SPELLING_NOTE = 800  # characters of a note on spelling; a longer text is an introduction
-MAX_SECTION = 20_000  # characters of a section of notes or advertisements at the end
-MAX_SECTION_BEFORE = 600  # elsewhere: prose may follow without a heading
+# Fraction of a book before which front matter is searched.
+FRONT = 0.05
+# Characters of a note or an advertisement.
+MAX_LENGTH = 3_000
+# Characters of a note on spelling; a longer text is an introduction.
+MAX_SPELLING_NOTE = 800
+# Characters of a section of notes or advertisements at the end.
+MAX_SECTION = 20_000
+# Characters of such a section elsewhere: prose may follow without a heading.
+MAX_SECTION_BEFORE = 600
 
 _POINTER = r"[\[{](?:\d{1,3}|[*†‡§]{1,3}|[A-Z]|(?:[Ff]oot|[Ee]nd)?[Nn]ote:? ?\w{1,4}|[Pp]g\.? ?\w{1,5})[\]}]"
 _REFERENCE = re.compile(rf"(?<=[^\s\[{{])(?: ?{_POINTER}(?!\w)|{_POINTER})|(?<=\S ){_POINTER}")
@@ -90,14 +98,17 @@ _PUBLISHER = re.compile(
     r"|press|printed for|uitgevers?|förlag|forlag|by the (?:same )?author of)\b|:[^:]+\b(?:1[5-9]|20)\d\d\W*\Z",
     re.I,
 )
-_SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|8vo|4to)\b")  # of a book
-MAX_BLURB = 300  # characters of an advertisement without a price
+# Sizes of a printed book.
+_SIZE = re.compile(r"\b(?:12mo|16mo|18mo|24mo|8vo|4to)\b")
+# Characters of an advertisement without a price.
+MAX_BLURB = 300
 _FORMAT = re.compile(r"\b(?:12mo|16mo|18mo|8vo|4to|octavo|duodecimo|cloth|gilt|paper covers|boards|post-?paid)\b")
 _PRICE = re.compile(r"[$£] ?\d|\b\d+s\.|\b\d+ ?(?:cents|cts|d\.)|\bnet\b")
 _PAGE = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,}|[ \t])(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _LEADER = re.compile(r"(?:\.{2,}|(?:\. ){2,}|[ \t]{2,})(?:\d{1,4}|[ivxlc]{1,7})\.?\s*\Z")
 _ENTRY = re.compile(r"(?:(?:chapter|book|part|no\.) )?(?:[IVXLC]+|\d{1,3})[.:)]?(?:\s|\Z)", re.I)
-_NUMBERED = re.compile(  # an entry of an index: its pages, or another entry
+# An entry of an index ends in its pages, or names another entry: "Ash, 7; felled, 19", "Barns, see Farms"
+_NUMBERED = re.compile(
     r"[,;.\s]\s*(?:pp?\. ?)?\d{1,4}(?:(?:\s?[-–—,;]\s*|\s+)(?:n\.|note|ff?\.|\d{1,4}))*[.;,]?\s*\Z|\bsee (?:also )?\w",
     re.I,
 )
@@ -164,7 +175,8 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
     text = "\n".join(lines)
     if len(text) > MAX_LENGTH:
         return None
-    lower = text.lower()  # a search that ignores case is ten times slower
+    # A search that ignores case is ten times slower.
+    lower = text.lower()
     if any(word in lower for word in _OF_MAKERS) and _MAKERS.search(lower):
         return "its makers' note"
     if _NOTE.match(text.strip()):

@@ -44,11 +44,16 @@ from pipeline_src.text.near_duplicates import Shingles, digest, find_copies, has
 from pipeline_src.text.sentences import split_sentences
 from pipeline_src.text.words import count_words
 
-SHARD_CHARACTERS = 64_000_000  # of text, after which a new shard begins
-MIN_PART_WORDS = 1_000  # after which a document ends at the next heading
-MAX_PART_WORDS = 5_000  # after which it ends with the paragraph
-PARAGRAPH_WORDS = 6_000  # of the parts into which a paragraph of twice as many is cut
-MAX_COPIES = 300  # listed in the manifest
+# Characters of text after which a new shard begins.
+SHARD_CHARACTERS = 64_000_000
+# Words after which a document ends at the next heading.
+MIN_PART_WORDS = 1_000
+# Words after which it ends with the paragraph.
+MAX_PART_WORDS = 5_000
+# A paragraph of twice as many words is cut into parts of this size.
+PARAGRAPH_WORDS = 6_000
+# Copies listed in the manifest.
+MAX_COPIES = 300
 
 
 @dataclass(frozen=True)
@@ -125,11 +130,15 @@ def run(source: str, params: FilesParams) -> None:
 class _BookFilter:
     def __init__(self, source: str, params: FilesParams) -> None:
         self._source = source
-        self.dropped: Counter[str] = Counter()  # files, and documents that a filter refuses, by reason
+        # Number of files, and of documents that a filter refuses, by reason.
+        self.dropped: Counter[str] = Counter()
         self.sample = DroppedSample()
-        self.blocks: Counter[str] = Counter()  # removed within documents, by reason
-        self.encodings: Counter[str] = Counter()  # files, by encoding
-        self.copies: dict[str, str] = {}  # dropped id -> id of the book it copies
+        # Number of blocks removed within documents, by reason.
+        self.blocks: Counter[str] = Counter()
+        # Number of files by encoding.
+        self.encodings: Counter[str] = Counter()
+        # Id of a dropped book -> id of the book that it copies.
+        self.copies: dict[str, str] = {}
         self.num_books = 0
         self._threshold = params.near_duplicates
         self._ids: dict[str, None] = {}
@@ -138,7 +147,8 @@ class _BookFilter:
         cleaned = self._check_ids(cleaned)
         copies: Iterable[int] = repeat(-1)
         with TemporaryFile(dir=folder) as file:
-            if self._threshold is not None:  # a book's original is known after the last book
+            # A book's original is known after the last book.
+            if self._threshold is not None:
                 copies = find_copies(_spool(cleaned, file), self._threshold, folder)
                 file.seek(0)
                 cleaned = (pickle.load(file) for _ in copies)

@@ -12,7 +12,8 @@ _HEADING = re.compile(r"#{1,6}\s.*|[^\n]+\n(?:=+|-+)\s*", re.S)
 _RULE = re.compile(r"(?:[-*_=] ?){3,}")
 _SPEAKER = re.compile(r"(\*\*|__)[^*_\n]{1,60}\1[.:]?")
 _DIRECTION = re.compile(r"([*_])(?!\1).+?\1|__\\?\[.*?\]_?_?|\\?\[.*?\\?\]", re.S)
-_TITLE = re.compile(r"^(?:[A-Z][A-Z .,:'-]{2,}[A-Z][.:]?|(?:ACT|SCENE) [IVX]+\b.*)[ \t]*$", re.M)  # SONG. EPILOGUE
+# "SONG.", "EPILOGUE", "ACT II"
+_TITLE = re.compile(r"^(?:[A-Z][A-Z .,:'-]{2,}[A-Z][.:]?|(?:ACT|SCENE) [IVX]+\b.*)[ \t]*$", re.M)
 _LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s|\|")
 _ASIDE = re.compile(r"(?<!_)_*+\\?\[[^\]\n]{0,80}\]_*|^_[^_]{1,160}_[ \t]*$", re.M)
 _IMAGE = re.compile(r"!\[[^\[\]\n]*\]\([^)\n]{0,1000}\)")
@@ -66,7 +67,8 @@ def _without_comments(text: str) -> str:
 
 
 def _why_not_prose(block: str, is_play: bool) -> str | None:
-    if _HEADING.fullmatch(block) or (is_play and block.isalpha()):  # a single word without punctuation is half a title
+    # A single word without punctuation is half a title.
+    if _HEADING.fullmatch(block) or (is_play and block.isalpha()):
         return "heading"
     if _RULE.fullmatch(block):
         return "rule"

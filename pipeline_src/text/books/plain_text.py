@@ -35,9 +35,11 @@ _PART = r"[^\W\d_]++(?:['’][^\W\d_]++){0,8}"
 _BROKEN = re.compile(rf"(?<![^\W\d_])((?:{_PART}-){{0,8}}{_PART})-[ \t]*+\n[ \t]*+({_WORD})")
 _LAST = re.compile(rf"((?:{_WORD}-)*{_WORD})-\Z")
 _FIRST = re.compile(_WORD)
-_WINDOW = 100  # characters; no word is longer
+# No word has more characters.
+_WINDOW = 100
 _WHITE_SPACE = re.compile(r"\s\s+|[^\S ]")
-MIN_PART_COUNT = 2  # occurrences after which a part counts as a word
+# A part that occurs so often counts as a word.
+MIN_PART_COUNT = 2
 
 
 class HyphenResolver:
@@ -124,22 +126,31 @@ _ILLUSTRATION = re.compile(
     r"|_?(?:Music|Figures?|Fig\.|FIG\.|Plate|PLATE|Map|Frontispiece|Tailpiece)\b[^\[\]\n]{0,300}\]"
     r"|_?(?:Exeunt|EXEUNT|Exit|Re-?enter|Enter)\b(?:[^\[\]]{0,200}\]|[^\[\]\n]*))"  # [Exeunt.
 )
-SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹」』" + FULL_STOPS)  # „Ja!“ and »Ja!« in German, Danish, Czech, Slovene
+# German, Danish, Czech and Slovene end a speech so: „Ja!“ »Ja!«
+SENTENCE_END = frozenset(".!?\"”’»›')…“‘«‹」』" + FULL_STOPS)
 _SPEECH_END = SENTENCE_END | frozenset(":;,]—-")
-_PARAGRAPH_END = SENTENCE_END | frozenset(":]")  # after which a lower-case letter does not continue the sentence
+# A small letter does not continue the sentence after these.
+_PARAGRAPH_END = SENTENCE_END | frozenset(":]")
 MAX_AUTHOR = 80
 # A number and the longest title.
 MAX_HEADING = 400
-MIN_FRONT_LENGTH = 2_000  # characters in which front matter is searched
+# Front matter is searched in so many characters.
+MIN_FRONT_LENGTH = 2_000
 _STANZA_NUMBER = re.compile(r"^\s*\d{1,4}\.?\s+(?=\W{0,2}[^\W\d_])")
 _LINE_NUMBER = re.compile(r"(?<=\S)(?:\s{3,}|\t)\[?\d{1,4}\]?$")
-MAX_VERSE_LENGTH = 65  # characters; no line of verse is longer
+# No line of verse has more characters.
+MAX_VERSE_LENGTH = 65
 _VERSE_END = tuple(",;:.!?—-")
-MIN_VERSE_WORDS = 4  # of a line without a mark
-SAMPLE_LENGTH = 20_000  # characters that decide whether sentences begin with capitals
-MAX_JOINED = 10_000  # characters of a paragraph to which a line is appended
-MAX_WRAPPED_LENGTH = 120  # characters; a longer line was not wrapped
-MIN_WRAPPED_LENGTH = 45  # characters; a line of this length was wrapped
+# Fewest words of a verse without a mark at its end.
+MIN_VERSE_WORDS = 4
+# Characters that decide whether sentences begin with capitals.
+SAMPLE_LENGTH = 20_000
+# Characters of a paragraph to which a line is appended.
+MAX_JOINED = 10_000
+# A line of more characters was not wrapped.
+MAX_WRAPPED_LENGTH = 120
+# A line of this length was wrapped.
+MIN_WRAPPED_LENGTH = 45
 
 
 class Block(NamedTuple):
@@ -296,7 +307,8 @@ def _without_numbers(lines: list[str]) -> list[str]:
     if lines and lines[0].lstrip()[0].isdecimal():
         lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
     numbered = sum(line[-1].isdecimal() or line[-1] == "]" for line in lines)
-    if 0 < 2 * numbered < len(lines):  # more: a table of contents
+    # If more than half of the lines end in numbers, they are a table of contents.
+    if 0 < 2 * numbered < len(lines):
         lines = [_LINE_NUMBER.sub("", line) for line in lines]
     return lines
 

@@ -35,18 +35,25 @@ from pipeline_src.text.sentences import split_sentences
 
 TITLES = ("title", "book_title", "name")
 IDS = ("id", "book_id", "gutenberg_id")
-BATCH_BYTES = 4 << 20  # of text, read from a Parquet file at a time
-MIN_LIST_LINES = 100  # of a list of sentences
-MIN_SENTENCES = 3  # per document on average, if the blank lines of a list separate documents
-MAX_SENTENCE_LENGTH = 1_000  # characters of a line
-MAX_SENTENCES_PER_LINE = 1.5  # of a list; a paragraph has two or more
-MAX_BOOK_BYTES = 256 << 20  # the longest novels have a tenth of it
+# Bytes of text read from a Parquet file at a time.
+BATCH_BYTES = 4 << 20
+# Fewest lines of a list of sentences.
+MIN_LIST_LINES = 100
+# Sentences per document on average, if the blank lines of a list separate documents.
+MIN_SENTENCES = 3
+# Characters of a line.
+MAX_SENTENCE_LENGTH = 1_000
+# A line of a list has about one sentence, a paragraph two or more.
+MAX_SENTENCES_PER_LINE = 1.5
+# The longest novels have a tenth of it.
+MAX_BOOK_BYTES = 256 << 20
 
 
 class TextRow(NamedTuple):
     """One row; ``title`` and ``id`` are from the first of ``TITLES`` and ``IDS`` that it has, or ''."""
 
-    number: int  # from 0
+    # Counted from 0.
+    number: int
     text: str
     title: str
     id: str
@@ -183,8 +190,10 @@ class RawDocument:
     id: str
     title: str
     path: Path
-    text: str | None = None  # None: the entire file
-    num_sentences: int = 0  # number of lines if each is one sentence; 0 for a book
+    # None for the entire file.
+    text: str | None = None
+    # Number of lines if each is one sentence; 0 for a book.
+    num_sentences: int = 0
 
 
 class WrongFile(NamedTuple):
@@ -333,7 +342,8 @@ def _list_layout(path: Path, declared: str | None) -> tuple[str, bool] | None:
         encoding = find_encoding(head, path, declared, complete=len(head) < BLOCK_SIZE)
         next(decode_blocks(path, encoding, declared))
     except PipelineError:
-        return None  # handled by `undecodable` when read as a book
+        # Handled by `undecodable` when read as a book.
+        return None
     return encoding, blank_lines_separate(text)
 
 

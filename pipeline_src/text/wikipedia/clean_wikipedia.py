@@ -38,8 +38,10 @@ from pipeline_src.text.wikipedia.siteinfo import REDIRECT, SiteInfo, read_sitein
 from pipeline_src.text.wikipedia.templates import languages
 from pipeline_src.text.wikipedia.wikitext import clean
 
-MAX_UNKNOWN_TEMPLATES = 100  # in the manifest
-RangeResult = dict[str, Any]  # a range's shard and counts
+# Templates listed in the manifest.
+MAX_UNKNOWN_TEMPLATES = 100
+# A range's shard and counts.
+RangeResult = dict[str, Any]
 
 
 # The name is '' if the dump has no parts.
@@ -227,7 +229,8 @@ def _progress(source: str, ranges: list[Range], folder: Path) -> Iterator[None]:
                 for shard in remaining.keys() & set(os.listdir(folder)):
                     progress.advance(remaining.pop(shard))
                 progress.advance(0)
-            progress.advance(sum(remaining.values()))  # seen and moved within a second
+            # Shards may be written and moved within a second.
+            progress.advance(sum(remaining.values()))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

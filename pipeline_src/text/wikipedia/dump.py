@@ -24,18 +24,25 @@ import zstandard
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.progress import log
 
-STREAM = re.compile(rb"BZh[1-9]1AY&SY")  # header of a stream and of its first block (the first digits of pi)
-RANGE_BYTES = 8 << 20  # compressed; some 35 MB of XML, 3 s of work
-MAX_HELD_BYTES = 64 << 20  # decompressed bytes of a stream held until its end
+# A stream begins with its header and that of its first block (the first digits of pi).
+STREAM = re.compile(rb"BZh[1-9]1AY&SY")
+# Compressed bytes: some 35 MB of XML, 3 s of work.
+RANGE_BYTES = 8 << 20
+# Decompressed bytes of a stream held until its end.
+MAX_HELD_BYTES = 64 << 20
 READ_BYTES = 1 << 16
-BLOCK_BYTES = 1 << 20  # decompressed bytes of a block
-HEAD_BYTES = 1 << 20  # <siteinfo> ends long before
+# Decompressed bytes of a block.
+BLOCK_BYTES = 1 << 20
+# <siteinfo> ends long before this.
+HEAD_BYTES = 1 << 20
 PAGE, PAGE_END, END = b"<page>", b"</page>", b"</mediawiki>"
-MAX_PAGE_BYTES = 128 << 20  # bytes of XML; MediaWiki allows 2 MB of text to a page
+# Bytes of XML; MediaWiki allows 2 MB of text to a page.
+MAX_PAGE_BYTES = 128 << 20
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 ESCAPED = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&"}
 ESCAPE = re.compile(r"&(?:lt|gt|quot|apos|amp|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
-INDEX = re.compile(r"-index[0-9]*\.txt")  # enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2
+# "enwiki-20260901-pages-articles-multistream-index1.txt-p1p41242.bz2"
+INDEX = re.compile(r"-index[0-9]*\.txt")
 # what gzip and zstandard say if no other stream begins where one has ended
 NO_STREAM = re.compile("Not a gzipped file|Unknown frame descriptor")
 PADDING = b"\0 \t\r\n"
@@ -230,9 +237,11 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
         end: byte where another stream begins; None for the end of the file.
         damage: filled with the corrupt streams of the range, whose pages are left out; None raises an error instead.
     """
-    num_in_range: int | None = None  # number of pending bytes in the range; None while all are
+    # The number of pending bytes that are in the range. None while all are.
+    num_in_range: int | None = None
     pending = bytearray()
-    searched = 0  # bytes of pending without the end of a page
+    # The first bytes of pending have no end of a page.
+    searched = 0
     ended = False
     for block in read_blocks(path, start):
         if end is not None and block.stream >= end and num_in_range is None:
@@ -244,7 +253,8 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             if num_in_range is not None:
                 return
             damage.streams.append((block.stream, block.problem))
-            pending.clear()  # nothing is joined across the hole
+            # Nothing is joined across the hole.
+            pending.clear()
             searched = 0
             continue
         pending += block.data

@@ -13,10 +13,14 @@ from functools import lru_cache
 from pipeline_src.text.wikipedia.locale import TABLES
 from pipeline_src.text.wikipedia.unit_templates import RAISED
 
-MAX_LENGTH = 60  # characters of a formula or code within a sentence
-MAX_SOURCE_LENGTH = 240  # characters of a formula's source
-MAX_DEPTH = 6  # groups within groups
-SYMBOLS = TABLES / "symbols.tsv"  # commands of TeX and their characters; &#124; is |, which would separate arguments
+# Characters of a formula or code within a sentence.
+MAX_LENGTH = 60
+# Characters of a formula's source.
+MAX_SOURCE_LENGTH = 240
+# Levels of groups within groups.
+MAX_DEPTH = 6
+# Commands of TeX and their characters; &#124; is |, which would separate arguments.
+SYMBOLS = TABLES / "symbols.tsv"
 _SYMBOLS = dict(line.split("\t") for line in SYMBOLS.read_text(encoding="utf-8").splitlines()[1:])
 _FONTS = frozenset(
     """mathbf mathrm mathit mathsf mathcal mathscr mathfrak mathbb boldsymbol bold text textrm textit textbf mbox
@@ -41,7 +45,8 @@ _MARKS = {"|": "&#124;", "[": "&#91;", "]": "&#93;", "<": " < ", ">": " > ", "'"
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _PLAIN = re.compile(r"[\w+\-=.,()/!:;*%&#≤≥≠×·∞→…±−≈∈∼° ]*")
 _SIMPLE = re.compile(r"[\w+−\u0300-\u0308\u20d7-]{1,20}|.")
-_ATOM = re.compile(r"\d+|[^\W\d_]{1,2}[\u0300-\u0308\u20d7²³]*")  # needs no brackets next to / and √
+# What needs no brackets next to / and √.
+_ATOM = re.compile(r"\d+|[^\W\d_]{1,2}[\u0300-\u0308\u20d7²³]*")
 _EXPONENT = re.compile(r"[+−-]?\d+")
 _SPACES = re.compile(r"\s+")
 _CODE = re.compile(r"[\w+\-.,/ :\"%$@^~]*\w[\w+\-,/ :\"%$@^~]*")
@@ -51,7 +56,8 @@ class _UnreadableError(Exception):
     pass
 
 
-@lru_cache(10_000)  # a page of mathematics repeats short ones
+# A page of mathematics repeats short ones.
+@lru_cache(10_000)
 def formula_text(formula: str) -> str:
     """Return ``formula`` (TeX) as characters if it is short and flat, else ''."""
     if len(formula) > MAX_SOURCE_LENGTH:
@@ -70,7 +76,8 @@ def _read_group(tokens: Iterator[str], depth: int = 0) -> str:
         raise _UnreadableError
     out: list[str] = []
     above: str | None = None
-    divided = False  # a fraction came last
+    # Whether a fraction came last.
+    divided = False
     for token in tokens:
         if token == "}":
             if not depth:

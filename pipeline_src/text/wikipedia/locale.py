@@ -18,7 +18,8 @@ COUNTRIES = TABLES / "countries.tsv"
 # "< de {year}>", a part of a date with its surroundings, which is left out if the date has no year
 _DATE_PART = re.compile(r"<([^<>{}]*)\{(day|month|year)\}([^<>{}]*)>")
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d*)?|[-−+]?\.\d+", re.ASCII)
-_MAX_DIGITS = 100  # digits
+# Longer numbers stay as they are.
+_MAX_DIGITS = 100
 
 # Languages whose wikis convert pages to the reader's script: ``-{zh-hans:计算机;zh-hant:電腦}-`` (scanner.py takes the
 # first of these variants that it finds). Chinese is simplified; the others are in the script of most of their articles.

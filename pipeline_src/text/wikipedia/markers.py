@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import re
 
-PLACEHOLDER = "\ue000"  # a hole: a formula, code, an unknown template (read by prose.py)
-GONE = "\ue001"  # something without words was here: a reference, a comment, a file (read here and by prose.py)
-SOUND = "\ue002"  # around a pronunciation, which is dropped within brackets (written and read here)
+# A hole: a formula, code, an unknown template (read by prose.py)
+PLACEHOLDER = "\ue000"
+# Something without words was here: a reference, a comment, a file (read here and by prose.py)
+GONE = "\ue001"
+# Around a pronunciation, which is dropped within brackets (written and read here)
+SOUND = "\ue002"
 # read by prose.py:
-BOX = "\ue003"  # an unknown template of several lines: a box if it begins a line, else a hole
-BREAK = "\ue004"  # a tag or template that ends a paragraph
-FORMULA = "\ue005"  # around a readable formula at the start of a line
-JOINER = "\u200b"  # <nowiki/>: shows nothing and is removed with all of its kind
-FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"  # before a PLACEHOLDER: the number of an unknown template's name
+# An unknown template of several lines: a box if it begins a line, else a hole.
+BOX = "\ue003"
+# A tag or template that ends a paragraph.
+BREAK = "\ue004"
+# Around a readable formula at the start of a line.
+FORMULA = "\ue005"
+# <nowiki/> shows nothing. It is removed with all other characters of no width.
+JOINER = "\u200b"
+# Before a PLACEHOLDER: the number of an unknown template's name.
+FIRST_NAME, LAST_NAME = "\U000f0000", "\U000ffffd"
 MARKERS = PLACEHOLDER + SOUND + GONE + BOX + BREAK + FORMULA
 NAMES = re.compile(rf"[{FIRST_NAME}-{LAST_NAME}]")
 MARKS = re.compile(rf"[{MARKERS}{FIRST_NAME}-{LAST_NAME}]")
-MIN_SOUND_WORDS = 3  # words next to a pronunciation that are about it: (which spells the phoneme /ʃ/)
-MAX_EMPTY_LENGTH = 60  # characters of brackets that may hold only such words
+# Words next to a pronunciation that are about it: (which spells the phoneme /ʃ/)
+MIN_SOUND_WORDS = 3
+# Characters of brackets that may hold only such words.
+MAX_EMPTY_LENGTH = 60
 
 # every pattern stops at the next bracket, so that many brackets take linear time
 # brackets from which something is removed
@@ -36,7 +46,8 @@ EMPTY_PART = re.compile(
     r"произношение|слушать|发音|發音|発音|聆听|聆聽|聞く|نطق|استمع|[^,;，；、]*[:：])?",
     re.IGNORECASE,
 )
-_BRACKETS = re.compile(rf"[(),（），；、\[\]{{}}|{SOUND}]|(?<!&#\d\d)(?<!&#\d\d\d);")  # not of {{!}}
+# The semicolon of an entity, such as that of {{!}}, stays.
+_BRACKETS = re.compile(rf"[(),（），；、\[\]{{}}|{SOUND}]|(?<!&#\d\d)(?<!&#\d\d\d);")
 
 
 def sound(text: str) -> str:

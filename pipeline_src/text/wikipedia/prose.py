@@ -43,15 +43,20 @@ from pipeline_src.text.sentences import CLOSERS, OPENERS, is_small, split_senten
 from pipeline_src.text.wikipedia.markers import BOX, BREAK, FORMULA, GONE, NAMES, PLACEHOLDER
 from pipeline_src.text.words import DENSE_LETTERS, DENSE_WEIGHT
 
-MIN_LENGTH = 25  # characters; shorter lines are captions, labels and scraps of tables
-MIN_UNENDED_LENGTH = 120  # characters from which a line counts as prose even without a full stop
-MIN_ITEM_LENGTH = 45  # characters of an item of a list in a script without capitals: eight words
+# Shorter lines are captions, labels and scraps of tables.
+MIN_LENGTH = 25
+# Characters from which a line counts as prose even without a full stop.
+MIN_UNENDED_LENGTH = 120
+# Characters of an item of a list in a script without capitals: eight words.
+MIN_ITEM_LENGTH = 45
 COLONS = (":", "：")
 NOT_PROSE = {"*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table", "{": "table", "}": "table"}
 NOT_PROSE |= {"=": "heading", "-": "rule", BOX: "box"}
-MAX_REPAIRS = 4  # of repairs: each may reveal another hole
+# Closing one hole may open another: "a ( ; ) b" -> "a () b" -> "a b".
+MAX_REPAIRS = 4
 INTERRUPTIONS = frozenset(("formula", "list", "table", "template"))
-ABBREVIATING = ".!?…"  # which may also end an abbreviation or stand within a sentence
+# These may also end an abbreviation or stand within a sentence.
+ABBREVIATING = ".!?…"
 # the full stops, question and exclamation marks of the other scripts of Wikipedia, which end nothing but a sentence
 ENDS = "。！？．｡؟۔؞։।॥።፧፨၊။។៕།༎᠃᠉߹꓿᱾᱿꯫෴܀܁܂"
 FULL_STOPS = frozenset(ABBREVIATING + ENDS)
@@ -60,8 +65,10 @@ COMPLETE = FULL_STOPS | frozenset(CLOSERS)
 INTRODUCTION_ENDS = COMPLETE | frozenset(":")
 SENTENCE_MARKS = (*FULL_STOPS, ":")
 SENTENCE_ENDS = COMPLETE | STOPS
-FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"  # a line of only these is a formula on its own line
-MAX_CLOSERS = 4  # that follow a full stop
+# A line of only these is a formula on its own line.
+FORMULA_PUNCTUATION = PLACEHOLDER + GONE + " \t,.;:()[]=+-–·&→"
+# Closing marks that follow a full stop.
+MAX_CLOSERS = 4
 
 # One or more holes. Those of templates are two characters, the number of the name and PLACEHOLDER. The match starts at
 # the first PLACEHOLDER: a pattern that starts with one certain character is several times faster.
@@ -70,14 +77,18 @@ _ENDED = re.compile(rf"(?:[^\W_]{{3}}[{ABBREVIATING}]|[{ENDS}])[{re.escape(CLOSE
 _ENDED_WITHIN = re.compile(rf".{{{MIN_LENGTH - 1}}}(?:[{ABBREVIATING}] |[{ENDS}])")
 _SENTENCE_END = re.compile(rf"(?: |[{ENDS}][{re.escape(CLOSERS)}]*)\Z")
 _ASIDE = re.compile(rf"(?:(?<=\s)\(|（)[^()（）\n{PLACEHOLDER}]*{PLACEHOLDER}[^()（）\n]*[)）]")
-_LETTER = r"[^\W\u2e80-\u9fff]"  # of a script with spaces between words
-_WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")  # between two letters, which it separates
+# A letter of a script with spaces between words.
+_LETTER = r"[^\W\u2e80-\u9fff]"
+# A marker between two letters separates them.
+_WITHIN = re.compile(rf"{GONE}(?<={_LETTER}{GONE}){GONE}*+(?={_LETTER})")
 _FORMULA_LINE = re.compile(rf"[ \t:{GONE}]*{FORMULA}([^{FORMULA}]+){FORMULA}([.,;:]?)[ \t{GONE}]*")
 # Of a term with its definition, ``; Mill : It has been here for ages.``, the definition is an item.
 _LIST_MARKS = re.compile(r"[*#:;]++(?:(?<=;)[^:]*+(?::|\Z))?\s*")
-_WORD = re.compile(r"[^\W\d_]{4}")  # an equation of chemistry has none
+# An equation of chemistry has no such word.
+_WORD = re.compile(r"[^\W\d_]{4}")
 _DENSE = re.compile(f"[{DENSE_LETTERS}\u3001-\u30ff\uac00-\ud7a3\uff01-\uff9f]")
-FRENCH = "fr"  # whose pages have a space before : ; ! ? »
+# French pages have a space before : ; ! ? »
+FRENCH = "fr"
 
 # Moves of chess: 1.e4 e5 2.Nf3
 _MOVES = re.compile(r"\d{1,3}\.(?:\.\.)? ?\S{2,8} +(?:\S{2,8} +)?\d{1,3}\.(?:\.\.)? ?[a-hKQRBNO]")
@@ -111,11 +122,15 @@ _REMAINS = (
     ("''", re.compile("''+"), "'"),
 )
 
-MIN_WORDS = 8  # words of a sentence that says something without its end
-MIN_LOWERCASE_WORDS = 6  # words in lower case of a sentence without its full stop, unlike most titles and labels
-UNENDED = frozenset(",;:–—-/([&+=")  # after these a sentence continues
+# Words of a sentence that says something without its end.
+MIN_WORDS = 8
+# Words in lower case of a sentence without its full stop, unlike most titles and labels.
+MIN_LOWERCASE_WORDS = 6
+# After these a sentence continues.
+UNENDED = frozenset(",;:–—-/([&+=")
 
-_ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")  # between two words: dell'uomo
+# An apostrophe between two words: dell'uomo
+_ELIDED = re.compile(r"(?<=\w)['’](?=\w{3})")
 _WORDS = re.compile(r"\w+")
 # "Cortex: the outer layer of the brain.", "Cortex – the outer layer of the brain."
 _LABEL = re.compile(r".{1,60}?(?: [–—-]+ |[:：](?!\d)|— )")
@@ -200,10 +215,14 @@ def join_formulas(text: str) -> str:
     The line before must introduce it, without a full stop; the line after belongs to the sentence if it begins with a
     small letter: ``It is given by`` / ``F = ma,`` / ``where m is the mass.``
     """
-    out: list[list[str]] = [[""]]  # the parts of each line
-    blanks = 0  # blank lines since the last one of ``out``
-    joined = 0  # formulas at the end of it
-    indented = False  # whether the formula ends the paragraph
+    # The parts of each line.
+    out: list[list[str]] = [[""]]
+    # The number of blank lines since the last line of out.
+    blanks = 0
+    # The number of formulas at the end of the last line of out.
+    joined = 0
+    # Whether the formula ends the paragraph.
+    indented = False
     for line in text.split("\n"):
         if not line.strip(f" \t{GONE}"):
             blanks += 1
@@ -218,7 +237,8 @@ def join_formulas(text: str) -> str:
             joined = 0
         else:
             out += [[""]] * blanks
-            if joined and line.lstrip()[:1] == ":":  # the first of several, which are no part of a sentence
+            # This formula was the first of several, which are no part of a sentence.
+            if joined and line.lstrip()[:1] == ":":
                 del out[-1][-joined:]
                 out.append([":"])
             elif joined and indented and not blanks:
@@ -255,8 +275,10 @@ def paragraphs(
 
     prose: list[str] = []
     block: list[str] = []
-    broken_off = False  # a list, table or formula came last
-    leading = ""  # the last paragraph kept, if it may introduce what follows and nothing has followed
+    # Whether a list, table or formula came last.
+    broken_off = False
+    # The last paragraph kept, if it may introduce what follows and nothing has followed.
+    leading = ""
     for raw in _lines(text):
         line = raw.strip()
         if GONE in line:
@@ -271,7 +293,8 @@ def paragraphs(
                 and block[-1][-1] not in INTRODUCTION_ENDS
                 and (PLACEHOLDER in line or not lacks_only_its_stop(" ".join(block), language))
             ):
-                block.append(PLACEHOLDER)  # a sentence that the formula or list was part of
+                # The formula or list was part of this sentence.
+                block.append(PLACEHOLDER)
             paragraph = _finish(block, broken_off, dropped, language, count)
             if paragraph:
                 prose.append(paragraph)
@@ -327,7 +350,8 @@ def _lines(text: str) -> Iterator[str]:
 def _finish(
     block: list[str], broken_off: bool, dropped: Counter[str], language: str, count: Callable[[str], None]
 ) -> str:
-    paragraph = " ".join(block).lstrip(" ,;:)")  # after a formula
+    # Punctuation of a removed formula.
+    paragraph = " ".join(block).lstrip(" ,;:)")
     if not _is_prose(paragraph, block, language):
         dropped["fragment"] += 1
         if not _ENDED_WITHIN.search(paragraph):
@@ -407,7 +431,8 @@ def _drop_lead_in(prose: list[str], leading: str, broken_off: bool, dropped: Cou
 
 def _kind(raw: str, line: str) -> str | None:
     if raw[0] == " " and len(line) < MIN_UNENDED_LENGTH:
-        return "preformatted"  # a line that begins with a space is shown as typed: code, verse
+        # A line that begins with a space is shown as typed: code, verse.
+        return "preformatted"
     if PLACEHOLDER in line and not (unnamed := NAMES.sub("", line)).strip(FORMULA_PUNCTUATION):
         return "formula" if unnamed == line else "template"
     return NOT_PROSE.get(line[0])
@@ -422,7 +447,8 @@ def _is_prose(paragraph: str, lines: list[str], language: str) -> bool:
         # One long line is no caption and no label.
         is_ended = paragraph[-1] in SENTENCE_ENDS or len(max(lines, key=len)) >= MIN_UNENDED_LENGTH
     elif _has_words(paragraph):
-        is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS  # (a label), "A title"
+        # "(a label)" and "A title" are none.
+        is_ended = paragraph.rstrip(CLOSERS)[-1:] in STOPS
     else:
         return False
     return is_ended or lacks_only_its_stop(paragraph, language)
@@ -459,7 +485,8 @@ def says_something(lead_in: str, language: str) -> bool:
     return _SECOND_CLAUSE.search(lead_in) is not None and lacks_only_its_stop(lead_in[:-1], language)
 
 
-@lru_cache(64)  # called for a paragraph, and again for what follows it
+# The function is called for a paragraph, and again for what follows it.
+@lru_cache(64)
 def lacks_only_its_stop(text: str, language: str) -> bool:
     """Return whether a text without punctuation at its end ends in a complete sentence.
 

@@ -24,7 +24,8 @@ _OPENER = re.compile(rf"<(?:!--|({'|'.join(OPAQUE)})\b)", re.IGNORECASE)
 # Most elements are these: removed at C's speed, without a marker where nothing would use it. The next tag may begin
 # within one: <ref name=a<ref>Reed</ref>
 _PLAIN_REFERENCE = re.compile(r"<ref(?:(?<!\n<ref)|(?=[^<>]*<ref))(?:[^<>]*+<ref){0,2}[^<>]*?(?:/>|>[^<]*</ref>)(?!\w)")
-_TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)  # their content is shown
+# The content of these tags is shown.
+_TRANSCLUSION = re.compile(r"</?(?:noinclude|onlyinclude)\s*/?>", re.IGNORECASE)
 # of a tag: as in HTML, > may stand within quotes, but an open quote hides no tag
 ATTRIBUTES = r"""(?:[^<>"'\n]++|\n(?!\n)|"[^"<\n]*"(?=[\s/>])|'[^'<\n]*'(?=[\s/>])|["'])*+"""
 _TAG_END = re.compile(f"{ATTRIBUTES}>")
@@ -41,12 +42,15 @@ _HIDES = re.compile(
 _LITERAL = {ord(mark): f"&#{ord(mark)};" for mark in "{}[]|=<>'&*#:;"}
 _DELIMITER = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?=\}\}|[^}]|\Z)")
 _BEFORE_TABLE = f" \t:{GONE}"
-_CONVERSION = r"-\{(?:(?!\{)|(?=\{\{(?!\{)))"  # a minus before {{…}} is none
+# A minus before {{…}} is none.
+_CONVERSION = r"-\{(?:(?!\{)|(?=\{\{(?!\{)))"
 _OPEN_CONVERSION = re.compile(_CONVERSION)
 _CONVERSION_PART = re.compile(rf"{_CONVERSION}|\{{\{{|\}}\}}|\}}-")
 _FLAGS = re.compile(r"[\w\s;+-]*")
-MAX_CONVERSIONS = 10  # within each other, as in MediaWiki
-MAX_UNCLOSED = 8  # unclosed delimiters that one closing delimiter may jump over
+# Conversions within each other, as in MediaWiki.
+MAX_CONVERSIONS = 10
+# Unclosed delimiters that one closing delimiter may jump over.
+MAX_UNCLOSED = 8
 
 
 def drop_elements(text: str) -> str:
@@ -78,7 +82,8 @@ def drop_elements(text: str) -> str:
             done = end + 3
             if start and text[start - 1] == "\n":
                 if text[done : done + 1] == "\n":
-                    done += 1  # a line with only a comment is no line
+                    # A line with only a comment is no line.
+                    done += 1
                 else:
                     out.append(GONE)
             continue
@@ -97,7 +102,8 @@ def drop_elements(text: str) -> str:
             continue
         closer = f"</{name}"
         end = text.find(closer, tag_end)
-        if end < 0:  # written in capitals, perhaps
+        # It may be written in capitals.
+        if end < 0:
             # lower() may change a length (İ); then positions no longer match and only the plain spelling counts
             lower = lower or (text.lower() if len(text.lower()) == len(text) else text)
             end = lower.find(closer, tag_end)
@@ -160,7 +166,8 @@ def choose_variants(text: str, language: str) -> str:
     language = language.partition("-")[0]
     if language not in VARIANTS:
         return text
-    stack: list[tuple[list[str], int]] = []  # text before each open -{, and number of templates open there
+    # Text before each open -{, and number of templates open there.
+    stack: list[tuple[list[str], int]] = []
     current: list[str] = []
     templates = done = position = 0
     while match := (_CONVERSION_PART if stack else _OPEN_CONVERSION).search(text, position):
@@ -171,7 +178,8 @@ def choose_variants(text: str, language: str) -> str:
             if templates:
                 templates -= 1
             else:
-                position -= 1  # }}- may be } and }-
+                # "}}-" may be "}" and "}-".
+                position -= 1
         elif match[0] == "-{":
             if len(stack) < MAX_CONVERSIONS:
                 current.append(text[done:start])
@@ -194,11 +202,14 @@ def _converted(body: str, language: str) -> str:
     if bar and _FLAGS.fullmatch(flags):
         rules = rest
         names = set(flags.upper().replace(";", " ").split())
-        if names & {"H", "T", "-"}:  # rules for the rest of the page, or for its title
+        # Rules for the rest of the page, or for its title.
+        if names & {"H", "T", "-"}:
             return ""
-        if "R" in names:  # no rules
+        # The flag R: the body has no rules.
+        if "R" in names:
             return rules
-        if names & {"D", "N"}:  # all rules or a variant, described in words that MediaWiki has
+        # All rules or a variant, described in words that MediaWiki has.
+        if names & {"D", "N"}:
             return PLACEHOLDER
     separator, variant = _rule_patterns(language)
     texts: dict[str, str] = {}
@@ -206,14 +217,16 @@ def _converted(body: str, language: str) -> str:
         if match := variant.match(rule):
             texts.setdefault(match[1].lower(), rule[match.end() :].strip())
         elif rule.strip():
-            return rules  # text that is not converted
+            # Text that is not converted.
+            return rules
     return next((texts[code] for code in [*VARIANTS[language].split(), language, *texts] if code in texts), "")
 
 
 # Patterns of what separates rules (zh-hans:text or text=>zh-hans:text), and of a rule's start.
 @cache
 def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    code = rf"(?:{language}|ike)(?:-[a-z]+)*"  # ike-cans: Inuktitut (iu)
+    # Inuktitut (iu) has the code ike-cans.
+    code = rf"(?:{language}|ike)(?:-[a-z]+)*"
     return (
         re.compile(rf";(?=\s*{code}\s*:|[^;]*?=>\s*{code}\s*:|\s*\Z)", re.IGNORECASE),
         re.compile(rf"(?:(?s:.*?)=>)?\s*({code})\s*:", re.IGNORECASE),
@@ -227,7 +240,8 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
     that an editor's slip costs a line, not an article.
     """
     current: list[str] = []
-    stack: list[tuple[list[str], str]] = []  # text before each open delimiter, and its kind: { [ |
+    # Text before each open delimiter, and its kind: { [ |.
+    stack: list[tuple[list[str], str]] = []
     done = 0
     for match in _DELIMITER.finditer(text):
         start, end = match.span()
@@ -235,7 +249,8 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
         if mark == "{":
             if text[end - 1] == "|":
                 if not _begins_line(text, start):
-                    continue  # a table begins a line; elsewhere {| is text
+                    # A table begins a line; elsewhere {| is text.
+                    continue
                 current.append(text[done:start])
                 stack.append((current, "|"))
                 current = []
@@ -264,7 +279,8 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
                 depth = _opener(stack, "{")
                 if depth < 0:
                     break
-                while len(stack) > depth + 1:  # unclosed links inside: their text stays
+                # The text of unclosed links inside stays.
+                while len(stack) > depth + 1:
                     inner, (current, _kind) = current, stack.pop()
                     current.extend(inner)
                 body = "".join(current)
@@ -275,7 +291,8 @@ def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str
             if depth < 0:
                 continue
             current = stack[depth][0]
-            current.append(f"!\n{GONE}")  # tells that the sentence before introduced a table
+            # This tells that the sentence before introduced a table.
+            current.append(f"!\n{GONE}")
             del stack[depth:]
             done = end
     current.append(text[done:])

@@ -14,7 +14,8 @@ from html import unescape
 from pipeline_src.text.wikipedia.locale import locale_tables
 
 MEDIA, SPECIAL, FILE, CATEGORY = -2, -1, 6, 14
-HIDDEN = (MEDIA, SPECIAL, FILE, CATEGORY)  # links into these namespaces show no words
+# Links into these namespaces show no words.
+HIDDEN = (MEDIA, SPECIAL, FILE, CATEGORY)
 
 ENGLISH_NAMES = frozenset(("media", "special", "file", "image", "category"))
 BIDI_CONTROLS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -87,7 +88,8 @@ def make_siteinfo(name: str, language: str, namespaces: dict[int, str]) -> SiteI
 
 # Names of the hidden namespaces in the Wikipedia at CODE.wikipedia.org (no, in language nb).
 def _aliases(code: str) -> set[str]:
-    from mwconstants.namespaces import get_language_list_prefixes  # 0.1 s, and not for English
+    # The import takes 0.1 s, and English needs none.
+    from mwconstants.namespaces import get_language_list_prefixes
 
     namespaces = ("Media", "Special", "File", "Category")
     return {alias.lower() for namespace in namespaces for alias in get_language_list_prefixes(namespace, code)}

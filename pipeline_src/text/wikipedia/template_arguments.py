@@ -40,7 +40,8 @@ class Arguments:
                 named[key.strip().lower()] = value.strip()
             else:
                 plain.append(argument.strip())
-        if named:  # {{nowrap|1=a = b}}
+        # {{nowrap|1=a = b}}
+        if named:
             for number in sorted(int(key) for key in named if len(key) <= 2 and key.isascii() and key.isdigit()):
                 value = named.get(str(number), "")
                 if number == len(plain) + 1:
@@ -89,4 +90,5 @@ class Arguments:
         return given in values if values else given not in ("", "no", "n", "off", "none")
 
 
-Handler = Callable[[Arguments], str | None]  # returns a template's words, '' if it has none, None if they are unknown
+# A handler returns a template's words, '' if it has none, None if they are unknown.
+Handler = Callable[[Arguments], str | None]

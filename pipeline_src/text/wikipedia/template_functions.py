@@ -60,7 +60,8 @@ def _day_month_year(arguments: Arguments) -> str | None:
     elif " " in parts[0]:
         parts[:1] = [word for word in parts[0].split() if word not in ("de", "del")]
     day, month, year = "", None, ""
-    position = 0  # of the next part: day, month, year
+    # The position of the next part: day, month, year.
+    position = 0
     for part in parts:
         if not part:
             position += 1
@@ -71,7 +72,8 @@ def _day_month_year(arguments: Arguments) -> str | None:
         elif position < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
             year, position = part, 3
         elif position < 2 or any(map(str.isdigit, part)):
-            return None  # else it is the date's subject, which is not shown
+            # Other text is the date's subject, which is not shown.
+            return None
     return locale.date(day, month, year)
 
 
@@ -192,7 +194,8 @@ def _coordinates(arguments: Arguments) -> str | None:
             numbers.append(argument.lstrip("+"))
         else:
             break
-    if not parts and len(numbers) == 2:  # {{coord|46.8345|-10.5162}}
+    # {{coord|46.8345|-10.5162}}
+    if not parts and len(numbers) == 2:
         parts = [
             f"{number.lstrip('-')}°{sides[number[0] == '-']}"
             for number, sides in zip(numbers, ("NS", "EW"), strict=True)

@@ -25,7 +25,8 @@ MEANINGS = TABLES / "templates.yaml"
 COMMON = "en"
 # A shorter name of another language is too likely to mean something else here.
 MIN_SHARED_LENGTH = 5
-MAX_CACHED = 100_000  # cached names
+# The cache of names is bounded.
+MAX_CACHED = 100_000
 
 _TOKEN = re.compile(r"\{([^{}]+)\}|<|>")
 
@@ -37,7 +38,8 @@ class Field(NamedTuple):
     words: dict[str, str] | None
 
 
-Part = str | Field | list["Part"]  # text, an argument, an optional part
+# Text, an argument, or an optional part.
+Part = str | Field | list["Part"]
 
 
 # The handler returns None, for a hole, if the form needs arguments and there are none.
@@ -249,8 +251,10 @@ def languages() -> list[str]:
     return sorted({entry.language for entry in read_names()})
 
 
-_CALL = re.compile(r"#?\w+\Z")  # a function of the parser, before its colon
-MAX_NAME_LENGTH = 80  # characters of a template's name that are kept for the statistics
+# A parser function before its colon: "#if"
+_CALL = re.compile(r"#?\w+\Z")
+# Characters of a template's name that are kept for the statistics.
+MAX_NAME_LENGTH = 80
 MAX_NAMES = ord(LAST_NAME) - ord(FIRST_NAME)
 
 
@@ -264,8 +268,9 @@ class TemplateExpander:
     def __init__(self, language: str, unknown: Counter[str]) -> None:
         self.unknown = unknown
         self._table = template_table(language)
-        self._numbers: dict[str, int] = {}  # of templates whose words are unknown
-        self._names: list[str] = []  # by number
+        # Name -> number of the templates whose words are unknown.
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
 
     def expand(self, body: str) -> str:
         """Return the words of ``{{body}}``, or a marker (markers.py) if they are unknown or there are none.
@@ -285,7 +290,8 @@ class TemplateExpander:
             name, handler = _parser_function(name, self._table)
         if handler is None:
             return BOX if "\n" in body else self._hole(name)
-        spelling = spelling.rpartition(":")[2].strip()  # without a namespace
+        # Without a namespace.
+        spelling = spelling.rpartition(":")[2].strip()
         words = handler(Arguments(spelling, arguments if bar else None, self._table.locale))
         return self._hole(name) if words is None else words or GONE
 
@@ -295,7 +301,8 @@ class TemplateExpander:
             self._names = list(self._numbers)
         for mark in set(NAMES.findall(sentence)):
             number = ord(mark) - ord(FIRST_NAME)
-            if number < len(self._names):  # else the page itself has this character
+            # Otherwise the page itself has this character.
+            if number < len(self._names):
                 self.unknown[self._names[number]] += 1
 
     def _hole(self, name: str) -> str:
@@ -317,7 +324,8 @@ def _normal(name: str) -> str:
 def _parser_function(name: str, table: TemplateTable) -> tuple[str, Handler | None]:
     function, _, value = name.partition(":")
     known = table.find(f"{function}:") if _CALL.match(function) else None
-    if known is None:  # {{Vorlage:Lang|la|colonia}}
+    # {{Vorlage:Lang|la|colonia}}
+    if known is None:
         return name, table.find(value.strip()) if function.replace(" ", "").isalpha() else None
 
     def call(arguments: Arguments) -> str | None:

@@ -15,10 +15,13 @@ from pipeline_src.text.wikipedia.template_arguments import Arguments
 UNITS = TABLES / "units.tsv"
 SCALES = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 THOUSANDS = {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
-COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")  # {{convert|2|Moilbbl/d}}
+# {{convert|2|Moilbbl/d}}
+COUNTED = ("oilbbl", "bbl", "cuft", "usgal", "impgal", "gal", "acre", "ft3")
 RAISED = str.maketrans("0123456789+−–-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
-_UNSEEN = str.maketrans("", "", f" {JOINER}\u2060")  # in a number: 1{{shy}}0
-LOWERED = str.maketrans("²³", "23")  # {{convert|750|km²}}
+# 1{{shy}}0 is a number, too.
+_UNSEEN = str.maketrans("", "", f" {JOINER}\u2060")
+# {{convert|750|km²}}
+LOWERED = str.maketrans("²³", "23")
 # the words between two numbers with full units, and with symbols
 BETWEEN = {
     "to": ("to", "to"),
@@ -41,14 +44,16 @@ BETWEEN = {
     "and about": ("and about", "and about"),
     "to roughly": ("to roughly",) * 2,
 }
-TIGHT = frozenset("–,")  # without a space next to a number
+# No space stands between these and a number.
+TIGHT = frozenset("–,")
 # pairs of a unit and a smaller one: 5 ft 3 in
 SMALLER = frozenset(
     "ft in; yd ft; mi yd; mi ft; mi ch; mi chain; mi furlong; mi chains; lb oz; st lb; stone lb; LT cwt; "
     "long ton long cwt; foot in; ton cwt".split("; ")
 )
 _NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?\Z", re.IGNORECASE)
-RANGES = frozenset("à et ou a y o e - – x × ± +/-".split())  # between two numbers of {{unité}} and its translations
+# Between two numbers of {{unité}} and its translations.
+RANGES = frozenset("à et ou a y o e - – x × ± +/-".split())
 _EXPONENT = re.compile(r"[-−+]?\d*")
 _TYPED = re.compile(r"\d+(?: \d{3})*(?:[.,]\d+)?(?![.,]\d)")
 _FRACTION = re.compile(r"(?:(\d+)[+ -])?(\d+)(?:/|//|⁄)(\d+)\Z")

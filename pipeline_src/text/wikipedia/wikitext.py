@@ -53,8 +53,10 @@ _BLOCK = re.compile(
     )
 )
 _POWER = re.compile(_tag("sup", "") + "([0-9+−–-]{1,6})</sup>")
-_FOOTNOTE = re.compile(_tag("sup", "") + "[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")  # written by hand: word<sup>1</sup>and
-_DEGREE = re.compile(r"<sup>(?<=\d<sup>)[oº]</sup>(?=\s?[CFNSEW]\b)")  # 10<sup>o</sup>C
+# A reference written by hand: word<sup>1</sup>and
+_FOOTNOTE = re.compile(_tag("sup", "") + "[0-9*†‡]{1,3}</sup>(?=[a-z]{2})")
+# 10<sup>o</sup>C
+_DEGREE = re.compile(r"<sup>(?<=\d<sup>)[oº]</sup>(?=\s?[CFNSEW]\b)")
 # x<sup>n</sup>, 2<sup>n+1</sup>; not of the letters in 4<sup>th</sup>, n<sup>o</sup>, M<sup>me</sup>, 5<sup>h</sup>
 _EXPONENT = re.compile(
     r"<sup>(?:(?<=[\W\d_][^\W\d_]<sup>)|(?<=[\d)\]]<sup>))"
@@ -63,13 +65,16 @@ _EXPONENT = re.compile(
 # a<sub>n</sub> would become a word; C<sub>n</sub>H and pK<sub>a</sub> are written without a mark
 _INDEX = re.compile(r"<sub>(?<=[\s\d([=+−–*·,/][a-zα-ω]<sub>)(\d{0,3}[^\W\d_]{1,3}(?:[+−–-]\d{1,3})?)</sub>(?![\w<])")
 _LIST_END = re.compile(r"</(?:ol|ul|dl)\b", re.IGNORECASE)
-_BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")  # the letter before it was a template
-_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")  # ''Iliad'''s: italics, then an apostrophe
+# The letter before it was a template.
+_BASELESS = re.compile(r"<sub>(?<=[\s(]<sub>)")
+# ''Iliad'''s: italics, then an apostrophe
+_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]{1,100})'''(?=s\b)")
 _ELISION = re.compile(
     r"'''(?<=[^\W\d_]''')(?=\w)((?:[^'\n]|'(?!')){1,100})''(?!')"
 )  # dell'''Iliade'': an apostrophe, italics
 _ELIDED = re.compile(r"(?:^|[^\w'])(?:l|d|un|(?:de|a|da|ne|su|que)ll|[cnsjmt]|qu)\Z", re.IGNORECASE)
-TWICE = ("r. r. ", "c. c. ", "fl. fl. ")  # (r. {{reign|1066|1087}}): one is the page's, one the template's
+# (r. {{reign|1066|1087}}): one is the page's, one the template's
+TWICE = ("r. r. ", "c. c. ", "fl. fl. ")
 _TWICE = re.compile(r"(?<!\w)(r|c|fl)\. \1\. (?=\d)")
 _PAGE_NAME = re.compile(r"\{\{(?:FULL|BASE)?PAGENAME\}\}")
 _SWITCH = re.compile(r"(?:__|＿＿)(?=[^\W\d_])([^\s<>\[\]{}|=＿]{2,60}?)(?:__|＿＿)")
@@ -79,8 +84,10 @@ _HEADING = re.compile(r"\n(={1,6})([^\n]*)")
 _BLANKS = dict.fromkeys(
     "\r\u00ad\u200b\u2060\ufeff" + BIDI_CONTROLS, ""
 )  # the first ends lines, the others show nothing
-_BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")  # the latter break lines
-LESS, GREATER = "\ue006", "\ue007"  # &lt; and &gt;, which do not make tags
+# The second group of characters breaks lines.
+_BLANKS |= dict.fromkeys("\t\u00a0\u2009\u202f" + "\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029", " ")
+# &lt; and &gt;, which do not make tags
+LESS, GREATER = "\ue006", "\ue007"
 _BLANKS |= {LESS: "<", GREATER: ">"}
 _ANGLE = re.compile(r"&(?:(lt|#0*60|#x0*3c)|gt|#0*62|#x0*3e);", re.IGNORECASE)
 
@@ -116,7 +123,8 @@ def clean(
     if "-{" in text:
         text = choose_variants(text, siteinfo.language)
     text = cut_sections(text, siteinfo.sections, dropped)
-    text = "".join(_PLAIN_LINK.split(text))  # as sub(r"\1"), in a third of its time
+    # This does what sub(r"\1") does, in a third of its time.
+    text = "".join(_PLAIN_LINK.split(text))
     text = resolve(text, lambda body: link_text(body, siteinfo.hidden), templates.expand)
     if any(twice in text for twice in TWICE):
         text = _TWICE.sub(r"\1. ", text)
@@ -154,7 +162,8 @@ def clean(
     if FORMULA in text:
         text = join_formulas(text)
     text = "\n".join(paragraphs(text, dropped, siteinfo.language, templates.count, lists))
-    if any(mark in text for mark in MARKERS):  # of the page itself
+    # The page itself has such characters.
+    if any(mark in text for mark in MARKERS):
         text = MARKS.sub("", text)
     repaired = (repair(line, siteinfo.language) for line in text.split("\n"))
     return "\n".join(paragraph for paragraph in repaired if is_paragraph(paragraph, siteinfo.language))
@@ -181,9 +190,11 @@ def _elision(match: re.Match[str]) -> str:
 
 # [[body]] shows its label, else its target; nothing for files, categories and other languages.
 def link_text(body: str, hidden: frozenset[str]) -> str:
-    if body.startswith("//"):  # [[//example.org words]] is a link in brackets
+    # [[//example.org words]] is a link in brackets
+    if body.startswith("//"):
         return _ADDRESS.sub("", body, count=1)
-    if "&#124;" in body and "|" not in body:  # {{!}}
+    # {{!}}
+    if "&#124;" in body and "|" not in body:
         body = body.replace("&#124;", "|")
     target, bar, _ = body.partition("|")
     prefix, colon, name = target.partition(":")
@@ -192,19 +203,22 @@ def link_text(body: str, hidden: frozenset[str]) -> str:
         if prefix in hidden or _is_file(prefix, name, body) or (not bar and prefix in LANGUAGES and name[:1].strip()):
             return GONE
         if not bar:
-            if not prefix:  # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
+            # [[:Category:Rivers]] shows the whole name, [[:de:Erde]] too
+            if not prefix:
                 prefix, colon, after = name.partition(":")
                 return after if colon and _is_elsewhere(prefix) and after.strip() else name
             return name if _is_elsewhere(prefix) and name.strip() else target
     if "\n\n" in body:
-        return body  # an unclosed opener met a stray closer: this is text, not a link
+        # An unclosed opener met a stray closer: this is text, not a link.
+        return body
     label = body[body.rfind("|") + 1 :] if bar else target
     return label or target.lstrip(":")
 
 
 # No list has every prefix that a wiki understands, so that a name alone may tell.
 def _is_file(prefix: str, name: str, body: str) -> bool:
-    is_words = name[:1].isspace() and body.count("|") < 2  # [[Error: x.pdf|this]]
+    # [[Error: x.pdf|this]]
+    is_words = name[:1].isspace() and body.count("|") < 2
     is_title = prefix == "" or "\n" in prefix or is_words or _is_elsewhere(prefix)
     return is_file_name(name) and not is_title
 
@@ -219,7 +233,8 @@ def cut_sections(text: str, titles: frozenset[str], dropped: Counter[str]) -> st
     out: list[str] = []
     kept_from: int | None = 0
     cut_level = 0
-    text = f"\n{text}"  # so that every heading follows a line break
+    # Now every heading follows a line break.
+    text = f"\n{text}"
     for match in _HEADING.finditer(text):
         line = match[2].replace(GONE, "").rstrip()
         level = min(len(match[1]), len(line) - len(line.rstrip("=")))
