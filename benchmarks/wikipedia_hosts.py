@@ -77,7 +77,7 @@ def run_on_hosts(dump: Path) -> dict[str, float]:
         def start(host: int, *command: str, **more: str) -> subprocess.Popen[str]:
             words = [sys.executable, "-m", *command]
             if joined:
-                return machines.start(host, words, Path(home), ROOT, None, **variables, **more)
+                return machines.start(host, words, Path(home), ROOT, **variables, **more)
             return subprocess.Popen(words, cwd=home, env=os.environ | variables | more, text=True)
 
         common = ["--scheduler-file", str(file), "--no-dashboard"]
