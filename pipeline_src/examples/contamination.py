@@ -24,10 +24,21 @@ from pipeline_src.examples.token_store import TokenStore
 from pipeline_src.text.words import is_unspaced
 from pipeline_src.tokenizer.load import kind_of
 
-RUN_WORDS = 13  # words
-BLOCK_TOKENS = 1 << 22  # tokens hashed at once
-FILTER_BITS = 24  # bits of a hash that exclude most other runs
-_SUBWORD, _WORD = derive_seed("overlap", "piece"), derive_seed("overlap", "word")
+RUN_WORDS = 13
+# Tokens whose runs are hashed at once.
+BLOCK_TOKENS = 1 << 22
+# The first bits of a hash, looked up in a table, exclude most runs without a search.
+FILTER_BITS = 24
+_SUBWORD = derive_seed("overlap", "piece")
+_WORD = derive_seed("overlap", "word")
+
+
+def sorted_unique(values: np.ndarray) -> np.ndarray:
+    # As np.unique, whose hash table takes 40 times as long for millions of numbers (numpy 2.4.6).
+    values = np.sort(values)
+    is_new = np.ones(len(values), bool)
+    is_new[1:] = values[1:] != values[:-1]
+    return values[is_new]
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,6 @@ class Words:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Words:
-        """Return how a tokenizer's subwords make up words."""
         kind = kind_of(tokenizer)
         continues = kind.is_continuation(tokenizer)
         written = np.zeros(len(continues), bool)
@@ -104,7 +114,8 @@ def measure_overlap(
         ``share``, their ratio; ``runs`` and ``share_of_runs``, the same by runs of 13 words.
     """
     of_texts = {name: words.runs(ids, starts) for name, (ids, starts) in texts.items()}
-    sorted_runs = np.unique(np.concatenate([np.empty(0, np.uint64), *(runs for runs, _ in of_texts.values())]))
+    all_runs = [runs for runs, _ in of_texts.values()]
+    sorted_runs = sorted_unique(np.concatenate([np.empty(0, np.uint64), *all_runs]))
     shared = np.zeros(len(sorted_runs), bool)
     blocks = _blocks(store)
     if len(sorted_runs):
@@ -116,7 +127,8 @@ def measure_overlap(
     figures = {}
     for name, (runs, text) in of_texts.items():
         is_shared = shared[np.searchsorted(sorted_runs, runs)]
-        num_texts, num_shared = len(np.unique(text)), len(np.unique(text[is_shared]))
+        num_texts = len(sorted_unique(text))
+        num_shared = len(sorted_unique(text[is_shared]))
         figures[name] = {
             "texts": num_texts,
             "found": num_shared,
@@ -128,40 +140,33 @@ def measure_overlap(
 
 
 def _blocks(store: TokenStore) -> list[tuple[int, int]]:
-    """Return ranges of documents, [first, stop), of about ``BLOCK_TOKENS`` each."""
+    # Ranges of documents, [first, stop), of about BLOCK_TOKENS each.
     starts = store.sentences[store.documents]
     edges = np.unique(np.searchsorted(starts, [*range(0, len(store.ids), BLOCK_TOKENS), len(store.ids)])).tolist()
     return list(pairwise(edges))
 
 
 def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> tuple[int, np.ndarray]:
-    """Return the number of tokens in a block of documents, and the indices of the runs that occur in one of them."""
+    # Returns the number of tokens in a block of documents, and the indices of the runs that occur there.
     first, stop = block
     edges = store.sentences[store.documents[first : stop + 1]]
     start, end = int(edges[0]), int(edges[-1])
     runs, _ = words.runs(store.ids[start:end], edges[:-1] - start)
-    candidates = _exclude_most(sorted_runs, runs)
-    return end - start, np.unique(_find(sorted_runs, candidates))
-
-
-def _exclude_most(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
-    """Return ``runs`` without those that the first bits of their hash exclude, which takes no search."""
     shift = np.uint64(64 - FILTER_BITS)
     may_occur = np.zeros(1 << FILTER_BITS, bool)
     may_occur[sorted_runs >> shift] = True
-    return runs[may_occur[runs >> shift]]
+    candidates = runs[may_occur[runs >> shift]]
+    return end - start, sorted_unique(_find(sorted_runs, candidates))
 
 
 def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:
-    """Return the index in ``sorted_runs`` of each run that is there, in the order of ``runs``."""
+    # The index in `sorted_runs` of each run that is there, in the order of `runs`.
     index = np.searchsorted(sorted_runs, runs)
-    # beyond the last hash
-    index = np.minimum(index, len(sorted_runs) - 1)
-    return index[sorted_runs[index] == runs]
+    return index[index < np.searchsorted(sorted_runs, runs, side="right")]
 
 
 def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate lists of ids; return the ids and the start of each list, int64."""
+    # The ids of all lists, and the start of each list in them, int64.
     lengths = np.asarray([len(ids) for ids in texts], np.int64)
     flat = np.fromiter((number for ids in texts for number in ids), np.int64, int(lengths.sum()))
     return flat, np.cumsum(lengths) - lengths
@@ -171,20 +176,18 @@ def end_to_end(texts: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 class EvaluationRuns:
     """The runs of evaluation texts: sorted unique hashes, uint64 [runs], and the index of a text of each, int64."""
 
+    words: Words
     hashes: np.ndarray
     texts: np.ndarray
 
     @classmethod
     def of(cls, words: Words, ids: np.ndarray, starts: np.ndarray) -> EvaluationRuns:
-        """Return the runs of texts, given as to ``Words.runs``."""
         runs, texts = words.runs(ids, starts)
         hashes, first = np.unique(runs, return_index=True)
-        return cls(hashes, texts[first])
+        return cls(words, hashes, texts[first])
 
-    def shared_text(self, words: Words, ids: np.ndarray) -> int | None:
+    def shared_text(self, ids: np.ndarray) -> int | None:
         """Return the index of the evaluation text with the document's first shared run, or None."""
-        if not len(self.hashes):
-            return None
-        runs, _ = words.runs(ids, np.zeros(1, np.int64))
+        runs, _ = self.words.runs(ids, np.zeros(1, np.int64))
         shared = _find(self.hashes, runs)
         return int(self.texts[shared[0]]) if len(shared) else None

@@ -25,7 +25,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_directory, hash_file, write_json
 from pipeline_src.base.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.base.progress import Progress, log
-from pipeline_src.examples.contamination import EvaluationRuns, Words, end_to_end
+from pipeline_src.examples.contamination import EvaluationRuns, Words, end_to_end, sorted_unique
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.study.data import CorpusParams
@@ -59,8 +59,6 @@ Result = TypeVar("Result")
 
 
 class Source(NamedTuple):
-    """A source of the corpus: its name, its slices in order, its language, and its segmenter if it has one."""
-
     name: str
     slices: list[ShardSlice]
     language: str
@@ -102,17 +100,22 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
     for name in segmenters:
         load_segmenter(name)
     evaluation = list(read_texts(EVALUATION_TEXTS)) if corpus.decontaminate == "remove" else []
-    if corpus.decontaminate == "remove" and not evaluation:
+    runs = None
+    if evaluation:
+        encoder = Encoder(tokenizer)
+        texts = end_to_end([encoder.encode(text) for _, text in evaluation])
+        runs = EvaluationRuns.of(Words.of(tokenizer), *texts)
+    elif corpus.decontaminate == "remove":
         log.warning("corpus.decontaminate: remove has nothing to remove: no task of the study is fetched")
-    encoder = Encoder(tokenizer)
-    runs = EvaluationRuns.of(Words.of(tokenizer), *end_to_end([encoder.encode(text) for _, text in evaluation]))
 
     with atomic_directory(TOKENS) as folder, Workers(beam_args, folder) as workers:
         # Step 2: find near-copies in the corpus as a whole.
         slices = [part for source in sources for part in source.slices]
         sent = [replace(part, path=part.path.absolute()) for part in slices]
-        shingles = _map_slices("looking for near-copies", workers, shingle_slice, sent, sent)
-        near_copies = _NearCopies(slices, shingles, corpus.near_duplicates, folder)
+        near_copies = None
+        if corpus.near_duplicates is not None:
+            shingles = _map_slices("looking for near-copies", workers, shingle_slice, sent, sent)
+            near_copies = _NearCopies(slices, shingles, corpus.near_duplicates, folder)
 
         # Step 3: encode all slices, and write them source by source.
         encode = partial(
@@ -122,11 +125,11 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
             seed=seed,
             validation=corpus.validation,
             runs=runs,
-            segmented=bool(segmenters),
+            continues=Words.of(tokenizer).continues if segmenters else None,
         )
         source_of = [source for source in sources for _ in source.slices]
         items = (
-            (sent[index], source.language, source.segmenter, near_copies.in_slice(index))
+            (sent[index], source.language, source.segmenter, near_copies.in_slice(index) if near_copies else {})
             for index, source in enumerate(source_of)
         )
         encoded = _map_slices("encoding", workers, encode, items, sent)
@@ -158,7 +161,7 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
             manifest["segmenters"] = [segmenter_version(name) for name in segmenters]
         write_json(folder / "manifest.json", manifest)
         for record in output.sample.records():
-            if record["reason"] == NEAR_COPY:
+            if near_copies and record["reason"] == NEAR_COPY:
                 record["value"] = near_copies.document(record["value"]).id
             elif record["reason"] == SHARED:
                 task, passage = evaluation[record["value"]]
@@ -182,17 +185,13 @@ def run(*, seed: int, corpus: CorpusParams, beam_args: Sequence[str] = ()) -> No
 
 
 class _Splits:
-    """The token files of all splits, written source by source, without copies of an earlier source's documents.
-
-    Attributes:
-        parts: split -> source -> counts.
-        dropped: number of dropped documents by reason.
-        sample: a few dropped documents.
-    """
+    # The token files of all splits, written source by source, without copies of an earlier source's documents.
 
     def __init__(self, folder: Path, vocab_size: int, segmented: bool) -> None:
         self.writers = {split: TokenWriter(folder, split, vocab_size, segmented) for split in SPLITS}
+        # split -> source -> counts
         self.parts: dict[str, dict[str, Counter[str]]] = {split: {} for split in SPLITS}
+        # reason -> number of documents
         self.dropped: Counter[str] = Counter()
         self.sample = DroppedSample()
         # Sorted digests of the documents of earlier sources.
@@ -203,7 +202,9 @@ class _Splits:
         digests = [self._earlier]
         for encoded in slices:
             for split, documents in encoded.documents.items():
-                is_copy = np.isin(encoded.digests[split], self._earlier)
+                digests_of_split = encoded.digests[split]
+                first = np.searchsorted(self._earlier, digests_of_split)
+                is_copy = first < np.searchsorted(self._earlier, digests_of_split, side="right")
                 if is_copy.any():
                     documents = documents.pick(~is_copy)
                     self.dropped[OTHER_COPY] += int(is_copy.sum())
@@ -211,7 +212,7 @@ class _Splits:
             digests += encoded.digests.values()
             self.dropped.update(encoded.dropped)
             self.sample.merge(encoded.records)
-        self._earlier = np.unique(np.concatenate(digests))
+        self._earlier = sorted_unique(np.concatenate(digests))
         for split, writer in self.writers.items():
             counts = Counter(writer.counts)
             counts.subtract(before[split])
@@ -221,7 +222,6 @@ class _Splits:
 def _map_slices(
     what: str, workers: Workers, function: Callable[[Item], Result], items: Iterable[Item], slices: list[ShardSlice]
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` for the item of every slice, in order, and show the progress."""
     with Progress(what, sum(part.bytes for part in slices), "B") as progress:
         for part, result in zip(slices, workers.map(function, items, through_beam=False), strict=True):
             progress.advance(part.bytes)
@@ -229,18 +229,14 @@ def _map_slices(
 
 
 class _NearCopies:
-    """The near-copies in a corpus; its documents are numbered from the first slice to the last."""
+    # The documents of a corpus are numbered from the first slice to the last.
 
-    def __init__(
-        self, slices: list[ShardSlice], shingles: Iterable[Shingles], threshold: float | None, folder: Path
-    ) -> None:
+    def __init__(self, slices: list[ShardSlice], shingles: Iterable[Shingles], threshold: float, folder: Path) -> None:
         self._slices = slices
         # Number of documents before each slice.
         self._starts = [0]
-        # For each document, the number of the document that it copies, or -1; empty if near-copies are kept.
-        self._copy_of = np.empty(0, np.int64)
-        if threshold is not None:
-            self._copy_of = find_copies(self._counted(shingles), threshold, folder)
+        # For each document, the number of the document that it copies, or -1.
+        self._copy_of = find_copies(self._counted(shingles), threshold, folder)
 
     def _counted(self, shingles: Iterable[Shingles]) -> Iterator[Shingles]:
         for of_slice in shingles:
@@ -248,9 +244,7 @@ class _NearCopies:
             yield of_slice
 
     def in_slice(self, index: int) -> dict[int, int]:
-        """Return the position in a slice of each document to drop -> the number of the document that it copies."""
-        if not len(self._copy_of):
-            return {}
+        # Position in the slice of each document to drop -> number of the document that it copies.
         copy_of = self._copy_of[self._starts[index] : self._starts[index + 1]]
         return {position: int(copy_of[position]) for position in np.flatnonzero(copy_of >= 0).tolist()}
 
@@ -261,7 +255,7 @@ class _NearCopies:
 
 
 def _origins(folders: Iterable[Path]) -> list[dict[str, str]]:
-    """Return the distinct origins of the text, which the model card names."""
+    # The model card names them.
     by_name = {}
     for folder in folders:
         for origin in read_manifest(folder).get("sources", []):
@@ -275,19 +269,13 @@ def encode_slice(
     sha256: str,
     seed: int,
     validation: float,
-    runs: EvaluationRuns,
-    segmented: bool,
+    runs: EvaluationRuns | None,
+    continues: np.ndarray | None,
 ) -> EncodedSlice:
-    """Encode the documents of a slice.
-
-    Args:
-        slice_of_source: the slice, its source's language and ``segmenter``, and its near-copies, which are dropped.
-        runs: runs of evaluation texts; a training document with such a run is dropped, with the text's index as value.
-        segmented: whether to return ``continues``, since a source of the corpus has a segmenter.
-    """
+    # `continues`: which ids continue a word, bool [vocab_size], if a source of the corpus has a segmenter.
     part, language, segmenter, near_copies = slice_of_source
     segment = load_segmenter(segmenter) if segmenter else None
-    encoder, words = _encoder(vocabulary, sha256)
+    encoder = _encoder(vocabulary, sha256)
     sample = DroppedSample()
     collected = {split: _Collector(encoder.id_type) for split in SPLITS}
     dropped: Counter[str] = Counter()
@@ -312,8 +300,8 @@ def encode_slice(
             drop("document_without_tokens", document)
             continue
         split = "validation" if in_validation_split(document.id, seed, validation) else "train"
-        if split == "train" and len(runs.hashes):
-            text_index = runs.shared_text(words, np.frombuffer(b"".join(encoded), encoder.id_type))
+        if split == "train" and runs is not None:
+            text_index = runs.shared_text(np.frombuffer(b"".join(encoded), encoder.id_type))
             if text_index is not None:
                 drop(SHARED, document, text_index)
                 continue
@@ -324,27 +312,25 @@ def encode_slice(
                 collected[split].continues.append(continues_word(sentence, segment, ends))
 
     documents = {split: collector.encoded() for split, collector in collected.items()}
-    if segmented and segment is None:
+    if continues is not None and segment is None:
         # A source without a segmenter has spaces between words, so the subwords themselves tell.
         for split, encoded_documents in documents.items():
-            continues = words.continues[encoded_documents.ids]
-            documents[split] = encoded_documents._replace(continues=continues)
+            documents[split] = encoded_documents._replace(continues=continues[encoded_documents.ids])
     digests = {split: collector.digests() for split, collector in collected.items()}
     return EncodedSlice(documents, digests, dropped, sample.records())
 
 
 # One encoder per process, whose cache of chunks is kept from slice to slice. The hash is a part of the cache's key.
 @lru_cache(maxsize=1)
-def _encoder(vocabulary: Path, sha256: str) -> tuple[Encoder, Words]:
+def _encoder(vocabulary: Path, sha256: str) -> Encoder:
     tokenizer = load_tokenizer(vocabulary)
-    return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("=")), Words.of(tokenizer)
+    return Encoder(tokenizer, id_type(tokenizer.get_vocab_size()).newbyteorder("="))
 
 
 class _Collector:
-    """The documents of one split in a slice: ids by document, tokens by sentence, sentences by document."""
-
     def __init__(self, id_type: np.dtype[Any]) -> None:
         self._id_type = id_type
+        # Ids of each document, tokens of each sentence, sentences of each document.
         self._ids: list[bytes] = []
         self._sentences = array("q")
         self._documents = array("q")
@@ -357,7 +343,6 @@ class _Collector:
         self._documents.append(len(sentences))
 
     def digests(self) -> np.ndarray:
-        """Return a digest of each document's tokens, uint64 [documents]."""
         return np.frombuffer(b"".join(blake2b(ids, digest_size=8).digest() for ids in self._ids), np.uint64)
 
     def encoded(self) -> EncodedDocuments:

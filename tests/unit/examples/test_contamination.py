@@ -157,14 +157,14 @@ def test_shared_text_equals_search_in_tuples_of_words(
     texts: list[list[int]], document: list[int], start: int, length: int
 ) -> None:
     texts = [*texts, [3, *document[start : start + length]]]  # so that many do
-    shared = EvaluationRuns.of(IDS_WORDS, *end_to_end(texts)).shared_text(IDS_WORDS, np.asarray(document, np.uint16))
+    shared = EvaluationRuns.of(IDS_WORDS, *end_to_end(texts)).shared_text(np.asarray(document, np.uint16))
     known = {run: number for number, text in reversed(list(enumerate(texts))) for run in runs_of(text)}
     assert shared == next((known[run] for run in runs_of(document) if run in known), None)
 
 
 def test_shared_text_run_beyond_the_last_hash_is_not_found() -> None:
-    runs = EvaluationRuns(np.zeros(1, np.uint64), np.zeros(1, np.int64))
-    assert runs.shared_text(IDS_WORDS, np.full(RUN_WORDS, 2, np.uint16)) is None
+    runs = EvaluationRuns(IDS_WORDS, np.zeros(1, np.uint64), np.zeros(1, np.int64))
+    assert runs.shared_text(np.full(RUN_WORDS, 2, np.uint16)) is None
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.text(st.characters(codec="utf-8"), max_size=30)), max_size=5))
