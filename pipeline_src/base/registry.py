@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pipeline_src.base.errors import PipelineError
@@ -75,29 +75,18 @@ class Member:
     spec: Any
 
 
+MLM = ObjectiveSpec(
+    terms={"mlm": 1.0, "nsp": 1.0},
+    validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
+    can_continue=True,
+    fixed_capacity=True,
+)
+CLM = replace(MLM, causal=True, collator="clm", refused_pairs="its first mark sees nothing", can_continue=False)
 CORE: dict[str, dict[str, Member]] = {
     "models": {"bert": Member("pipeline_src.model.bert", ArchitectureSpec())},
     "objectives": {
-        "mlm": Member(
-            "pipeline_src.pretrain.mlm",
-            ObjectiveSpec(
-                terms={"mlm": 1.0, "nsp": 1.0},
-                validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
-                can_continue=True,
-                fixed_capacity=True,
-            ),
-        ),
-        "clm": Member(
-            "pipeline_src.pretrain.clm",
-            ObjectiveSpec(
-                terms={"mlm": 1.0, "nsp": 1.0},
-                validation_columns=("mlm_loss", "mlm_accuracy", "nsp_accuracy"),
-                causal=True,
-                collator="clm",
-                refused_pairs="its first mark sees nothing",
-                fixed_capacity=True,
-            ),
-        ),
+        "mlm": Member("pipeline_src.pretrain.mlm", MLM),
+        "clm": Member("pipeline_src.pretrain.clm", CLM),
     },
 }
 FAMILY = "pipeline_src.family"

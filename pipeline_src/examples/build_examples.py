@@ -84,12 +84,12 @@ def run(*, seed: int, examples: ExamplesParams) -> None:
 
 
 def pass_keys(seed: int, phase: str, passes: int, *source: str) -> list[int]:
-    """Return the random numbers' key for each of ``passes`` over the text, or over the text of one ``source``."""
+    # The random numbers' key for each pass over the text, or over the text of one source.
     return [derive_seed(seed, "pairs", phase_key(phase), number, *source) for number in range(passes)]
 
 
 def with_full_length(index: np.ndarray, share: float, rules: PairRules, key: int) -> np.ndarray:
-    """Return the examples in ``index`` without some shorter ones, so that at least ``share`` have the full length."""
+    # Leaves some shorter examples out, so that at least `share` of the examples have the full length.
     lengths = index["a_length"].astype(np.int64) + index["b_length"]
     is_full = lengths == rules.max_text_length
     full = np.flatnonzero(is_full)

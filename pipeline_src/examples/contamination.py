@@ -187,7 +187,7 @@ class EvaluationRuns:
         return cls(words, hashes, texts[first])
 
     def shared_text(self, ids: np.ndarray) -> int | None:
-        """Return the index of the evaluation text with the document's first shared run, or None."""
+        # The index of the evaluation text with the document's first shared run.
         runs, _ = self.words.runs(ids, np.zeros(1, np.int64))
         shared = _find(self.hashes, runs)
         return int(self.texts[shared[0]]) if len(shared) else None

@@ -56,7 +56,7 @@ def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
 
 
 def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
-    """Return cleaned passages (part, id, title, text, words) sampled by the seed, one source after the other."""
+    # One source after the other.
     passages: dict[str, dict[str, Any]] = {}
     shards = {name: [part for part in slice_shards(folder) if part.bytes] for name, folder in folders.items()}
     filled = [name for name in folders if shards[name]]
@@ -70,7 +70,7 @@ def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, An
 
 
 def _document_at(slices: list[ShardSlice], draw: int) -> Document:
-    """Return the first document that begins at or after a random byte of the folder, else its first."""
+    # The first document that begins at or after a random byte of the folder, else its first.
     offset = draw % sum(part.bytes for part in slices)
     for part in slices:
         if offset < part.bytes:
@@ -179,7 +179,6 @@ def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, 
 
 
 def overlap_warning(overlap: Mapping[str, Any]) -> str:
-    """Return a sentence if many validation documents share a run of words with training text, else ""; and log it."""
     if not overlap["texts"] or overlap["share"] <= MAX_SHARED:
         return ""
     warning = (
@@ -191,7 +190,7 @@ def overlap_warning(overlap: Mapping[str, Any]) -> str:
 
 
 def task_passages(task: str) -> dict[str, list[str]]:
-    """Return the distinct passages of each file of a task made from Wikipedia: SQuAD's contexts, QNLI's sentences."""
+    # The distinct passages of each file: SQuAD's contexts, QNLI's sentences.
     spec = load_spec(task)
     by_file = {}
     for file in dict.fromkeys([spec.train, *(row.file for row in spec.scores.values())]):

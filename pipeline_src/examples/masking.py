@@ -123,7 +123,7 @@ class MLMCollator(Collator):
         return self.masking.dynamic
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
-        """Return, for each of ``lengths``, the number of predicted tokens: at least 1 (google-research/bert), int64."""
+        # At least 1, as in google-research/bert.
         number = np.maximum(1, np.rint(self.mask_prob * lengths)).astype(np.int64)
         cap = self.masking.max_predictions
         return number if cap is None else np.minimum(number, cap)
@@ -146,7 +146,6 @@ class MLMCollator(Collator):
     def _choose(
         self, ids: np.ndarray, lengths: np.ndarray, examples: np.ndarray, continues: np.ndarray | None
     ) -> np.ndarray:
-        """Return the positions to predict, ascending, int64; arguments as in ``apply``."""
         if continues is None:
             continues = self.continuation[ids]
         positions = np.flatnonzero(~self.special[ids])
@@ -159,7 +158,7 @@ class MLMCollator(Collator):
         return np.flatnonzero(mask)
 
     def _replace(self, ids: np.ndarray, random: np.ndarray) -> np.ndarray:
-        """Return what the model reads in place of predicted ``ids``, given a random number in [0, 1) for each."""
+        # `random` is a number in [0, 1) for each of the predicted `ids`.
         masking = self.masking
         replaced = ids.copy()
         is_masked = random < masking.mask_ratio
@@ -213,7 +212,7 @@ COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}
 
 
 def collator_class(objective: str) -> type[Collator]:
-    """Return the collator class of an objective, without importing the objective."""
+    # This does not import the objective.
     return COLLATORS[objective_spec(objective).collator]
 
 
@@ -234,18 +233,16 @@ class Maskable:
     max_seqlen: int
 
     def words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the start of each word, as an index in ``positions``, and the index of each sequence's first word.
-
-        The last entries are the numbers of maskable tokens and of words. A subword whose word began in another sequence
-        starts a word.
-        """
+        # Returns the start of each word, as an index in `positions`, and the index of each sequence's first word. The
+        # last entries are the numbers of maskable tokens and of words. A subword whose word began in another sequence
+        # starts a word.
         starts_word = ~self.continues[self.positions]
         starts_word[self.first[self.first < len(self.positions)]] = True
         word_starts = np.append(np.flatnonzero(starts_word), len(self.positions))
         return word_starts, np.searchsorted(word_starts, self.first)
 
     def mask(self, indices: np.ndarray) -> np.ndarray:
-        """Return the mask, bool [tokens], of the tokens at ``positions[indices]``; ``indices`` may be a mask too."""
+        # The mask, bool [tokens], of the tokens at `positions[indices]`; `indices` may be a mask too.
         mask = np.zeros(len(self.continues), bool)
         mask[self.positions[indices]] = True
         return mask
@@ -271,7 +268,7 @@ def token_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key
 
 
 def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
-    """Mask whole words in random order; skip a word that has more tokens than remain to mask (google-research/bert)."""
+    # Words come in random order; a word that has more tokens than remain to mask is skipped (google-research/bert).
     word_starts, first_word = maskable.words()
     words = np.diff(first_word)
     # `shuffle` may name words beyond the last; they have no tokens.
@@ -290,11 +287,8 @@ def whole_word_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray
 
 
 def ngram_mask(maskable: Maskable, number: np.ndarray, examples: np.ndarray, key: int) -> np.ndarray:
-    """Mask runs of one to three whole words; n words have probability proportional to 1 / n (google-research/albert).
-
-    Runs start at words in random order. A run that is too long is shortened word by word. A run that overlaps another
-    is skipped.
-    """
+    # Runs of one to three words start at words in random order; n words have probability proportional to 1 / n. A run
+    # that is too long is shortened word by word. A run that overlaps another is skipped (google-research/albert).
     word_starts, first_word = maskable.words()
     words = np.diff(first_word)
     # Number of tokens before each word. `shuffle` may name words beyond the last; they have no tokens.

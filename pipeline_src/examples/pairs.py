@@ -85,7 +85,7 @@ class Walk:
     example: np.ndarray
 
     def pick(self, selected: np.ndarray) -> Walk:
-        """Return the walks that a mask or indices select."""
+        # `selected` is a mask, or indices.
         return Walk(*(values[selected] for values in vars(self).values()))
 
 
@@ -144,7 +144,7 @@ def document_pairs(store: TokenStore, first: int, stop: int, rules: PairRules, s
 
 
 def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """Make B the rest of the chunk or, by a coin, text of another document (google-research/bert)."""
+    # B is the rest of the chunk or, by a coin, text of another document (google-research/bert).
     a_end, coin, is_alone = _split(walk, chunk_end)
     is_random = is_alone | (coin < rules.random_next_prob)
     pairs = _pair(store, walk, a_end, chunk_end, is_random)
@@ -153,10 +153,8 @@ def _next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: 
 
 
 def _balanced_next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """Let the coin alone decide whether B is random, by chunks of two sentences or more.
-
-    A chunk of one sentence takes the next sentence too; a chunk of a document's last sentence takes the one before it.
-    """
+    # The coin alone decides whether B is random, by chunks of two sentences or more. A chunk of one sentence takes the
+    # next sentence too; a chunk of a document's last sentence takes the one before it.
     document_start = store.documents[walk.document]
     sentence = np.maximum(np.minimum(walk.sentence, walk.end - 2), document_start)
     chunk_end = np.minimum(np.maximum(chunk_end, sentence + 2), walk.end)
@@ -173,10 +171,8 @@ def _balanced_next_sentence(store: TokenStore, walk: Walk, chunk_end: np.ndarray
 
 
 def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """Make B the rest of the chunk and, by a coin, swap A and B (google-research/albert).
-
-    As in that code, a chunk of one sentence, which cannot be split, gets a random B and the label of a swapped pair.
-    """
+    # B is the rest of the chunk; a coin swaps A and B (google-research/albert). As in that code, a chunk of one
+    # sentence, which cannot be split, gets a random B and the label of a swapped pair.
     a_end, coin, is_alone = _split(walk, chunk_end)
     swapped = ~is_alone & (coin < rules.random_next_prob)
     pairs = _pair(store, walk, a_end, chunk_end, is_alone)
@@ -191,7 +187,6 @@ def _sentence_order(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules:
 
 
 def _single(store: TokenStore, walk: Walk, chunk_end: np.ndarray, rules: PairRules) -> Pairs:
-    """Make A the full chunk; B is empty."""
     zeros = np.zeros(len(chunk_end), np.int64)
     return Pairs(
         a=store.sentences[walk.sentence],
@@ -213,10 +208,8 @@ PAIRS: dict[str, Callable[[TokenStore, Walk, np.ndarray, PairRules], Pairs]] = {
 
 
 def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the sentence before which A ends, a coin for the pair, and whether the chunk is a single sentence.
-
-    The coin is uniform in [0, 1). A gets at least one of the chunk's sentences and, if there are several, not all.
-    """
+    # Returns the sentence before which A ends, a coin for the pair, and whether the chunk is a single sentence. The
+    # coin is uniform in [0, 1). A gets at least one of the chunk's sentences and, if there are several, not all.
     sentences = chunk_end - walk.sentence
     slot = walk.example * SLOTS
     choices = np.maximum(sentences - 1, 1)
@@ -226,7 +219,7 @@ def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _pair(store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarray, is_random: np.ndarray) -> Pairs:
-    """Split a chunk: B is its text after A or, with ``is_random``, text of another document."""
+    # B is the chunk's text after A or, with `is_random`, text of another document.
     a = store.sentences[walk.sentence]
     a_stop = store.sentences[a_end]
     b = a_stop.copy()
@@ -242,7 +235,7 @@ def _pair(store: TokenStore, walk: Walk, a_end: np.ndarray, chunk_end: np.ndarra
 
 
 def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Choose sentences of another document, from a random one on, with ``length`` tokens; return start and stop."""
+    # Chooses sentences of another document, from a random one on, with `length` tokens; returns start and stop.
     document = walk.document.copy()
     # The walks that still have A's document: all at first, then those whose attempts drew it again.
     same = np.arange(len(document))
@@ -264,12 +257,9 @@ def _random_segments(store: TokenStore, walk: Walk, length: np.ndarray) -> tuple
 
 
 def _truncate(walk: Walk, pairs: Pairs, max_length: int) -> np.ndarray:
-    """Return the pairs as examples, ``SAMPLE_INDEX`` [walks], with at most ``max_length`` tokens.
-
-    Tokens are removed one by one from the longer segment (B on ties), at its front or back by a fair coin. Which
-    segment loses the r-th token is known in advance: the longer one until both are equally long, then the two
-    alternate. Only the end is random, a bit a token; the bits are drawn and counted in words of 64.
-    """
+    # Tokens are removed one by one from the longer segment (B on ties), at its front or back by a fair coin. Which
+    # segment loses the r-th token is known in advance: the longer one until both are equally long, then the two
+    # alternate. Only the end is random, a bit a token; the bits are drawn and counted in words of 64.
     a_length = pairs.a_stop - pairs.a
     b_length = pairs.b_stop - pairs.b
     surplus = np.maximum(a_length + b_length - max_length, 0)
@@ -304,6 +294,6 @@ def _truncate(walk: Walk, pairs: Pairs, max_length: int) -> np.ndarray:
 
 
 def _first_bits(count: np.ndarray) -> np.ndarray:
-    """Return 64-bit words whose lowest ``count`` bits are set: all if ``count`` >= 64, none if ``count`` <= 0."""
+    # 64-bit words whose lowest `count` bits are set: all if `count` >= 64, none if `count` <= 0.
     shift = np.clip(count, 0, 63).astype(np.uint64)
     return np.where(count >= 64, ~np.uint64(0), (np.uint64(1) << shift) - np.uint64(1))

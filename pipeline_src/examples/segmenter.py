@@ -64,13 +64,12 @@ def load_segmenter(name: str) -> Segmenter:
 
 
 def segmenter_version(name: str) -> str:
-    """Return ``MODULE:FUNCTION`` and its package's version: another version may cut other words."""
+    # Another version of its package may cut other words.
     packages = sorted(distributions_of(name.partition(":")[0]))
     return " ".join([name, *(f"{package} {version(package)}" for package in packages)])
 
 
 def _words(text: str, segment: Segmenter) -> list[str]:
-    """Return the words of a text, without spaces; they are checked to be the text."""
     result = segment(text)
     if not isinstance(result, list) or not all(isinstance(word, str) for word in result):
         raise PipelineError(

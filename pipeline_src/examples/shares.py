@@ -57,12 +57,11 @@ class Mixed:
 
 
 def shares_are_set(examples: ExamplesParams) -> bool:
-    """Return whether the parameters set shares; if not, all text is read equally often."""
     return examples.weights is not None or examples.temperature is not None
 
 
 def source_shares(examples: ExamplesParams, tokens: Mapping[str, int]) -> dict[str, float]:
-    """Return source -> share, from the sources' numbers of ``tokens``; {} if no shares are set."""
+    # Source -> share, from the sources' numbers of `tokens`.
     if examples.weights is not None:
         sizes = {source: float(examples.weights[source]) for source in tokens}
     elif examples.temperature is not None:
@@ -103,7 +102,7 @@ def sample_sources(shares: Mapping[str, float], dupe_factor: int, sample: Sample
 
 
 def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: Path) -> Iterator[np.ndarray]:
-    """Yield the examples selected from those in ``scratch``, source by source, in blocks."""
+    # Selects from the examples that `sample_sources` wrote to `scratch`, source by source, in blocks.
     for source, counts in mixed.items():
         if not counts.examples:
             continue
@@ -117,7 +116,7 @@ def select_examples(mixed: Mapping[str, Mixed], seed: int, phase: str, scratch: 
 
 
 def _whole_numbers(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Divide ``total`` into whole numbers in proportion to ``shares``; the largest remainders are rounded up."""
+    # In proportion to the shares; the largest remainders are rounded up.
     floors = {source: math.floor(share * total) for source, share in shares.items()}
     by_remainder = sorted(shares, key=lambda source: (floors[source] - shares[source] * total, source))
     for source in by_remainder[: total - sum(floors.values())]:

@@ -34,7 +34,6 @@ OFFSETS = np.dtype("<i8")
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
-    """Return the dtype in which ids are stored: uint16 if ``vocab_size`` allows, else uint32."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
@@ -54,7 +53,7 @@ class EncodedDocuments(NamedTuple):
     continues: np.ndarray | None = None
 
     def pick(self, selected: np.ndarray) -> EncodedDocuments:
-        """Return the documents that a mask, bool [documents], selects."""
+        # `selected` is a mask, bool [documents].
         sentences = np.repeat(selected, self.documents)
         ids = np.repeat(sentences, self.sentences)
         continues = None if self.continues is None else self.continues[ids]
@@ -74,11 +73,7 @@ class TokenWriter:
     def add(
         self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray, continues: np.ndarray | None = None
     ) -> None:
-        """Append documents, given as the fields of ``EncodedDocuments``.
-
-        Raises:
-            OverflowError: an id does not fit the stored dtype.
-        """
+        # The fields are those of `EncodedDocuments`.
         stored = self._types["ids"]
         if ids.dtype != stored and ids.max(initial=0) > np.iinfo(stored).max:
             raise OverflowError(f"id {ids.max()} does not fit {8 * stored.itemsize} bits")
@@ -99,7 +94,7 @@ class TokenWriter:
         self._files[kind].write(np.ascontiguousarray(values, self._types[kind]).data)
 
     def close(self) -> dict[str, Any]:
-        """Finish the files and return the split's entry of the manifest: counts, dtype and sha256 of the ids."""
+        # Returns the split's entry of the manifest: counts, dtype and sha256 of the ids.
         self._write("sentences", np.asarray([self.counts["tokens"]]))
         self._write("documents", np.asarray([self.counts["sentences"]]))
         for file in self._files.values():
@@ -159,7 +154,6 @@ class TokenStore:
         return len(self.documents) - 1
 
     def counts(self, vocab_size: int) -> np.ndarray:
-        """Return the number of occurrences of each id, int64 [vocab_size]."""
         total = np.zeros(vocab_size, np.int64)
         for start in range(0, len(self.ids), IDS_PER_BLOCK):
             block = self.ids[start : start + IDS_PER_BLOCK]
@@ -176,7 +170,6 @@ def _reopen(folder: Path, split: str, documents: slice) -> TokenStore:
 
 
 def check_ids(ids: np.ndarray, vocab_size: int | None, where: object) -> None:
-    """Check that ids are below ``vocab_size``, unless that is None; errors name ``where``."""
     if vocab_size is None:
         return
     largest = int(ids.max(initial=0))
@@ -239,7 +232,7 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
 
 
 def write_sample_index(path: Path, blocks: Iterator[np.ndarray]) -> tuple[int, str]:
-    """Write all blocks of examples to one .npy file; return the number of examples and their sha256."""
+    # Writes all blocks to one .npy file; returns the number of examples and their sha256.
     count = 0
     digest = hashlib.sha256()
     with open(path, "wb") as file:

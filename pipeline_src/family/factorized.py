@@ -16,7 +16,7 @@ from pipeline_src.study.model import ModelParams
 
 @dataclass(frozen=True)
 class FactorizedConfig(BertConfig):
-    """Config with ``embedding_size``, which is 128 in ALBERT (section 3.1) and ELECTRA-small (appendix A)."""
+    # The width is 128 in ALBERT (section 3.1) and ELECTRA-small (appendix A).
 
     embedding_size: int = 128
 
@@ -31,15 +31,11 @@ class FactorizedConfig(BertConfig):
 
 
 class FactorizedEmbeddings(Embeddings):
-    """BERT's embeddings of width ``embedding_size``."""
-
     def __init__(self, config: FactorizedConfig) -> None:
         super().__init__(replace(config, hidden_size=config.embedding_size))
 
 
 class FactorizedEncoder(Encoder):
-    """Projection of the embeddings to the hidden size, then a stack of blocks."""
-
     Projection: type[nn.Module] = nn.Linear
 
     def __init__(self, config: FactorizedConfig) -> None:
@@ -50,7 +46,7 @@ class FactorizedEncoder(Encoder):
         return super().forward(self.embeddings_project(hidden), layout, query_rows)
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        """Initialise neighbor heads, and make the projection pass the positions on to them."""
+        # The projection must pass the positions on to the heads.
         if isinstance(self.embeddings_project, nn.Linear):
             weight = self.embeddings_project.weight
             weight += torch.eye(*weight.shape)
@@ -61,7 +57,5 @@ class FactorizedEncoder(Encoder):
 
 
 class FactorizedBert(Bert):
-    """Encoder with factorized embeddings."""
-
     Embeddings = FactorizedEmbeddings
     Encoder: type[nn.Module] = FactorizedEncoder

@@ -50,18 +50,17 @@ DEBERTA = replace(KIND, pad=DEBERTA_TOKENS["pad"], unk=DEBERTA_TOKENS["unk"], ma
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    """Return NFC normalisation or, with ``lowercase``, the removal of accents and case."""
     return Sequence([NFD(), StripAccents(), Lowercase()]) if lowercase else NFC()
 
 
 def pre_tokenizer() -> PreTokenizer:
-    """Return GPT-2's split into words, each with the space before it; the first word gets a space too."""
+    # GPT-2's split into words, each with the space before it; the first word gets a space too.
     begins_with_space = Metaspace(replacement=" ", prepend_scheme="first", split=False)
     return PreTokenizers([begins_with_space, ByteLevel(add_prefix_space=False)])
 
 
 def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> Tokenizer:
-    """Return RoBERTa's tokenizer; a piece's id is its position in ``vocabulary``, which holds the special tokens."""
+    # A piece's id is its position in `vocabulary`, which holds the special tokens.
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     tokenizer = Tokenizer(BPE(ids, merges, unk_token=UNK))
     tokenizer.normalizer = normalizer(lowercase)
@@ -78,17 +77,13 @@ def build_tokenizer(vocabulary: list[str], merges: list[tuple[str, str]], lowerc
 
 
 def save_tokenizer(folder: Path, vocabulary: list[str], merges: list[tuple[str, str]], lowercase: bool) -> None:
-    """Write the files of a tokenizer."""
     names = {"pad_token": PAD, "unk_token": UNK, "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
     # RoBERTa has no token_type_ids.
     save_fast_tokenizer(folder, build_tokenizer(vocabulary, merges, lowercase), names, ["input_ids", "attention_mask"])
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Learn a vocabulary of up to ``params.vocab_size`` entries and write the tokenizer's files; return its size.
-
-    The order is RoBERTa's: four special tokens, 256 bytes, the pieces in the order in which they are learnt, <mask>.
-    """
+    # The order is RoBERTa's: four special tokens, 256 bytes, the pieces in the order in which they are learnt, <mask>.
     model = Tokenizer(BPE())
     model.normalizer = normalizer(params.lowercase)
     model.pre_tokenizer = pre_tokenizer()

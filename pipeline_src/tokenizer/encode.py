@@ -59,11 +59,10 @@ class Encoder:
         self._tokenizer = tokenizer
 
     def token_ends(self, text: str) -> list[int]:
-        """Return, for each token, the index of the character after its last."""
+        # For each token, the index of the character after its last.
         return [end for _, end in self._tokenizer.encode(text, add_special_tokens=False).offsets]
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text``, without special tokens."""
         return array(self.id_type.char, self.encode_bytes(text)).tolist()
 
     def encode_bytes(self, text: str) -> bytes:
@@ -80,7 +79,7 @@ class Encoder:
 
 
 class _Chunks(dict[str, bytes]):
-    """Cache: chunk of text -> its ids as bytes."""
+    # A cache: chunk of text -> its ids as bytes.
 
     def __init__(self, tokenizer: Tokenizer, typecode: str) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def extend(folder: Path, tokenizer: Tokenizer, words: Counted, number: int) -> i
 
 
 def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
-    """Spell, in subwords, the words that the vocabulary splits; leave out words that contain [UNK]."""
+    # Spells, in subwords, the words that the vocabulary splits. Words that contain [UNK] are left out.
     unknown = tokenizer.token_to_id(wordpiece.UNK)
     forms = sorted(tokenizer.get_vocab())
     # The trainer numbers pieces from 1, in the order of `forms`.
@@ -77,7 +77,7 @@ def spell_in(tokenizer: Tokenizer, words: Counted) -> Spelling:
 
 
 def split_entry(vocabulary: Mapping[str, int], entry: str) -> list[int]:
-    """Return the ids of the subwords into which WordPiece splits ``entry``, which ``vocabulary`` does not contain."""
+    # The subwords into which WordPiece splits an entry that the vocabulary does not contain.
     ids: list[int] = []
     prefix = wordpiece.INNER if entry.startswith(wordpiece.INNER) else ""
     start = len(prefix)

@@ -26,7 +26,6 @@ RARE = "𓀀"
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """Return the kind of a tokenizer's vocabulary."""
     name = type(tokenizer.model).__name__
     if name not in KINDS:
         raise PipelineError(
@@ -43,7 +42,7 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
 
 @contextmanager
 def tokenizer_errors(where: object, hint: str) -> Iterator[None]:
-    """Convert the errors that ``tokenizers`` raises for a damaged file (exceptions, Rust panics) to PipelineError."""
+    # `tokenizers` raises exceptions or Rust panics for a damaged file.
     try:
         yield
     except PipelineError:
@@ -55,7 +54,6 @@ def tokenizer_errors(where: object, hint: str) -> Iterator[None]:
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """Return the tokenizer of a vocabulary or model folder."""
     path = Path(folder) / "tokenizer.json"
     vocab_txt = Path(folder) / "vocab.txt"
     hint = "run the stage that makes this folder again, or `dvc pull` its output"

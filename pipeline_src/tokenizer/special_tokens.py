@@ -65,12 +65,12 @@ class Template:
         return ids, np.repeat(np.tile(self.token_type_ids, len(lengths)), self._runs(lengths))
 
     def is_text(self, lengths: np.ndarray) -> np.ndarray:
-        """Return which tokens are text, not special, bool [tokens]; ``lengths`` as in ``apply_batch``."""
+        # Returns which tokens are text, not special, bool [tokens]; `lengths` as in `apply_batch`.
         is_text_run = np.arange(len(self.token_type_ids)) % 2 == 1
         return np.repeat(np.tile(is_text_run, len(lengths)), self._runs(lengths))
 
     def _runs(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the number of tokens of each run of special tokens and each text, in order, int64 [runs]."""
+        # The number of tokens of each run of special tokens and each text, in order, int64 [runs].
         runs = np.empty((len(lengths), len(self.token_type_ids)), np.int64)
         runs[:, 0::2] = [len(special) for special in self.special_ids]
         runs[:, 1::2] = lengths
@@ -79,20 +79,17 @@ class Template:
 
 @dataclass(frozen=True)
 class Templates:
-    """Templates for one text and for two."""
-
     single: Template
     pair: Template
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """The distinct ids of the special tokens in both templates, ascending."""
+        # The distinct ids in both templates, ascending.
         runs = (*self.single.special_ids, *self.pair.special_ids)
         return tuple(sorted({number for run in runs for number in run}))
 
 
 def read_templates(tokenizer: Tokenizer) -> Templates:
-    """Return the templates with which a tokenizer's post-processor adds special tokens."""
     text = next((piece for piece in tokenizer.get_vocab() if tokenizer.encode(piece, add_special_tokens=False).ids), "")
     single, pair = tokenizer.encode(text), tokenizer.encode(text, text)
     return Templates(_read_template(tokenizer, single, 1), _read_template(tokenizer, pair, 2))
@@ -126,7 +123,7 @@ def _read_template(tokenizer: Tokenizer, encoding: Encoding, texts: int) -> Temp
 def template_processing(
     tokenizer: Tokenizer, cls: str, sep: str, pair: str = "{cls} $A {sep} $B:1 {sep}:1"
 ) -> TemplateProcessing:
-    """Return a post-processor that makes ``cls`` A ``sep`` of one text, and ``pair`` (default: BERT's) of two texts."""
+    # Makes `cls` A `sep` of one text, and `pair` (default: BERT's) of two.
     special = [(token, tokenizer.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
     return TemplateProcessing(f"{cls} $A {sep}", pair.format(cls=cls, sep=sep), special)
 

@@ -38,7 +38,7 @@ Count = Callable[..., Counter[str]]
 
 
 def word_counter(params: VocabularyParams) -> Count:
-    """Return the function that counts the words for learning and measuring a vocabulary of kind ``params.kind``."""
+    # The function that counts the words for learning and measuring a vocabulary of this kind.
     lowercase = params.lowercase
     max_length = params.max_word_length
     if params.kind == "wordpiece":
@@ -102,12 +102,9 @@ def run(*, seed: int, corpus: CorpusParams, vocabulary: VocabularyParams) -> Non
 
 
 def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
-    """Return the fraction of words that the tokenizer in ``folder`` encodes without [UNK], and its pieces per word.
-
-    Args:
-        too_long: number of words longer than ``max_word_length``, which ``words`` lacks. In WordPiece, each counts as
-            one [UNK]; in the other kinds, they do not count.
-    """
+    # Measures the fraction of words that the tokenizer encodes without [UNK], and its pieces per word. `too_long` is
+    # the number of words longer than `max_word_length`, which `words` lacks. In WordPiece, each counts as one [UNK]; in
+    # the other kinds, they do not count.
     tokenizer = load_tokenizer(folder)
     kind = kind_of(tokenizer)
     encoder = Encoder(tokenizer)
@@ -135,7 +132,6 @@ def measure(folder: Path, words: WordCounts, too_long: int) -> dict[str, Any]:
 def count_words(
     paragraphs: Iterable[str], lowercase: bool, max_length: int = MAX_WORD_LENGTH, dropped: Counter[str] | None = None
 ) -> Counter[str]:
-    """Count the words into which BERT splits text; longer words than ``max_length`` characters count in ``dropped``."""
     chunks = Counter(chain.from_iterable(paragraph.split(" ") for paragraph in paragraphs))
     return _count_parts(chunks, WordSplitter(lowercase).split, max_length, dropped)
 
@@ -143,7 +139,6 @@ def count_words(
 def count_chunks(
     paragraphs: Iterable[str], normalizer: Normalizer, max_length: int, dropped: Counter[str] | None = None
 ) -> Counter[str]:
-    """Count the chunks between spaces of normalised text; longer chunks than ``max_length`` count in ``dropped``."""
     chunks = Counter(chain.from_iterable(paragraph.split() for paragraph in paragraphs))
     return _count_parts(chunks, lambda chunk: normalizer.normalize_str(chunk).split(), max_length, dropped)
 
@@ -151,7 +146,7 @@ def count_chunks(
 def _count_parts(
     chunks: Counter[str], split: Callable[[str], list[str]], max_length: int, dropped: Counter[str] | None
 ) -> Counter[str]:
-    """Count the parts of chunks; this is fast since only distinct chunks are normalised and split."""
+    # Only distinct chunks are normalised and split, which is fast.
     parts: Counter[str] = Counter()
     for chunk, count in chunks.items():
         for part in split(chunk):
@@ -163,7 +158,7 @@ def _count_parts(
 
 
 class WordCounts:
-    """Sums counts of words. If there are many words, it writes sorted files to ``folder``, which the caller deletes."""
+    # If there are many words, sorted files go to `folder`, which the caller deletes.
 
     def __init__(self, folder: Path, max_in_memory: int = MAX_WORDS_IN_MEMORY) -> None:
         self._folder = folder
@@ -186,7 +181,7 @@ class WordCounts:
         return bool(self._counts or self._runs)
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """Yield every word once, with its count, in the order of code points."""
+        # In the order of code points.
         if not self._runs:
             yield from sorted(self._counts.items())
             return
@@ -206,7 +201,6 @@ def _read_run(path: Path) -> Iterator[tuple[str, int]]:
 def count_shards(
     slices: list[ShardSlice], words: WordCounts, count: Count, seed: int, validation: float
 ) -> Counter[str]:
-    """Add the words of all training documents to ``words``; return reason -> number of dropped words."""
     dropped: Counter[str] = Counter()
     count_slice = partial(_count_slice, count=count, seed=seed, validation=validation)
     with Progress("counting words", sum(part.bytes for part in slices), "B") as progress:
@@ -223,7 +217,6 @@ def _count_slice(part: ShardSlice, count: Count, seed: int, validation: float) -
 
 
 def training_texts(part: ShardSlice, seed: int, validation: float) -> Iterator[str]:
-    """Return the texts of a slice's training documents, with spaces for line breaks."""
     return (
         document.text.replace("\n", " ")
         for document in read_slice(part)

@@ -47,20 +47,16 @@ DEBERTA = replace(KIND, pad="[PAD]", unk="[UNK]")
 
 
 def normalizer(lowercase: bool) -> Normalizer:
-    """Return ALBERT's normalisation: compatible characters become one character, and a run of white space one space.
-
-    With longer runs, `tokenizers` would make pieces that sentencepiece never learnt. A space before a text stays, since
-    the text may follow a mask.
-    """
+    # ALBERT's normalisation: compatible characters become one character, and a run of white space one space. With
+    # longer runs, `tokenizers` would make pieces that sentencepiece never learnt. A space before a text stays, since
+    # the text may follow a mask.
     letters = [NFKD(), StripAccents(), Lowercase()] if lowercase else [NFKC()]
     return Sequence([*letters, Replace(Regex(r"[\s\x00]+"), " "), Strip(left=False)])
 
 
 def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokenizer:
-    """Return ALBERT's tokenizer; a piece's id is its position in ``pieces``, which begin with SPECIAL_TOKENS.
-
-    Special tokens get a score below any spelling; else `tokenizers` would give their ids to "[SEP]" written in a text.
-    """
+    # A piece's id is its position in `pieces`, which begin with SPECIAL_TOKENS. Special tokens get a score below any
+    # spelling; else `tokenizers` would give their ids to "[SEP]" written in a text.
     pieces = [(piece, NEVER if piece in SPECIAL_TOKENS else score) for piece, score in pieces]
     tokenizer = Tokenizer(Unigram(pieces, unk_id=SPECIAL_TOKENS.index(UNK), byte_fallback=False))
     tokenizer.normalizer = normalizer(lowercase)
@@ -75,26 +71,22 @@ def build_tokenizer(pieces: list[tuple[str, float]], lowercase: bool) -> Tokeniz
 
 
 def save_tokenizer(folder: Path, pieces: list[tuple[str, float]], lowercase: bool) -> None:
-    """Write the files of a tokenizer."""
     names = {f"{role}_token": token for role, token in ALBERT_TOKENS.items()}
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     save_fast_tokenizer(folder, build_tokenizer(pieces, lowercase), names, inputs)
 
 
 def learn(folder: Path, words: Counted, texts: Iterable[str], params: VocabularyParams) -> int:
-    """Learn a vocabulary of up to ``params.vocab_size`` entries and write the tokenizer's files; return its size."""
     pieces = pieces_of(learn_model(words, params))
     save_tokenizer(folder, pieces, params.lowercase)
     return len(pieces)
 
 
 def pieces_of(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
-    """Return every piece with its log probability, in the order of ids."""
     return [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
 
 
 def learn_model(words: Counted, params: VocabularyParams) -> sentencepiece.SentencePieceProcessor:
-    """Return the model that sentencepiece learns from the counts of normalised words."""
     # The import takes 40 ms, and only this stage needs it.
     import sentencepiece
 

@@ -25,16 +25,14 @@ MAX_WORD_LENGTH = 100
 
 
 def reserved_tokens(unused: int) -> list[str]:
-    """Return the special tokens and ``unused`` reserved entries, in the order of Google's released vocabularies."""
+    # In the order of Google's released vocabularies.
     reserved = [f"[unused{number}]" for number in range(unused)]
     return [PAD, *reserved[:UNUSED_FIRST], UNK, CLS, SEP, MASK, *reserved[UNUSED_FIRST:]]
 
 
 def build_tokenizer(vocabulary: list[str], lowercase: bool, max_word_length: int = MAX_WORD_LENGTH) -> Tokenizer:
-    """Return BERT's tokenizer; a piece's id is its position in ``vocabulary``.
-
-    A special or reserved token that is written in a text ("[SEP]") is split like other text, and never gets its id.
-    """
+    # A piece's id is its position in `vocabulary`. A special or reserved token that is written in a text ("[SEP]") is
+    # split like other text, and never gets its id.
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:
             raise PipelineError("the vocabulary lacks a special token", token, hint="train it again")

@@ -108,7 +108,7 @@ def spell(words: Iterable[tuple[str, int]], alphabet: int, min_count: int) -> Sp
 
 
 def _word_of_letter(text: np.ndarray) -> np.ndarray:
-    """Return, for each letter and each END after a word, the index of the word, int32 [letters]."""
+    # For each letter and each END after a word, the index of the word, int32 [letters].
     is_end = text == END
     return np.cumsum(is_end, dtype=np.int32) - is_end
 
@@ -193,7 +193,7 @@ class Merger:
         return totals
 
     def learn(self, min_count: int) -> Iterator[str]:
-        """Merge pair after pair, until no pair occurs ``min_count`` times, and yield each new piece."""
+        # Merges pair after pair, until no pair occurs `min_count` times.
         counts = self.pair_counts
         heap = [(-count, pair) for pair, count in counts.items() if count >= min_count]
         heapq.heapify(heap)
@@ -221,7 +221,7 @@ class Merger:
                 yield text
 
     def _merge(self, left: int, right: int, merged: int) -> set[int]:
-        """Write ``merged`` wherever ``right`` follows ``left``; return the pairs that have become more frequent."""
+        # Writes `merged` wherever `right` follows `left`; returns the pairs that have become more frequent.
         pieces = self.pieces
         counts = self.pair_counts
         positions = self._find(left, right)
@@ -263,7 +263,7 @@ class Merger:
         return set(more)
 
     def _find(self, left: int, right: int) -> np.ndarray:
-        """Return where ``left`` followed by ``right`` starts, ascending, without overlaps."""
+        # Where `left` followed by `right` starts, ascending, without overlaps.
         pieces = self.pieces
         size = self._lengths[left]
         # Look at the rarer piece, and drop its outdated positions.

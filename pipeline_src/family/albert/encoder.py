@@ -65,7 +65,7 @@ ALBERT = StateDictAdapter(
 
 
 class AlbertConfig(FactorizedConfig):
-    """Config of ALBERT, which projects its embeddings even if they are as wide as the encoder, as in transformers."""
+    # It projects its embeddings even if they are as wide as the encoder, as in transformers.
 
     names: ClassVar[StateDictAdapter] = ALBERT
 
@@ -76,20 +76,15 @@ class AlbertConfig(FactorizedConfig):
 
 
 class AlbertEncoder(FactorizedEncoder):
-    """Stack that applies one block ``num_hidden_layers`` times."""
-
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(replace(config, num_hidden_layers=1))
         self.layers = config.num_hidden_layers
 
     def blocks(self) -> Sequence[nn.Module]:
-        """Return the shared block once per layer."""
         return [self.layer[0]] * self.layers
 
 
 class Albert(FactorizedBert):
-    """ALBERT's encoder."""
-
     Encoder = AlbertEncoder
 
 

@@ -21,7 +21,7 @@ from pipeline_src.model.lstm import run_lstm, run_padded_lstm
 
 
 def reversed_positions(layout: PackedBatch) -> Tensor:
-    """Return the index of each token's mirror image in its sequence, int64 [T]."""
+    # The index of each token's mirror image in its sequence, int64 [T].
     lengths = layout.cu_seqlens.diff()
     ends = torch.repeat_interleave(layout.last, lengths, output_size=len(layout.position))
     return ends - layout.position
@@ -49,10 +49,8 @@ class BiLSTMConfig(BertConfig):
         return self.hidden_size // 2
 
     def encoder_flops(self, work: Workload) -> int:
-        """Return the FLOPs of the LSTMs' four gates, which read input and previous output, and of their projections.
-
-        A gradient of the previous output is not computed at a sequence's first token, where it is constant.
-        """
+        # FLOPs of the LSTMs' four gates, which read input and previous output, and of their projections. A gradient of
+        # the previous output is not computed at a sequence's first token, where it is constant.
         units = self.intermediate_size
         half = self.hidden_size // 2
         layer_flops = 6 * (4 * units * 2 * half + units * half) * work.tokens - 2 * 4 * units * half * work.sequences
@@ -63,7 +61,7 @@ class BiLSTMConfig(BertConfig):
 
 
 class TokenVectors(nn.Module):
-    """Token embeddings, repeated for both directions, [T] -> [T, H]."""
+    # The embeddings are repeated for both directions, [T] -> [T, H].
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -75,8 +73,6 @@ class TokenVectors(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer of both directions."""
-
     # The first layer has none (allenai/bilm-tf, training.py).
     residual = True
 
@@ -107,8 +103,6 @@ class Layer(nn.Module):
 
 
 class BothDirections(Encoder):
-    """Stack of layers, all but the first with a residual connection."""
-
     Block = Layer
 
     def __init__(self, config: BertConfig) -> None:

@@ -33,7 +33,7 @@ class LanguageModels(nn.Module):
         self.cls["predictions"]["decoder"].weight = self.bert.embeddings.word_embeddings.weight
 
     def directions(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, max_seqlen: int | None) -> Sequence[Tensor]:
-        """Return the hidden states of the forward and of the backward model, [T, H / 2] each."""
+        # The hidden states of the forward and of the backward model, [T, H / 2] each.
         layout = PackedBatch.of(cu_seqlens, len(ids), max_seqlen)
         return self.bert.encode(ids, segments, layout).chunk(2, dim=-1)
 
@@ -65,7 +65,6 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, "backward": work.predictions}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return both models' summed losses; each predicts a token from the hidden state at an adjacent position."""
         states = self.model.directions(batch.ids, batch.segments, batch.cu_seqlens, batch.max_seqlen)
         onward, back = states
         decoder = self.model.cls["predictions"]["decoder"]
@@ -79,11 +78,10 @@ class BiLMObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": LossTerm(*onward_loss), "backward": LossTerm(*back_loss)}
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
-        """Return the metrics of the forward model."""
         return masked_lm_metrics(self.model, batch)
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of the encoder, and of two decodings at each predicted position."""
+        # Each predicted position is decoded twice.
         head = 2 * 6 * self.config.embedding_width * self.config.vocab_size * work.predictions
         return self.config.encoder_flops(work) + head
 

@@ -60,15 +60,13 @@ class RelativeTable:
     reach: int | None = None
 
     def lookup(self, distances: Tensor) -> Tensor:
-        """Return the index of each distance's embedding; ``distances`` are int64 of any shape."""
+        # Distances are int64 of any shape.
         index = distances if self.reach is None else log_buckets(distances, self.half, self.reach)
         return (index + self.half).clamp(0, 2 * self.half - 1)
 
     def in_use(self, length: int) -> slice:
-        """Return the slice of embeddings that sequences up to ``length`` use, with at most one more on each side.
-
-        Computed on the host, without synchronising with a GPU.
-        """
+        # The embeddings that sequences up to `length` use, with at most one more on each side. Computed on the host,
+        # without synchronising with a GPU.
         far = length - 1
         middle = self.half // 2
         if self.reach is not None and far > middle:
@@ -84,7 +82,7 @@ class RelativeTable:
 
 @lru_cache(maxsize=1024)
 def distance_index(length: int, table: RelativeTable) -> Tensor:
-    """Return the embeddings' indices for the distances 1 - length to length - 1, int64 [2 length - 1]."""
+    # The embeddings' indices for the distances 1 - length to length - 1, int64 [2 length - 1].
     return table.lookup(torch.arange(1 - length, length))
 
 
@@ -112,7 +110,7 @@ class DisentangledInputs:
     dropout: float = 0.0
 
     def scaled(self) -> DisentangledInputs:
-        """Scale the queries; transpose ``position_query`` to [heads, P, size], ``position_key`` to [heads, size, P]."""
+        # Scales the queries; transposes position_query to [heads, P, size] and position_key to [heads, size, P].
         scale = (KINDS * self.query.shape[2]) ** -0.5
         return replace(
             self,
@@ -137,7 +135,7 @@ def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> 
 
 
 def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    """Compute disentangled attention of scaled ``inputs`` in padded [B, heads, L, L] tensors, without synchronising."""
+    # Computes in padded [B, heads, L, L] tensors, without synchronising with a GPU.
     layout = inputs.layout
     queries = inputs.queries
     # The position of each query, its distance to each token, and the embedding of that, all [B or 1, 1, queries, L].
@@ -161,7 +159,7 @@ def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Ten
 
 @in_float32
 def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    """Compute disentangled attention of scaled ``inputs`` for sequences of equal length at a time, faster on a CPU."""
+    # Computes sequences of equal length at a time, which is faster on a CPU.
     _, heads, size = inputs.query.shape
     groups = inputs.layout.groups(inputs.queries, MAX_GROUP_PROBS // heads)
     query_counts = [count * num_queries for count, num_queries, _ in groups]
@@ -209,21 +207,21 @@ def disentangled_probs(inputs: DisentangledInputs, table: RelativeTable) -> Tens
 
 
 def _logits(q: Tensor, k: Tensor, position_query: Tensor, position_key: Tensor, index: Tensor) -> Tensor:
-    """Return the sum of the three products, [B, heads, queries, L]."""
+    # [B, heads, queries, L]
     logits = q @ k.transpose(2, 3)
     logits = logits + (q @ position_key).gather(3, index)
     return logits + (position_query @ k.transpose(2, 3)).gather(2, index)
 
 
 def _weighted_average(logits: Tensor, values: Tensor, dropout: float) -> Tensor:
-    """Return the average of values [B, heads, L, size], weighted by the softmax of logits [B, heads, queries, L]."""
+    # values: [B, heads, L, size]; logits: [B, heads, queries, L]
     return apply_dropout(F.softmax(logits.float(), -1).to(values.dtype), dropout) @ values
 
 
 # 128 MB if all lengths were 512.
 @lru_cache(maxsize=64)
 def _pair_index(length: int, table: RelativeTable) -> Tensor:
-    """Return each query-key pair's index among the embeddings in use, int64 [length, length]."""
+    # Each query-key pair's index among the embeddings in use, int64 [length, length].
     positions = torch.arange(length)
     return distance_index(length, table)[positions[:, None] - positions + length - 1] - table.in_use(length).start
 
@@ -237,7 +235,7 @@ PRODUCTS = 4
 
 
 def deberta_names(names: StateDictAdapter) -> StateDictAdapter:
-    """Return ``names`` together with the names that all versions of DeBERTa share."""
+    # Adds the names that all versions of DeBERTa share.
     from_hf = (
         (r"^deberta\.", "bert."),
         (r"^lm_predictions\.lm_head\.(dense|LayerNorm)\.", r"cls.predictions.transform.\1."),
@@ -291,7 +289,6 @@ class DebertaConfig(BertConfig):
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Translate ``pos_att_type`` if it is text, and check that sizes equal ``hidden_size``, as this code needs."""
         hidden = raw.get("hidden_size")
         for key in ("embedding_size", "pooler_hidden_size"):
             if raw.get(key, hidden) != hidden:
@@ -323,7 +320,7 @@ class DebertaConfig(BertConfig):
 
     @property
     def max_distance(self) -> int:
-        """Distance from which on all distances share one embedding."""
+        # From here on, all distances share one embedding.
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
     @property
@@ -331,10 +328,8 @@ class DebertaConfig(BertConfig):
         return RelativeTable(self.max_distance)
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs: as in BERT, with two more products per pair, and the mask decoder if tokens are predicted.
-
-        Relative positions are projected once per batch, which is not counted.
-        """
+        # As in BERT, with two more products per pair, and the mask decoder if tokens are predicted. Relative positions
+        # are projected once per batch, which is not counted.
         blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.sum_len_squared, products=PRODUCTS)
         last = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=work.tokens)
         again = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=0)
@@ -343,7 +338,7 @@ class DebertaConfig(BertConfig):
 
 
 class DecoderQuery(NamedTuple):
-    """Inputs of a pass of the mask decoder: vectors to project to queries; keys and values that both passes share."""
+    # Inputs of a pass of the mask decoder.
 
     # The input of the query projection, [R, H].
     vectors: Tensor
@@ -422,7 +417,7 @@ class DisentangledAttention(nn.Module):
 
 
 class PackedAttention(DisentangledAttention):
-    """Disentangled attention that projects to queries, keys and values with one matrix; keys have no bias."""
+    # One matrix projects to queries, keys and values; keys have no bias.
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -450,12 +445,12 @@ class PackedAttention(DisentangledAttention):
 
     @property
     def _weights(self) -> Tensor:
-        """Weights of query, key and value, [heads, 3, head size, H]."""
+        # Of query, key and value, [heads, 3, head size, H].
         return self.in_proj.weight.view(self.heads, 3, -1, self.in_proj.in_features)
 
 
 class DebertaBlock(Block):
-    """BERT's block, but the queries may come from another input than the keys and values."""
+    # In the mask decoder, the queries come from another input than the keys and values.
 
     Attention: type[nn.Module] = PackedAttention
     FORWARD_METHODS = ("keys_and_values",)
@@ -481,8 +476,6 @@ class DebertaBlock(Block):
 
 
 class DebertaEncoder(Encoder):
-    """Stack of blocks, and the relative position embeddings that they share."""
-
     Block: type[nn.Module] = DebertaBlock
 
     def __init__(self, config: DebertaConfig) -> None:
@@ -490,7 +483,7 @@ class DebertaEncoder(Encoder):
         self.rel_embeddings = nn.Embedding(2 * config.relative_table.half, config.hidden_size)
 
     def table(self) -> Tensor:
-        """Return the relative position embeddings, [2 x ``relative_table.half``, H]."""
+        # The relative position embeddings, which all blocks share, [2 x relative_table.half, H].
         return self.rel_embeddings.weight
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
@@ -522,8 +515,6 @@ class DebertaEncoder(Encoder):
 
 
 class Deberta(Bert):
-    """DeBERTa's encoder."""
-
     config: DebertaConfig
     Encoder: type[nn.Module] = DebertaEncoder
     Pooler = GeluPooler
@@ -531,7 +522,6 @@ class Deberta(Bert):
     def decode(
         self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Return the output of the mask decoder, or of the encoder if the config has no mask decoder."""
         if not self.config.mask_decoder:
             return self.encode(ids, token_type_ids, layout, query_rows)
         hidden = self.embeddings(ids, token_type_ids, layout)

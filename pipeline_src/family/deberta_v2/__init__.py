@@ -1,14 +1,5 @@
 """DeBERTa versions 2 and 3 (He et al. 2021; 2023): relative positions in buckets, projected by the content's layers."""
 
-from pipeline_src.base.registry import ArchitectureSpec
+from pipeline_src.family import deberta
 
-ARCHITECTURES = {
-    "deberta_v2": ArchitectureSpec(
-        pads_sequences=True,
-        refused_objectives={
-            "clm": "it reads both directions, and transformers has no class for one",
-            "tinybert": "its attention logits include relative positions, and a student's do not",
-        },
-        refused_pairs="its mask decoder reads another last layer than the label of a pair would",
-    )
-}
+ARCHITECTURES = {"deberta_v2": deberta.ARCHITECTURES["deberta"]}

@@ -36,8 +36,6 @@ ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu}
 
 @dataclass(frozen=True)
 class DebertaV2Config(DebertaConfig):
-    """Config with ``position_buckets`` buckets of relative positions on each side."""
-
     names: ClassVar[StateDictAdapter] = deberta_names(
         StateDictAdapter(
             model_type="deberta-v2",
@@ -96,7 +94,7 @@ class DebertaV2Config(DebertaConfig):
 
 
 class SharedAttention(DisentangledAttention):
-    """Disentangled attention whose query and key layers project the relative positions too."""
+    # The query and key layers project the relative positions too.
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -117,8 +115,6 @@ class SharedAttention(DisentangledAttention):
 
 
 class DebertaV2Block(DebertaBlock):
-    """DeBERTa-v2's block."""
-
     Attention = SharedAttention
 
 
@@ -133,7 +129,7 @@ class Convolution(nn.Module):
         self.activation = ACTIVATIONS[config.conv_act]
 
     def forward(self, hidden: Tensor, residual: Tensor, layout: PackedBatch, query_rows: QueryRows | None) -> Tensor:
-        """Convolve ``hidden`` [T, H] and add it to ``residual``: [T, H], or [R, H] for the query rows."""
+        # hidden: [T, H]; residual: [T, H], or [R, H] for the query rows
         index = torch.arange(len(hidden), device=hidden.device) if query_rows is None else query_rows.index
         position = layout.position[index]
         # The kernel reaches this far to each side; neighbors in another sequence count as zeros.
@@ -153,7 +149,7 @@ class Convolution(nn.Module):
 
 
 class ConvolvedBlock(DebertaV2Block):
-    """First block of v2-xlarge: adds a convolution of its input to its output."""
+    # The first block of v2-xlarge adds a convolution of its input to its output.
 
     def __init__(self, config: DebertaV2Config) -> None:
         super().__init__(config)
@@ -171,8 +167,6 @@ class ConvolvedBlock(DebertaV2Block):
 
 
 class DebertaV2Encoder(DebertaEncoder):
-    """Stack of blocks, and a LayerNorm over the relative position embeddings."""
-
     Block = DebertaV2Block
 
     def __init__(self, config: DebertaV2Config) -> None:
@@ -186,8 +180,6 @@ class DebertaV2Encoder(DebertaEncoder):
 
 
 class DebertaV2(Deberta):
-    """DeBERTa-v2's encoder."""
-
     Encoder = DebertaV2Encoder
 
 

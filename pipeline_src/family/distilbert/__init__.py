@@ -1,11 +1,10 @@
 """DistilBERT's encoder (Sanh et al. 2019): BERT without token types, with half the layers."""
 
 from pipeline_src.base.registry import ArchitectureSpec, ObjectiveSpec
+from pipeline_src.family import NO_CAUSAL_MODEL
 
 ARCHITECTURES = {
-    "distilbert": ArchitectureSpec(
-        refused_objectives={"clm": "it reads both directions, and transformers has no class for one"}
-    )
+    "distilbert": ArchitectureSpec(refused_objectives=NO_CAUSAL_MODEL),
 }
 OBJECTIVES = {
     "distilbert": ObjectiveSpec(

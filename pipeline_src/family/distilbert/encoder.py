@@ -69,20 +69,20 @@ DISTILBERT = StateDictAdapter(
 
 @dataclass(frozen=True)
 class DistilBertConfig(BertConfig):
-    """Config of DistilBERT, without token types; initial weights are not truncated."""
+    # There are no token types, and initial weights are not truncated.
 
     names: ClassVar[StateDictAdapter] = DISTILBERT
     initializer_cutoff_factor: ClassVar[float | None] = None
     type_vocab_size: int = 0
 
     def head_dropout(self, head: str) -> float:
-        """Return the dropout rate, as in transformers: the blocks' for spans and tokens, twice that for other tasks."""
+        # As in transformers: the blocks' rate for spans and tokens, twice that for other tasks.
         rate = self.hidden_dropout_prob
         return rate if head in ("span", "token") else min(2 * rate, 0.9)
 
 
 class DistilBertBlock(Block):
-    """Block without dropout after the attention's output projection (transformers, modeling_distilbert.py)."""
+    # No dropout after the attention's output projection (transformers, modeling_distilbert.py).
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -90,21 +90,17 @@ class DistilBertBlock(Block):
 
 
 class DistilBertEncoder(Encoder):
-    """Stack of DistilBERT's blocks."""
-
     Block = DistilBertBlock
 
 
 class PreClassifier(Pooler):
-    """Dense layer with ReLU below task heads; pretraining does not train it."""
+    # Pretraining does not train this layer below task heads.
 
     def forward(self, token: Tensor) -> Tensor:
         return F.relu(self.dense(token))
 
 
 class DistilBert(Bert):
-    """DistilBERT's encoder."""
-
     Encoder = DistilBertEncoder
     Pooler = PreClassifier
 

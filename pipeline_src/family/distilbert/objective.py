@@ -51,7 +51,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
                 parameter.requires_grad_(parameter is table)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher; sizes must equal the student's where hidden states are compared or layers copied."""
+        # Sizes must equal the student's where hidden states are compared or layers copied.
         super().set_teacher(teacher)
         config = self.teacher.bert.config
         copies = self.objective_params.init == "teacher"
@@ -85,7 +85,6 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
             )
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise all weights; with ``init: teacher``, then overwrite those that the teacher has too."""
         super().init_weights(generator)
         if self.objective_params.init == "teacher":
             copy_layers(self.model, self.teacher)
@@ -95,7 +94,6 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         return {"kl": compared, "mlm": work.predictions, "cosine": work.tokens}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses, without keeping logits."""
         query_rows = None
         predicted = batch.predicted
         if not self.reads_all_tokens:
@@ -131,11 +129,10 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
     @property
     def reads_all_tokens(self) -> bool:
-        """Whether a loss reads the last layer at every token."""
         return self.objective_params.loss_on == "all" or "cosine" in self.weights
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of the student's training, plus the teacher's forward pass: a third of training it."""
+        # The teacher's forward pass is a third of training it.
         if self.reads_all_tokens:
             work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         if self.objective_params.loss_on == "all":
@@ -143,7 +140,6 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
         return self.config.training_flops(work) + self.teacher.bert.config.training_flops(work) // 3
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
-        """Return the student's MLM metrics, ``kl_loss`` and ``cosine_loss``."""
         return super().validation_metrics(batch) | masked_lm_metrics(self.model, batch)
 
     def saved_models(self) -> dict[str, SavedModel]:
@@ -151,7 +147,7 @@ class DistilBertObjective(PretrainingObjective[TensorBatch]):
 
 
 def encoder_names(model: BertForMaskedLM) -> set[str]:
-    """Return the parameter names of a model's encoder, with ``*`` for the number of a layer."""
+    # Names of the encoder's parameters, with * for the number of a layer.
     return {re.sub(r"\d+", "*", name) for name, _ in model.bert.encoder.named_parameters()}
 
 
@@ -161,10 +157,8 @@ def spread_layers(student: int, teacher: int) -> list[int]:
 
 
 def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
-    """Copy the teacher's embeddings, head and evenly spaced layers to the student, as far as both have these parts.
-
-    Position embeddings whose first position differs from the teacher's keep their initial values.
-    """
+    # Copies the teacher's embeddings, head and evenly spaced layers, as far as both have these parts. Position
+    # embeddings whose first position differs from the teacher's keep their initial values.
     config = student.bert.config
     teacher_config = teacher.bert.config
     layers = spread_layers(config.num_hidden_layers, teacher_config.num_hidden_layers)
@@ -185,7 +179,7 @@ def copy_layers(student: BertForMaskedLM, teacher: BertForMaskedLM) -> None:
 
 
 def _first_rows(source: Tensor, target: Tensor, name: str) -> Tensor:
-    """Return as many rows of a teacher's tensor as ``target`` has: the first, but of relative positions the middle."""
+    # A larger teacher's tensor gives its first rows, but of relative positions the middle.
     surplus = len(source) - len(target)
     if surplus < 0 or source.shape[1:] != target.shape[1:]:
         raise PipelineError(

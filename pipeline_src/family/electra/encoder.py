@@ -14,8 +14,6 @@ from pipeline_src.family.factorized import FactorizedBert, FactorizedConfig, Fac
 from pipeline_src.model.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED, StateDictAdapter, huggingface_classes
 from pipeline_src.model.bert import INITIAL_STD, Architecture, GeluPooler
 
-# A narrower generator can share these embeddings.
-
 ELECTRA = StateDictAdapter(
     model_type="electra",
     title="ELECTRA",
@@ -46,8 +44,6 @@ ELECTRA = StateDictAdapter(
 
 
 class ElectraConfig(FactorizedConfig):
-    """Config of ELECTRA, which projects its embeddings only if they are narrower than the hidden size."""
-
     names: ClassVar[StateDictAdapter] = ELECTRA
     dropout_before_pooler: ClassVar[bool] = True
 
@@ -58,14 +54,14 @@ class ElectraConfig(FactorizedConfig):
 
 
 class Projection(nn.Linear):
-    """Projection of the embeddings to the hidden size, with Glorot initialisation (TensorFlow's default)."""
+    # Glorot initialisation is TensorFlow's default.
 
     def custom_init(self) -> None:
         self.weight.mul_(math.sqrt(2 / (self.in_features + self.out_features)) / INITIAL_STD)
 
 
 class ElectraEncoder(FactorizedEncoder):
-    """Stack of blocks that projects embeddings only if they are narrower than the hidden size."""
+    # It projects embeddings only if they are narrower than the hidden size.
 
     Projection = Projection
 
@@ -76,8 +72,6 @@ class ElectraEncoder(FactorizedEncoder):
 
 
 class Electra(FactorizedBert):
-    """ELECTRA's encoder."""
-
     Encoder = ElectraEncoder
     Pooler = GeluPooler
 

@@ -54,7 +54,7 @@ class FilledText(NamedTuple):
     labels: Tensor
 
     def select(self, values: Tensor) -> Tensor:
-        """Select the N positions from values of the query rows, [R, ...] -> [N, ...]."""
+        # The N positions of values of the query rows, [R, ...] -> [N, ...].
         return values if self.query_index is None else values.index_select(0, self.query_index)
 
 
@@ -68,13 +68,13 @@ class DiscriminatorHead(nn.Module):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the logits [R] for hidden states [R, H]; ``layout`` describes the R rows."""
+        # hidden: [R, H]; layout: of the R rows; returns the logits [R]
         inner = F.gelu(self.dense(hidden), approximate=self.approximate)
         return self.dense_prediction(inner).squeeze(-1)
 
 
 class FirstTokenHead(DiscriminatorHead):
-    """Head that adds a sequence's first hidden state to each token's (microsoft/DeBERTa, LMMaskPredictionHead)."""
+    # Adds a sequence's first hidden state to each token's (microsoft/DeBERTa, LMMaskPredictionHead).
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -128,13 +128,12 @@ class Discriminator(nn.Module):
         self.discriminator_predictions = head(config)
 
     def logits(self, text: FilledText) -> Tensor:
-        """Return the logits at the N positions."""
         hidden = self.bert.encode(text.ids, text.segments, text.layout, text.query_rows)
         layout = text.layout if text.query_rows is None else text.query_rows.layout
         return text.select(self.discriminator_predictions(hidden, layout))
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
-        """Return the summed binary cross-entropy (nats) and the number of correct predictions."""
+        # Summed binary cross-entropy (nats), and the number of correct predictions.
         logits = self.logits(text)
         replaced = text.inputs != text.labels
         counted = text.labels != IGNORE_INDEX
@@ -145,15 +144,11 @@ class Discriminator(nn.Module):
         return loss, correct.sum()
 
     def training_flops(self, work: Workload, positions: int) -> int:
-        """Return the FLOPs of the encoder, and 6 (H^2 + H) for each of the N ``positions``."""
         hidden = self.config.hidden_size
         return self.config.training_flops(work._replace(predictions=0)) + 6 * (hidden**2 + hidden) * positions
 
     def metrics(self, text: FilledText) -> dict[str, Metric]:
-        """Return loss, accuracy and area under the ROC curve.
-
-        ``rtd_recall`` is the accuracy on replaced tokens, ``rtd_specificity`` on the original tokens.
-        """
+        # rtd_recall is the accuracy on replaced tokens, rtd_specificity on original tokens.
         logits = self.logits(text).float()
         replaced = text.inputs != text.labels
         loss = float(F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum"))
@@ -174,7 +169,6 @@ class Discriminator(nn.Module):
 
 
 def fraction(part: float, total: float) -> float:
-    """Return ``part`` / ``total``, or 0 if ``total`` is 0."""
     return float(part / max(1.0, total))
 
 
@@ -197,19 +191,15 @@ class ReplaceMLM(BertForMaskedLM):
         self.config = config
 
     def loss(self, text: FilledText) -> tuple[Tensor, Tensor]:
-        """Return the summed cross-entropy (nats) and the number of correct predictions."""
         return self.cls["predictions"].loss(self.decoded(text), text.labels)
 
     def decoded(self, text: FilledText) -> Tensor:
-        """Return the MLM head's inputs at the N positions, [N, H]."""
         return text.select(self.bert.decode(text.ids, text.segments, text.layout, text.query_rows))
 
     def training_flops(self, work: Workload, positions: int) -> int:
-        """Return the FLOPs of masked language modelling with N (``positions``) predictions."""
         return self.config.training_flops(work._replace(predictions=positions))
 
     def metrics(self, text: FilledText) -> dict[str, Metric]:
-        """Return ``words_loss`` and ``words_accuracy``."""
         loss, correct = self.loss(text)
         return {
             "words_loss": Metric(float(loss), len(text.labels), fraction),
@@ -234,7 +224,6 @@ class AllTokensMLM(ReplaceMLM):
         return copying_cross_entropy(self.cls["predictions"].lazy_logits(hidden), gates, text.inputs, text.labels)
 
     def training_flops(self, work: Workload, positions: int) -> int:
-        """Return the FLOPs of masked language modelling, and 6 H per position for the copy probability."""
         return super().training_flops(work, positions) + 6 * self.config.hidden_size * positions
 
 
@@ -346,7 +335,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         self.learns = self.model.learns
 
     def load_models(self, folder: Path) -> None:
-        """Load the weights; subtract the generator's embeddings from disentangled ones, which are saved as sums."""
+        # Disentangled embeddings are saved as sums with the generator's, which are subtracted again.
         super().load_models(folder)
         with torch.no_grad():
             for table in self.model.bert.embeddings.children():
@@ -362,7 +351,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": generator_term, self.model.term: LossTerm(*self.model.loss(text))}
 
     def fill(self, batch: TensorBatch) -> tuple[LossTerm, FilledText]:
-        """Return the generator's loss, and the text with its samples, drawn by ``batch.sampling_noise``."""
+        # Fills in the generator's samples, drawn by `batch.sampling_noise`.
         assert batch.sampling_noise is not None
         # A layout for each model, since it may cache what depends on the width of heads.
         generator_layout = PackedBatch.of(batch.cu_seqlens, len(batch.ids), batch.max_seqlen)
@@ -386,10 +375,8 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return LossTerm(loss, correct), text
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of both models; the generator's last block runs on the predicted positions alone.
-
-        With ``disc_loss_on: predicted``, the model's last block does too.
-        """
+        # The generator's last block runs on the predicted positions alone; with `disc_loss_on: predicted`, the model's
+        # last block does too.
         generator_flops = self.generator_config.training_flops(work)
         positions = work.predictions
         if self.objective_params.disc_loss_on == "all":
@@ -398,11 +385,8 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
         return generator_flops + self.model.training_flops(work, positions)
 
     def validation_metrics(self, batch: ValidationBatch) -> dict[str, Metric]:
-        """Return the generator's MLM metrics, the model's metrics, and ``replaced``.
-
-        ``replaced`` is the share of the predicted tokens that the generator gets wrong. Near 0, the generator is too
-        good to learn from (ELECTRA, section 3.2): a model that always answers "original" is nearly always correct.
-        """
+        # `replaced` is the share of the predicted tokens that the generator gets wrong. Near 0, the generator is too
+        # good to learn from (ELECTRA, section 3.2): a model that always answers "original" is nearly always correct.
         metrics = masked_lm_metrics(self.generator, batch)
         _, text = self.fill(batch.tensors)
         metrics |= self.model.metrics(text)
@@ -419,7 +403,7 @@ class ElectraObjective(PretrainingObjective[TensorBatch]):
 
 
 def generator_config(config: BertConfig, params: ElectraParams) -> BertConfig:
-    """Return the generator's config: fractions of the discriminator's sizes, with heads that divide the width."""
+    # Fractions of the discriminator's sizes, with heads that divide the width.
     hidden = max(1, round(params.generator_width * config.hidden_size))
     heads = max(1, round(params.generator_width * config.num_attention_heads))
     return replace(

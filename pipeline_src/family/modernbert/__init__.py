@@ -1,6 +1,7 @@
 """ModernBERT (Warner et al. 2024): pre-norm without biases, gated feed-forward, rotary positions, local attention."""
 
 from pipeline_src.base.registry import ArchitectureSpec
+from pipeline_src.family import NO_CAUSAL_MODEL
 
 ARCHITECTURES = {
     "modernbert": ArchitectureSpec(
@@ -8,7 +9,7 @@ ARCHITECTURES = {
         even="head",
         rotary=True,
         refused_objectives={
-            "clm": "it reads both directions, and transformers has no class for one",
+            **NO_CAUSAL_MODEL,
             "tinybert": "its queries and keys are one projection, rotation by their positions",
         },
     )

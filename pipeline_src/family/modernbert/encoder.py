@@ -189,13 +189,13 @@ class ModernBertConfig(BertConfig):
 
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
-        """Build the config; the default intermediate size is 1.5 H, as in ModernBERT-base."""
+        # The default is 1.5 H, as in ModernBERT-base.
         inner = params.intermediate_size or 3 * params.hidden_size // 2
         return super().from_params(params.model_copy(update={"intermediate_size": inner}), vocab_size, causal, **run)
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Translate ``layer_types`` and ``rope_parameters`` of transformers 5, which replace older keys."""
+        # transformers 5 replaces older keys by layer_types and rope_parameters.
         inner = str(raw.get("hidden_act", "gelu"))
         head = str(raw.get("classifier_activation", "gelu"))
         if ACTIVATIONS.get(inner) != ACTIVATIONS.get(head):
@@ -233,15 +233,14 @@ class ModernBertConfig(BertConfig):
 
     @property
     def head_init_scale(self) -> float:
-        """Factor for the initial weights of the MLM head and of layers that write to the residual stream."""
+        # Of the MLM head and of layers that write to the residual stream.
         return (2 * self.num_hidden_layers) ** -0.5
 
     def is_global(self, number: int) -> bool:
-        """Return whether block ``number``, from 0, attends to the whole sequence."""
         return number % self.global_attn_every_n_layers == 0
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs; feed-forward layers have three matrices, and local blocks only pairs within the window."""
+        # Feed-forward layers have three matrices, and local blocks only pairs within the window.
         all_pairs = work.sum_len_squared
         local_pairs = self.local_pairs(work)
         visible = [all_pairs if self.is_global(number) else local_pairs for number in range(self.num_hidden_layers)]
@@ -256,7 +255,7 @@ class ModernBertConfig(BertConfig):
         return blocks + last + head_flops(self, work.predictions)
 
     def local_pairs(self, work: Workload) -> int:
-        """Return the number of pairs within the window; exact if all or no sequences are shorter than half a window."""
+        # Number of pairs within the window; exact if all or no sequences are shorter than half a window.
         reach = self.local_attention // 2
         if work.tokens < reach * work.sequences:
             return work.sum_len_squared
@@ -264,8 +263,6 @@ class ModernBertConfig(BertConfig):
 
 
 class ModernBertEmbeddings(Embeddings):
-    """Token embeddings with a LayerNorm."""
-
     def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
         return self.LayerNorm(self.word_embeddings(ids))
 
@@ -286,7 +283,7 @@ class GatedFeedForward(nn.Module):
 
 
 class ModernBertBlock(TransformerBlock):
-    """Pre-LayerNorm block; block 0 has no LayerNorm before attention, since the embeddings end with a LayerNorm."""
+    # Block 0 has no LayerNorm before attention, since the embeddings end with one.
 
     def __init__(self, config: ModernBertConfig, number: int) -> None:
         super().__init__()
@@ -307,14 +304,11 @@ class ModernBertBlock(TransformerBlock):
         return hidden + self.mlp(self.mlp_LayerNorm(hidden))
 
     def custom_init(self) -> None:
-        """Scale the initial weights of the layers that write to the residual stream, by a factor for the depth."""
         self.attn.Wo.weight.mul_(self.scale)
         self.mlp.Wo.weight.mul_(self.scale)
 
 
 class ModernBertEncoder(Encoder):
-    """Stack of blocks, and a final LayerNorm."""
-
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)
         self.LayerNorm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
@@ -330,7 +324,6 @@ class ModernBertEncoder(Encoder):
         return self.LayerNorm(super().forward(hidden, layout, query_rows))
 
     def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
-        """Return the input and every block's output, the last after the LayerNorm."""
         self._fill_rope_cache(layout)
         *states, last = super().hidden_states(hidden, layout)
         return [*states, self.LayerNorm(last)]
@@ -354,8 +347,6 @@ class PredictionHead(nn.Module):
 
 
 class ModernBert(Bert):
-    """ModernBERT's encoder."""
-
     Embeddings = ModernBertEmbeddings
     Encoder = ModernBertEncoder
     Pooler = PredictionHead

@@ -2,4 +2,5 @@
 
 from pipeline_src.base.registry import ArchitectureSpec
 
+# fairseq draws a random token from its dictionary without the special symbols (data/mask_tokens_dataset.py).
 ARCHITECTURES = {"roberta": ArchitectureSpec(special_replacements=False)}

@@ -12,8 +12,6 @@ from pipeline_src.model.adapter import BERT, TWO_LAYERS_LOADED, TWO_LAYERS_SAVED
 from pipeline_src.model.bert import Architecture, Bert, BertConfig, Embeddings
 from pipeline_src.study.model import ModelParams
 
-# fairseq draws a random token from its dictionary without the special symbols (data/mask_tokens_dataset.py).
-
 ROBERTA = StateDictAdapter(
     model_type="roberta",
     title="RoBERTa",
@@ -77,7 +75,7 @@ class RobertaConfig(BertConfig):
 
 
 class RobertaEmbeddings(Embeddings):
-    """Embeddings with one token type, whose row is 0 in models made here, since fairseq has no token types."""
+    # fairseq has no token types, so the row of the only type is 0 in models made here.
 
     def custom_init(self) -> None:
         super().custom_init()
@@ -87,8 +85,6 @@ class RobertaEmbeddings(Embeddings):
 
 
 class Roberta(Bert):
-    """RoBERTa's encoder."""
-
     Embeddings = RobertaEmbeddings
 
 

@@ -52,13 +52,11 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         self.weights = dict(self.spec.terms)
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher, and build a student for it."""
         super().set_teacher(teacher)
         imitated_every(self.config, self.teacher.config)
         self.model = Student(self.config, self.teacher.config.hidden_size)
 
     def loss_counts(self, work: Workload) -> dict[str, int]:
-        """Return heads x pairs of tokens for ``scores``, and tokens x width for ``states``."""
         return difference_counts(self.config, self.teacher.config, work)
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
@@ -69,10 +67,8 @@ class TinyBertObjective(PretrainingObjective[TensorBatch]):
         return {name: LossTerm(total) for name, total in totals.items()}
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of training the student with its projection, plus the teacher's forward pass.
-
-        Both models compute every position. Attention logits are computed a second time, which is not counted.
-        """
+        # Of the student with its projection, plus the teacher's forward pass. Both models compute every position.
+        # Attention logits are computed a second time, which is not counted.
         work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         student, teacher = self.config, self.teacher.config
         projection = 6 * student.hidden_size * teacher.hidden_size * (student.num_hidden_layers + 1) * work.tokens

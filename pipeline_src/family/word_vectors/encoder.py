@@ -31,8 +31,6 @@ WORD_VECTORS = StateDictAdapter(
 
 @dataclass(frozen=True)
 class WordVectorsConfig(BertConfig):
-    """Config of word vectors; the sizes of attention and feed-forward layers are unused."""
-
     names: ClassVar[StateDictAdapter] = WORD_VECTORS
     reads_texts_apart: ClassVar[bool] = True
 
@@ -55,8 +53,6 @@ class WordVectorsConfig(BertConfig):
 
 
 class Vectors(nn.Module):
-    """Token embeddings."""
-
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
@@ -67,7 +63,7 @@ class Vectors(nn.Module):
 
 
 class Mean(nn.Module):
-    """Layer that replaces the vector of each sequence's first token, which the pooler reads, by the sequence's mean."""
+    # Replaces the vector of each sequence's first token, which the pooler reads, by the sequence's mean.
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -85,13 +81,11 @@ class Mean(nn.Module):
 
 
 class MeanEncoder(Encoder):
-    """Encoder whose one layer, ``Mean``, has no parameters."""
-
     Block = Mean
 
 
 class WordVectors(Bert):
-    """Token embeddings, their mean, and a pooler that only fine-tuning trains."""
+    # Only fine-tuning trains the pooler.
 
     Embeddings = Vectors
     Encoder = MeanEncoder

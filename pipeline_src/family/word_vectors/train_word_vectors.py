@@ -38,7 +38,7 @@ def run(*, seed: int, word_vectors: WordVectorsParams) -> None:
 
 
 class Sentences:
-    """The sentences of a store, as lists of ids in decimal; can be iterated several times."""
+    # The sentences of a store, as lists of ids in decimal. gensim iterates over them several times.
 
     def __init__(self, store: TokenStore, vocab_size: int) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Sentences:
 
 
 def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams, seed: int) -> np.ndarray:
-    """Return the tokens' vectors, float32 [vocab_size, width]; a token that does not occur has zeros."""
+    # Returns float32 [vocab_size, width]; a token that does not occur has zeros.
     model = Word2Vec(
         Sentences(store, vocab_size),
         vector_size=params.width,
@@ -75,7 +75,6 @@ def learn_vectors(store: TokenStore, vocab_size: int, params: WordVectorsParams,
 
 
 def save_vectors(folder: Path, vectors: np.ndarray, vocabulary: Path) -> None:
-    """Write a model of the architecture ``word_vectors``, with ``vocabulary``'s tokenizer, into an empty folder."""
     vocab_size, width = vectors.shape
     config = {
         "model_type": "word-vectors",
