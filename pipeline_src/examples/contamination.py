@@ -77,9 +77,8 @@ class Words:
             Hashes of the runs, uint64 [runs], and the index of each run's text, int64 [runs].
         """
         positions = np.flatnonzero(self.written[ids])
-        none = np.empty(0, np.uint64), np.empty(0, np.int64)
         if not len(positions):
-            return none
+            return np.empty(0, np.uint64), np.empty(0, np.int64)
         subwords = ids[positions]
         opens = ~self.continues[subwords]
         # A text begins with a new word, even if its first subword would continue one.
@@ -90,14 +89,15 @@ class Words:
         with np.errstate(over="ignore"):
             words = np.add.reduceat(bits(_SUBWORD, subwords, within), first)
         text = np.searchsorted(starts, positions[first], side="right") - 1
-        count = len(words) - RUN_WORDS + 1
-        if count <= 0:
-            return none
+        # A run is a sum of its words times an odd number for each place.
+        count = max(0, len(words) - RUN_WORDS + 1)
+        factors = bits(_WORD, np.arange(RUN_WORDS), 0) | np.uint64(1)
         runs = np.zeros(count, np.uint64)
         with np.errstate(over="ignore"):
-            for offset, factor in enumerate(bits(_WORD, np.arange(RUN_WORDS), 0) | np.uint64(1)):
+            for offset, factor in enumerate(factors):
                 runs += words[offset : offset + count] * factor
-        inside = text[:count] == text[RUN_WORDS - 1 :]
+        text_of_last_word = text[len(text) - count :]
+        inside = text[:count] == text_of_last_word
         return runs[inside], text[:count][inside]
 
 
@@ -150,13 +150,15 @@ def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tup
     # Returns the number of tokens in a block of documents, and the indices of the runs that occur there.
     first, stop = block
     edges = store.sentences[store.documents[first : stop + 1]]
-    start, end = int(edges[0]), int(edges[-1])
+    start = int(edges[0])
+    end = int(edges[-1])
     runs, _ = words.runs(store.ids[start:end], edges[:-1] - start)
     shift = np.uint64(64 - FILTER_BITS)
     may_occur = np.zeros(1 << FILTER_BITS, bool)
     may_occur[sorted_runs >> shift] = True
     candidates = runs[may_occur[runs >> shift]]
-    return end - start, sorted_unique(_find(sorted_runs, candidates))
+    found = _find(sorted_runs, candidates)
+    return end - start, sorted_unique(found)
 
 
 def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:

@@ -40,10 +40,14 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.special_tokens import Templates, read_templates
 
 NUM_PASSAGES = 5
-MAX_UNKNOWN_TEMPLATES = 10  # by language: those whose words would bring most sentences back
-MIN_PASSAGE_WORDS, MAX_PASSAGE_WORDS = 40, 90  # words of a passage, if a document has as many
-NUM_BINS = 16  # of the histogram of lengths
-OVERLAP_TASKS = ("squad1", "squad2", "qnli")  # made from Wikipedia
+# By language: those whose words would bring most sentences back.
+MAX_UNKNOWN_TEMPLATES = 10
+MIN_PASSAGE_WORDS = 40
+MAX_PASSAGE_WORDS = 90
+# The histogram of lengths has so many bins.
+NUM_BINS = 16
+# Made from Wikipedia.
+OVERLAP_TASKS = ("squad1", "squad2", "qnli")
 VALIDATION = "validation documents"
 # Of the validation documents; with more, the validation loss is partly that of text that was trained on.
 MAX_SHARED = 0.1
@@ -63,9 +67,8 @@ def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, An
     for turn in range(NUM_PASSAGES if filled else 0):
         name = filled[turn % len(filled)]
         document = _document_at(shards[name], derive_seed(seed, "passage", turn))
-        passages.setdefault(
-            document.id, {"part": name, "id": document.id, "title": document.title} | _passage(document)
-        )
+        about = {"part": name, "id": document.id, "title": document.title}
+        passages.setdefault(document.id, about | _passage(document))
     return list(passages.values())
 
 
@@ -134,10 +137,13 @@ def _examples(phase: str, templates: Templates) -> dict[str, Any]:
     manifest = read_json(EXAMPLES / "manifest.json", {"pairs": str, phase: {"length": int}})
     length = manifest[phase]["length"]
     template = templates.single if manifest["pairs"] == "none" else templates.pair
-    shares = {"sources": manifest[phase]["sources"]} if "sources" in manifest[phase] else {}
-    return {"length": length, "pairs": manifest["pairs"], **shares} | {
-        split: describe(read_sample_index(EXAMPLES / phase / f"{split}.npy"), length, template.size) for split in SPLITS
-    }
+    examples = {"length": length, "pairs": manifest["pairs"]}
+    if "sources" in manifest[phase]:
+        examples["sources"] = manifest[phase]["sources"]
+    for split in SPLITS:
+        index = read_sample_index(EXAMPLES / phase / f"{split}.npy")
+        examples[split] = describe(index, length, template.size)
+    return examples
 
 
 def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[str, Any]:
@@ -171,10 +177,12 @@ def describe(sample_index: np.ndarray, length: int, num_special: int) -> dict[st
 def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
     encoder = Encoder(tokenizer)
     validation = TokenStore(TOKENS, "validation")
-    texts = {VALIDATION: (validation.ids[:], validation.sentences[validation.documents[:-1]])}
+    starts = validation.sentences[validation.documents[:-1]]
+    texts = {VALIDATION: (validation.ids[:], starts)}
     for task in tasks:
         for name, passages in task_passages(task).items():
-            texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
+            encoded = [encoder.encode(passage) for passage in passages]
+            texts[name] = end_to_end(encoded)
     return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
 
 

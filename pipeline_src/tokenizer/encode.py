@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -70,12 +69,6 @@ class Encoder:
         if self._chunks is None:
             return array(self.id_type.char, self._tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
         return b"".join(map(self._chunks.__getitem__, text.split(" ")))
-
-    def encode_batch(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all ``texts`` end to end, ``id_type`` [tokens], and their lengths, int64 [texts]."""
-        encoded = [self.encode_bytes(text) for text in texts]
-        lengths = np.array([len(ids) for ids in encoded], np.int64) // self.id_type.itemsize
-        return np.frombuffer(b"".join(encoded), self.id_type), lengths
 
 
 class _Chunks(dict[str, bytes]):

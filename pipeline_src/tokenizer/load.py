@@ -104,5 +104,6 @@ def reading_masks(tokenizer: Tokenizer) -> Tokenizer:
     for token in state["added_tokens"]:
         token["special"] = token["special"] and token["content"] != kind_of(tokenizer).mask
     copy = Tokenizer.from_str(json.dumps(state))
-    copy.encode_special_tokens = True  # encodes tokens that are marked special as text; the mask is no longer marked
+    # Tokens that are marked special are encoded as text; the mask is no longer marked.
+    copy.encode_special_tokens = True
     return copy

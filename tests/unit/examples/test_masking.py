@@ -1,7 +1,6 @@
 """Masks: rate, 80/10/10, units, and independence of the batch."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from pipeline_src.examples.masking import UNITS, CLMCollator, MLMCollator, colla
 from pipeline_src.examples.pairs import PairRules, document_pairs
 from pipeline_src.pretrain.data import PretrainingExamples
 from pipeline_src.study.pretrain import Masking
-from pipeline_src.tokenizer import wordpiece
-from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from tests.studies import bert_templates
 
@@ -37,53 +34,51 @@ def batch(count: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate(pieces), lengths, np.arange(count) + 77
 
 
-@pytest.mark.parametrize("mask_prob", [0.15, 0.2, 0.4])
-def test_apply_rate_is_mask_prob(mask_prob):
-    ids, lengths, examples = batch(800, 128)
-    _, chosen = masked_lm(mask_prob).apply(ids, lengths, examples)
-    assert abs(len(chosen) / len(ids) - mask_prob) < 0.005
-
-
-def test_apply_replaces_eighty_ten_ten():
+@pytest.mark.parametrize("mask_prob", [0.15, 0.4])
+def test_apply_rate_is_mask_prob_and_replaces_eighty_ten_ten(mask_prob):
     ids, lengths, examples = batch(2000, 128)
-    seen, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+    seen, chosen = masked_lm(mask_prob).apply(ids, lengths, examples)
+    assert len(chosen) / len(ids) == pytest.approx(mask_prob, abs=0.005)
+    assert not SPECIAL[ids[chosen]].any()
     masked = seen[chosen] == MASK
     unchanged = seen[chosen] == ids[chosen]
-    assert abs(masked.mean() - 0.8) < 0.01 and abs(unchanged.mean() - 0.1) < 0.01
+    assert masked.mean() == pytest.approx(0.8, abs=0.01)
+    assert unchanged.mean() == pytest.approx(0.1, abs=0.01)
     unpredicted = np.setdiff1d(np.arange(len(ids)), chosen)
     assert (seen[unpredicted] == ids[unpredicted]).all()
+    # Random tokens are of the full vocabulary.
     replaced = seen[chosen][~masked & ~unchanged]
-    assert replaced.min() < 50 and replaced.max() > ENTRIES - 50  # of the full vocabulary
-    seen, chosen = masked_lm(0.15, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
+    assert replaced.min() < 50
+    assert replaced.max() > ENTRIES - 50
+
+
+def test_apply_ratios_of_masking_are_kept():
+    ids, lengths, examples = batch(200, 128)
+    seen, chosen = masked_lm(0.9, mask_ratio=0.5, random_ratio=0.0, keep_ratio=0.5).apply(ids, lengths, examples)
     assert ((seen[chosen] == MASK) | (seen[chosen] == ids[chosen])).all()
+    assert not SPECIAL[ids[chosen]].any()
 
 
-def test_apply_special_tokens_are_never_predicted():
-    ids, lengths, examples = batch(300, 40)
-    _, chosen = masked_lm(0.9).apply(ids, lengths, examples)
-    assert not np.isin(ids[chosen], (CLS, SEP)).any()
-
-
-def test_apply_each_example_has_num_predictions_at_least_one():
-    ids, lengths, examples = batch(200, 12)
-    _, chosen = masked_lm(0.15).apply(ids, lengths, examples)
+@pytest.mark.parametrize("cap", [None, 2])
+def test_apply_each_example_has_num_predictions_at_least_one(cap):
+    ids, lengths, examples = batch(200, 20)
+    _, chosen = masked_lm(0.15, max_predictions=cap).apply(ids, lengths, examples)
     sequence = np.repeat(np.arange(200), lengths)
-    assert (np.bincount(sequence[chosen], minlength=200) == np.maximum(1, np.rint(0.15 * lengths))).all()
-    ids, lengths, examples = batch(50, 128)
-    assert len(masked_lm(0.15, max_predictions=5).apply(ids, lengths, examples)[1]) == 5 * 50
+    expected = np.maximum(1, np.rint(0.15 * lengths))
+    assert (np.bincount(sequence[chosen], minlength=200) == np.minimum(expected, cap or 20)).all()
 
 
 def test_apply_masks_depend_on_seed_and_example_not_on_batch():
     ids, lengths, examples = batch(20, 64)
-    seen, _ = masked_lm(0.15).apply(ids, lengths, examples)
-    cu_seqlens = np.cumsum(lengths) - lengths
+    seen, first = masked_lm(0.15).apply(ids, lengths, examples)
+    starts = np.cumsum(lengths) - lengths
     for number in (0, 7, 19):
-        part = slice(cu_seqlens[number], cu_seqlens[number] + lengths[number])
-        single, _ = masked_lm(0.15).apply(ids[part], lengths[number : number + 1], examples[number : number + 1])
+        one = slice(number, number + 1)
+        part = slice(starts[number], starts[number] + lengths[number])
+        single, _ = masked_lm(0.15).apply(ids[part], lengths[one], examples[one])
         assert np.array_equal(single, seen[part])
-    first = masked_lm(0.15).apply(ids, lengths, examples)[1]
-    assert not np.array_equal(first, masked_lm(0.15).apply(ids, lengths, examples + 1)[1])
-    assert not np.array_equal(first, masked_lm(0.15, seed=2).apply(ids, lengths, examples)[1])
+    for collator, numbers in ((masked_lm(0.15), examples + 1), (masked_lm(0.15, seed=2), examples)):
+        assert not np.array_equal(first, collator.apply(ids, lengths, numbers)[1])
 
 
 def test_apply_tokens_are_equally_likely():
@@ -105,19 +100,6 @@ def words_of(ids: np.ndarray) -> list[list[int]]:
         else:
             words.append([position])
     return words
-
-
-def test_whole_word_mask_words_are_masked_together_at_the_rate():
-    ids, lengths, examples = batch(800, 128)
-    model = masked_lm(0.15, unit="whole_word")
-    _, chosen = model.apply(ids, lengths, examples)
-    cu_seqlens = np.cumsum(lengths) - lengths
-    for start, length, limit in zip(cu_seqlens[:100], lengths, model.num_predictions(lengths), strict=False):
-        masked = set((chosen[(chosen >= start) & (chosen < start + length)] - start).tolist())
-        for word in words_of(ids[start : start + length]):
-            assert masked.issuperset(word) or not masked.intersection(word)
-        assert len(masked) <= limit
-    assert abs(len(chosen) / len(ids) - 0.15) < 0.005
 
 
 def albert_ngrams(ids: np.ndarray, limit: int, example: int, stream: int) -> set[int]:
@@ -160,25 +142,23 @@ def test_apply_mask_special_tokens_predicts_them(specials):
     assert len(chosen) == 200 and abs(share - specials / 2) < 0.1
 
 
-def drawn_at_random(architecture: str, vocabulary: Path) -> set[str]:
-    """The random tokens that replace a predicted letter in 4,000 sequences."""
-    letters = "abcdefgh"
-    wordpiece.save_tokenizer(vocabulary, [*SPECIAL_TOKENS, *letters], lowercase=True)
-    tokenizer = load_tokenizer(vocabulary)
+@pytest.mark.parametrize("special_replacements", [True, False])
+def test_apply_random_tokens_may_be_special(special_replacements):
+    """As in the recipes' code; fairseq's leaves out the special symbols of its dictionary, of which <mask> is none."""
+    tokenizer = build_tokenizer([*SPECIAL_TOKENS, *"abcdefgh"], lowercase=True)
     masking = Masking(mask_ratio=0.0, random_ratio=1.0, keep_ratio=0.0)
-    collator = MLMCollator.of(tokenizer, 0.5, masking, 1, architecture_spec(architecture).special_replacements)
+    collator = MLMCollator.of(tokenizer, 0.5, masking, 1, special_replacements)
     ids = np.array([tokenizer.token_to_id(token) for token in ("[CLS]", "a", "b", "[SEP]")] * 4000)
     seen, chosen = collator.apply(ids, np.full(4000, 4), np.arange(4000))
-    counts = Counter(seen[chosen].tolist())
+    counts = Counter(tokenizer.id_to_token(number) for number in seen[chosen].tolist())
+    left_out = set() if special_replacements else {"[PAD]", "[UNK]", "[CLS]", "[SEP]"}
+    assert counts.keys() == {*SPECIAL_TOKENS, *"abcdefgh"} - left_out
     assert max(counts.values()) < 1.2 * min(counts.values())
-    return {tokenizer.id_to_token(number) for number in counts}
 
 
-@pytest.mark.parametrize("architecture", member_names("models"))
-def test_apply_random_tokens_are_special_but_in_roberta(tmp_path, architecture):
-    """As in the recipes' code; fairseq's leaves out the special symbols of its dictionary, of which <mask> is none."""
-    left_out = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} if architecture == "roberta" else set()
-    assert drawn_at_random(architecture, tmp_path) == {*SPECIAL_TOKENS, *"abcdefgh"} - left_out
+def test_special_replacements_are_false_in_roberta_alone():
+    refusing = [name for name in member_names("models") if not architecture_spec(name).special_replacements]
+    assert refusing == ["roberta"]
 
 
 def test_whole_word_mask_word_beyond_limit_is_not_masked():
@@ -198,19 +178,16 @@ def test_apply_sequence_without_maskable_tokens_is_unchanged():
 def test_clm_collator_predicts_every_token_from_the_one_before(tmp_path, store, pairs, marks):
     np.save(tmp_path / "index.npy", document_pairs(store, 0, len(store), PairRules(32, 0.1, 0.5, pairs, marks), [1]))
     examples = PretrainingExamples(tmp_path / "index.npy", store, CLMCollator(SEP), bert_templates(CLS, SEP), pairs)
-    numbers = np.asarray([4, 0, 7])
-    batch = examples.batch(numbers)
-    positions, labels = batch.predicted.tolist(), batch.labels.tolist()
-    expected = []
-    for a, b in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
-        assert batch.ids[a] == CLS and batch.ids[b - 1] == SEP
-        expected += [(position, batch.ids[position + 1]) for position in range(a, b - 1)]
-    assert list(zip(positions, labels, strict=True)) == expected
-    assert examples.collator.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(positions)
-    assert np.array_equal(batch.ids, examples.batch(numbers, 3).ids)  # in any epoch
+    batch = examples.batch(np.asarray([4, 0, 7]))
+    last = np.asarray(batch.cu_seqlens[1:]) - 1
+    assert (batch.ids[last] == SEP).all()
+    assert np.array_equal(batch.predicted, np.setdiff1d(np.arange(len(batch.ids)), last))
+    assert np.array_equal(batch.labels, batch.ids[batch.predicted + 1])
+    assert examples.collator.num_predictions(np.diff(batch.cu_seqlens)).sum() == len(batch.predicted)
+    # The input has no masks, in any epoch.
+    assert np.array_equal(batch.ids, examples.batch(np.asarray([4, 0, 7]), 3).ids)
     words = examples.collator.predicts_unseen(batch.ids[batch.predicted], batch.labels)
     assert np.array_equal(words, batch.labels != SEP)
-    assert batch.max_seqlen == np.diff(batch.cu_seqlens).max()
 
 
 def test_collator_class_of_every_objective():

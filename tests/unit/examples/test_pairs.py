@@ -26,34 +26,27 @@ def samples_of(folder, seed=1, phase="phase1", passes=2, rules=RULES, workers=1)
     return np.concatenate(list(draw_samples(TokenStore(folder, "train"), keys, rules, phase, workers)))
 
 
-def test_draw_samples_segments_match_their_label(tmp_path, store):
-    samples = samples_of(tmp_path)
-    assert len(samples) > 200 and samples.dtype == SAMPLE_INDEX
+def check_labels(store, samples) -> None:
+    """An id names its document, so it tells whether B is of A's document."""
     for a_start, b_start, a_length, b_length, is_random in samples.tolist():
-        a, b = document_ids(store, a_start, a_length), document_ids(store, b_start, b_length)
+        a = document_ids(store, a_start, a_length)
+        b = document_ids(store, b_start, b_length)
         assert len(a) == len(b) == 1
         assert (a != b) == bool(is_random)
-        assert a_length + b_length + 3 <= 32
-        if not is_random:
-            assert b_start >= a_start + a_length
+        assert is_random or b_start >= a_start + a_length
 
 
-def test_document_pairs_cover_each_document_once(store):
-    """Without truncation, the A and true B segments of one pass cover each document once, in order."""
-    rules = PairRules(10_000, 0.0, 0.5, "nsp", 3)
-    for number in range(len(store)):
-        offsets = store.sentences[store.documents[number : number + 2]]
-        position = offsets[0]
-        for a, b, a_length, b_length, is_random in document_pairs(store, number, number + 1, rules, [7]).tolist():
-            assert a == position
-            position = a + a_length if is_random else b + b_length
-        assert position == offsets[-1]
+def test_draw_samples_segments_match_their_label(tmp_path, store):
+    samples = samples_of(tmp_path)
+    assert len(samples) > 200
+    assert samples.dtype == SAMPLE_INDEX
+    check_labels(store, samples)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_draw_samples_same_for_any_workers_and_blocks(tmp_path, store, monkeypatch, workers):
     expected = samples_of(tmp_path)
-    monkeypatch.setattr(stage, "TOKENS_PER_BLOCK", 300)  # a block of few documents
+    monkeypatch.setattr(stage, "TOKENS_PER_BLOCK", 300)
     assert np.array_equal(samples_of(tmp_path, workers=workers), expected)
 
 
@@ -85,24 +78,27 @@ def test_pairs_are_the_values_of_pair_objective():
 
 
 def test_document_pairs_sop_swaps_half_of_the_pairs(tmp_path, documents, make_store):
+    """At this length, a document is one chunk, so a document and pass give one example."""
     store = make_store(tmp_path, [document for document in documents if len(document) > 1])
     rules = PairRules(10_000, 0.0, 0.5, "sop", 3)
-    labels = []
-    for stream in range(10):
-        for number in range(len(store)):
-            (a, b, a_length, b_length, swapped), *more = document_pairs(store, number, number + 1, rules, [stream])
-            first, second = ((b, b_length), (a, a_length)) if swapped else ((a, a_length), (b, b_length))
-            assert not more and first[0] + first[1] == second[0]  # a document is one chunk at this length
-            assert (first[0], sum(second)) == tuple(store.sentences[store.documents[number : number + 2]])
-            labels.append(swapped)
-    assert 0.4 < np.mean(labels) < 0.6
+    passes = list(range(10))
+    samples = document_pairs(store, 0, len(store), rules, passes)
+    assert len(samples) == len(store) * len(passes)
+    swapped = samples["is_random"] == 1
+    first = np.where(swapped, samples["b"], samples["a"])
+    second = np.where(swapped, samples["a"], samples["b"])
+    length = samples["a_length"].astype(np.int64) + samples["b_length"]
+    edges = np.repeat(store.sentences[store.documents], len(passes))
+    assert np.array_equal(first, edges[: len(first)])
+    assert np.array_equal(first + length, edges[len(passes) :])
+    assert np.array_equal(second - first, np.where(swapped, samples["b_length"], samples["a_length"]))
+    assert 0.4 < swapped.mean() < 0.6
 
 
 def test_draw_samples_sop_without_random_equals_nsp(tmp_path, store):
     sop, nsp = (samples_of(tmp_path, rules=PairRules(32, 0.1, 0.0, pairs, 3)) for pairs in ("sop", "nsp"))
-    assert np.array_equal(sop, nsp) and 0 < sop["is_random"].mean() < 1
-    for a, b, a_length, b_length, is_random in sop.tolist():
-        assert (document_ids(store, a, a_length) != document_ids(store, b, b_length)) == bool(is_random)
+    assert np.array_equal(sop, nsp)
+    assert 0 < sop["is_random"].mean() < 1
 
 
 def test_draw_samples_single_document_gives_pairs(tmp_path, make_store):
@@ -120,37 +116,24 @@ def test_draw_samples_single_sentences_give_random_pairs(tmp_path, make_store, p
 
 def test_draw_samples_nsp_balanced_makes_half_random(tmp_path, make_store):
     rng = np.random.default_rng(2)
-    lengths = [rng.integers(5, 60, size=rng.integers(2, 8)) for _ in range(400)]  # often one sentence fills a chunk
-    store = make_store(tmp_path, [[[i + 100] * n for n in sentences] for i, sentences in enumerate(lengths)])
-    nsp, samples = (
-        samples_of(tmp_path, 1, "phase1", 4, PairRules(64, 0.1, 0.5, f"nsp{kind}", 3)) for kind in ("", "_balanced")
-    )
-    assert nsp["is_random"].mean() > 0.6 and abs(samples["is_random"].mean() - 0.5) < 0.02 and len(samples) > 4000
-    for a, b, a_length, b_length, is_random in samples.tolist():
-        assert (document_ids(store, a, a_length) != document_ids(store, b, b_length)) == bool(is_random)
-        assert is_random or b >= a + a_length
+    # Often one sentence fills a chunk.
+    lengths = [rng.integers(5, 60, size=rng.integers(2, 8)) for _ in range(400)]
+    make_store(tmp_path, [[[i + 100] * n for n in sentences] for i, sentences in enumerate(lengths)])
+    nsp = samples_of(tmp_path, passes=4, rules=PairRules(64, 0.1, 0.5, "nsp", 3))
+    balanced = samples_of(tmp_path, passes=4, rules=PairRules(64, 0.1, 0.5, "nsp_balanced", 3))
+    assert nsp["is_random"].mean() > 0.6
+    assert balanced["is_random"].mean() == pytest.approx(0.5, abs=0.02)
+    assert len(balanced) > 4000
+    check_labels(TokenStore(tmp_path, "train"), balanced)
 
 
 def test_document_pairs_nsp_balanced_uses_every_last_sentence(tmp_path, make_store):
     store = make_store(tmp_path, [[[number] * 20] * 5 for number in range(200)])
     for number in range(200):
         start, stop = store.sentences[store.documents[number + 1] - 1 :][:2]
-        pairs = document_pairs(store, number, number + 1, PairRules(64, 0.0, 0.5, "nsp_balanced", 3), [7]).tolist()
-        assert any(
-            start < first + length <= stop
-            for a, b, a_length, b_length, is_random in pairs
-            for first, length in [(a, a_length), *([] if is_random else [(b, b_length)])]
-        )
-
-
-def test_draw_samples_long_sentences_are_truncated_to_max_seq_length(tmp_path, make_store):
-    store = make_store(tmp_path, [[[number] * 700, [number] * 5, [number] * 300] for number in range(30)])
-    for length in (16, 128, 512):
-        samples = samples_of(tmp_path, rules=PairRules(length, 0.1, 0.5, "nsp", 3))
-        total = samples["a_length"].astype(int) + samples["b_length"] + 3
-        assert total.max() == length and samples["a_length"].all() and samples["b_length"].all()
-        for a, b, a_length, b_length, _ in samples.tolist():
-            assert len(document_ids(store, a, a_length)) == len(document_ids(store, b, b_length)) == 1
+        pairs = document_pairs(store, number, number + 1, PairRules(64, 0.0, 0.5, "nsp_balanced", 3), [7])
+        ends = [*(pairs["a"] + pairs["a_length"]), *(pairs["b"] + pairs["b_length"])[pairs["is_random"] == 0]]
+        assert any(start < end <= stop for end in ends)
 
 
 def test_document_pairs_truncation_is_equal_at_front_and_back(tmp_path, make_store):
@@ -182,26 +165,26 @@ def test_document_pairs_none_document_that_fits_is_one_example(store):
     """Documents are not cut below the length."""
     starts = store.sentences[store.documents]
     lengths = np.diff(starts)
-    samples = document_pairs(store, 0, len(store), PairRules(int(np.median(lengths)) + 2, 0, 0.5, "none", 2), [1])
-    fitting = lengths <= np.median(lengths)
-    assert fitting.any() and not fitting.all()
-    assert {*zip(starts[:-1][fitting], lengths[fitting], strict=True)} <= {
-        *zip(samples["a"], samples["a_length"], strict=True)
-    }
+    limit = int(np.median(lengths))
+    samples = document_pairs(store, 0, len(store), PairRules(limit + 2, 0, 0.5, "none", 2), [1])
+    length_at = dict(zip(samples["a"].tolist(), samples["a_length"].tolist(), strict=True))
+    fitting = lengths <= limit
+    assert 0 < fitting.sum() < len(store)
+    assert [length_at[start] for start in starts[:-1][fitting].tolist()] == lengths[fitting].tolist()
 
 
 @pytest.mark.parametrize(("share", "short"), [(0.5, 4), (0.9, 0), (0.3, 9), (0.01, 9)])
 def test_with_full_length_shorter_examples_are_left_out_up_to_share(share, short):
     index = np.zeros(13, SAMPLE_INDEX)
-    index["a"], index["a_length"] = np.arange(13), [30, 7, 8, 9] * 3 + [1]
-    index["a_length"][1] = 30
-    result = stage.with_full_length(index, share, PairRules(32, 0, 0, "none", 2), 1)
-    assert (result["a_length"] == 30).sum() == 4 and len(result) == 4 + short and (np.diff(result["a"]) > 0).all()
-
-
-def test_with_full_length_without_long_documents_is_rejected():
+    index["a"] = np.arange(13)
+    index["a_length"] = [30, 30, 8, 9, 30, 7, 8, 9, 30, 7, 8, 9, 1]
+    rules = PairRules(32, 0, 0, "none", 2)
+    result = stage.with_full_length(index, share, rules, 1)
+    assert (result["a_length"] == 30).sum() == 4
+    assert len(result) == 4 + short
+    assert (np.diff(result["a"]) > 0).all()
     with pytest.raises(PipelineError, match="no document fills the length: 32"):
-        stage.with_full_length(np.zeros(3, SAMPLE_INDEX), 0.5, PairRules(32, 0, 0, "none", 2), 1)
+        stage.with_full_length(index[2:4], share, rules, 1)
 
 
 def test_build_examples_no_pairs_is_rejected_and_writes_nothing(tmp_path, monkeypatch):
@@ -218,6 +201,5 @@ def test_write_sample_index_blocks_equal_numpy_file(tmp_path):
     block = np.zeros(5, SAMPLE_INDEX)
     block["a"] = np.arange(5)
     assert write_sample_index(tmp_path / "p.npy", iter([block, block[:2]]))[0] == 7
-    assert np.load(tmp_path / "p.npy")["a"].tolist() == [0, 1, 2, 3, 4, 0, 1]
     np.save(tmp_path / "q.npy", np.concatenate([block, block[:2]]))
     assert (tmp_path / "p.npy").read_bytes() == (tmp_path / "q.npy").read_bytes()

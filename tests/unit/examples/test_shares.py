@@ -46,30 +46,33 @@ def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TokenSt
     return {split: TokenStore("data/tokens", split) for split in splits}
 
 
-def read_phase(phase: str = "phase1") -> tuple[dict[str, Any], np.ndarray]:
-    examples = np.load(f"data/examples/{phase}/train.npy")
-    return read_json("data/examples/manifest.json")[phase], examples
+def read_phase() -> tuple[dict[str, Any], np.ndarray]:
+    examples = np.load("data/examples/phase1/train.npy")
+    return read_json("data/examples/manifest.json")["phase1"], examples
 
 
 def sources_of(store: TokenStore, starts: np.ndarray) -> list[str]:
     return [list(SIZES)[number] for number in store.ids[starts] // 100 - 1]
 
 
-def test_build_examples_weights_give_exact_shares(tokens: dict[str, TokenStore]) -> None:
+def test_build_examples_weights_give_exact_shares(tokens):
     stage.run(seed=1, examples=params())
-    totals = {phase: len(read_phase(phase)[1]) for phase in ("phase1", "phase2")}
+    about, without = read_phase()
+    assert "sources" not in about
+    assert len(set(sources_of(tokens["train"], without["b"]))) == 3
     stage.run(seed=1, examples=params(weights=WEIGHTS))
-    for phase in ("phase1", "phase2"):
-        about, examples = read_phase(phase)
-        assert examples.dtype == SAMPLE_INDEX and len(examples) == about["train"]
-        assert len(examples) == pytest.approx(totals[phase], rel=0.03)  # other random numbers
-        counts = Counter(sources_of(tokens["train"], examples["a"]))
-        for source, weight in WEIGHTS.items():
-            assert abs(counts[source] / len(examples) - weight) < 0.005
-            assert about["sources"][source]["examples"] == counts[source]
-            assert about["sources"][source]["share"] == pytest.approx(weight)
-        assert about["sources"]["news"]["passes"] > 3 > about["sources"]["wiki"]["passes"]  # repeated, thinned
-        assert all(0 <= mixed["left_out"] for mixed in about["sources"].values())
+    about, examples = read_phase()
+    assert examples.dtype == SAMPLE_INDEX
+    assert len(examples) == about["train"] == pytest.approx(len(without), rel=0.03)
+    counts = Counter(sources_of(tokens["train"], examples["a"]))
+    for source, weight in WEIGHTS.items():
+        mixed = about["sources"][source]
+        assert counts[source] / len(examples) == pytest.approx(weight, abs=0.005)
+        assert mixed["examples"] == counts[source]
+        assert mixed["share"] == pytest.approx(weight)
+        assert mixed["left_out"] >= 0
+    # One is repeated, the other thinned.
+    assert about["sources"]["news"]["passes"] > 3 > about["sources"]["wiki"]["passes"]
 
 
 def test_build_examples_weights_pairs_stay_within_a_source(tokens: dict[str, TokenStore]) -> None:
@@ -80,21 +83,17 @@ def test_build_examples_weights_pairs_stay_within_a_source(tokens: dict[str, Tok
     assert len(np.unique(news)) > 0.8 * len(news)  # a repeated text has other pairs
 
 
-def test_build_examples_weights_same_bytes_for_any_workers(
-    tokens: dict[str, TokenStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def output_hashes(seed: int = 1) -> dict[str, str]:
+def test_build_examples_weights_same_bytes_for_any_workers(tokens, monkeypatch):
+    def output_hashes(seed: int) -> dict[str, str]:
         stage.run(seed=seed, examples=params(weights=WEIGHTS))
-        assert not [path for path in Path("data/examples").rglob(".*")]
-        return {path.name: hash_file(path) for path in sorted(Path("data/examples").rglob("*.*"))}
+        return {path.name: hash_file(path) for path in sorted(Path("data/examples").rglob("*")) if path.is_file()}
 
     monkeypatch.setattr(stage, "TOKENS_PER_BLOCK", 3000)
-    hashes = []
-    for workers in ("1", "2", "5"):
-        monkeypatch.setenv("PIPELINE_WORKERS", workers)
-        hashes.append(output_hashes())
-    assert hashes[0] == hashes[1] == hashes[2] and len(hashes[0]) == 3
-    assert output_hashes(seed=2) != hashes[0]
+    expected = output_hashes(seed=1)
+    assert len(expected) == 3
+    assert output_hashes(seed=2) != expected
+    monkeypatch.setenv("PIPELINE_WORKERS", "2")
+    assert output_hashes(seed=1) == expected
 
 
 def test_build_examples_weight_zero_leaves_source_out(tokens: dict[str, TokenStore]) -> None:
@@ -104,26 +103,17 @@ def test_build_examples_weight_zero_leaves_source_out(tokens: dict[str, TokenSto
     assert about["sources"]["books"]["share"] == 0.75 and about["sources"]["news"]["passes"] == 0
 
 
-@pytest.mark.parametrize(("temperature", "same"), [(1.0, "sizes"), (0.0, "shares"), (0.7, "")])
-def test_build_examples_temperature_weighs_by_size(
-    tokens: dict[str, TokenStore], temperature: float, same: str
-) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.0, 0.7])
+def test_build_examples_temperature_weighs_by_size(tokens, temperature):
     stage.run(seed=1, examples=params(temperature=temperature))
     about, _ = read_phase()
     counted = read_json("data/tokens/manifest.json")["parts"]["train"]
     powers = {source: counted[source]["tokens"] ** temperature for source in SIZES}
     for source, mixed in about["sources"].items():
         assert mixed["share"] == pytest.approx(powers[source] / sum(powers.values()), abs=1e-6)
-    if same == "shares":
-        assert len({round(mixed["share"], 6) for mixed in about["sources"].values()}) == 1
     passes = [mixed["passes"] for mixed in about["sources"].values()]
-    assert (max(passes) - min(passes) <= 1) == (same == "sizes")
-
-
-def test_build_examples_without_weights_counts_no_sources(tokens: dict[str, TokenStore]) -> None:
-    stage.run(seed=1, examples=params())
-    about, examples = read_phase()
-    assert "sources" not in about and len(set(sources_of(tokens["train"], examples["b"]))) == 3
+    # Shares by size read every source equally often.
+    assert (max(passes) - min(passes) <= 1) == (temperature == 1.0)
 
 
 def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens: dict[str, TokenStore]) -> None:

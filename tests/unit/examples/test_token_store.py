@@ -14,18 +14,11 @@ from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWri
 
 
 @pytest.mark.parametrize("kind", ["sentences", "documents"])
-@pytest.mark.parametrize("how", ["random", "falling", "beyond", "shifted"])
-def test_token_store_damaged_offsets_are_rejected(tmp_path, store, kind, how):
+@pytest.mark.parametrize(("index", "value"), [(0, 1), (1, 10**6), (2, 0), (-1, 10**6)])
+def test_token_store_damaged_offsets_are_rejected(tmp_path, store, kind, index, value):
     path = tmp_path / f"train.{kind}"
     offsets = np.fromfile(path, "<i8")
-    if how == "random":
-        offsets[:] = np.frombuffer(np.random.default_rng(1).bytes(offsets.nbytes), "<i8")
-    elif how == "falling":
-        offsets[[1, 2]] = offsets[[2, 1]]
-    elif how == "beyond":
-        offsets[-1] += 1
-    else:
-        offsets[0] = 1
+    offsets[index] = value
     offsets.tofile(path)
     with pytest.raises(PipelineError, match="token shard is damaged: offsets that do not rise"):
         TokenStore(tmp_path, "train")
@@ -79,13 +72,15 @@ def test_counts_id_beyond_vocabulary_is_rejected(tmp_path, store):
         store.counts(120)
 
 
+EXAMPLES = np.array([(2, 9, 3, 1, 0)] * 4, SAMPLE_INDEX)
+
+
 def test_read_sample_index_damaged_file_is_rejected(tmp_path):
-    path, examples = tmp_path / "index.npy", np.zeros(4, SAMPLE_INDEX)
-    examples["a"], examples["a_length"], examples["b"], examples["b_length"] = 2, 3, 9, 1
-    np.save(path, examples)
+    path = tmp_path / "index.npy"
+    np.save(path, EXAMPLES)
     assert len(read_sample_index(path, 10)) == 4
     content = path.read_bytes()
-    for spoilt in (b"", content[:30], content[:-1], b"x" * 200, np.random.default_rng(1).bytes(400)):
+    for spoilt in (b"", content[:30], content[:-1], b"x" * 200):
         path.write_bytes(spoilt)
         with pytest.raises(PipelineError, match="the sample index is damaged"):
             read_sample_index(path, 10)
@@ -93,9 +88,12 @@ def test_read_sample_index_damaged_file_is_rejected(tmp_path):
         np.save(path, table, allow_pickle=True)
         with pytest.raises(PipelineError, match="the sample index is damaged"):
             read_sample_index(path, 10)
-    for column, value in (("a", -1), ("a", 8), ("b", 10), ("b", 2**62), ("b_length", 9)):
-        wrong = examples.copy()
-        wrong[column][2] = value
-        np.save(path, wrong)
-        with pytest.raises(PipelineError, match="example 2 is not within the tokens"):
-            read_sample_index(path, 10)
+
+
+@pytest.mark.parametrize(("column", "value"), [("a", -1), ("a", 8), ("b", 10), ("b", 2**62), ("b_length", 9)])
+def test_read_sample_index_example_beyond_the_tokens_is_rejected(tmp_path, column, value):
+    wrong = EXAMPLES.copy()
+    wrong[column][2] = value
+    np.save(tmp_path / "index.npy", wrong)
+    with pytest.raises(PipelineError, match="example 2 is not within the tokens"):
+        read_sample_index(tmp_path / "index.npy", 10)
