@@ -16,15 +16,11 @@ from pipeline_src.base.registry import member_module, member_names
 from pipeline_src.engine.fingerprint import imported_files
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.finetune.finetune import run as finetune
-from pipeline_src.finetune.heads import BertForTask
 from pipeline_src.interpret.model import ProbedModel
 from pipeline_src.model.bert import (
-    Bert,
-    BertConfig,
     BertForPretraining,
     architecture_name,
     check_architecture,
-    initialise,
     load_architecture,
 )
 from pipeline_src.model.hub import load_config, load_weights
@@ -104,30 +100,6 @@ def test_finetune_documented_architecture_runs_and_other_study_is_rejected(pretr
     assert "shifted.pooler.dense.weight" in load_file("models/finetuned/sst2/1/kept-model/model.safetensors")
     with pytest.raises(PipelineError, match=r"shifted, not bert[\s\S]*set model.architecture to shifted"):
         check_architecture(load_config(pretrained), "bert", pretrained)
-
-
-def test_bert_subclass_with_own_embeddings_changes_only_embeddings():
-    class Doubled(Bert.Embeddings):
-        def forward(self, *inputs):
-            return 2 * super().forward(*inputs)
-
-    class Variant(Bert):
-        Embeddings = Doubled
-
-    config = BertConfig(50, 32, 2, 2, 64, 16)
-    models = [kind(config).eval() for kind in (Bert, Variant)]
-    for model in models:
-        initialise(model, torch.Generator().manual_seed(1))
-    plain, variant = (model.state_dict() for model in models)
-    assert plain.keys() == variant.keys() and all(torch.equal(plain[name], variant[name]) for name in plain)
-    batch = torch.tensor([2, 9, 3]), torch.zeros(3, dtype=torch.int64), torch.tensor([0, 3])
-    assert not torch.equal(models[0](*batch)[0], models[1](*batch)[0])
-
-
-def test_bert_for_task_uses_architecture_of_config(shifted):
-    config = load_architecture(shifted).config.from_params(ModelParams(num_hidden_layers=1, hidden_size=64), 50)
-    assert type(BertForTask(config, "sequence", 2).bert).__name__ == "Shifted"
-    assert type(BertForTask(BertConfig(50, 64, 1, 1, 256), "sequence", 2).bert) is Bert
 
 
 def test_load_architecture_unknown_name_is_rejected(shifted):

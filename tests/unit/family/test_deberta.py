@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline_src.family.deberta import encoder as deberta
@@ -46,88 +47,92 @@ def bucket(distance: int, buckets: int, reach: int) -> int:
     return (middle + steps) * (1 if distance > 0 else -1)
 
 
+def batch() -> tuple[Tensor, Tensor, QueryRows]:
+    """Ids, starts of the sequences, and some rows."""
+    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
+    ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
+    return ids, starts, QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
+
+
 def slow_block(model: BertForPretraining, asking: Tensor, hidden: Tensor) -> Tensor:
-    """The last block for one sequence, a pair and a head at a time."""
+    """The last block for one sequence, a pair of tokens at a time."""
     config, block = model.bert.config, model.bert.encoder.layer[-1]
     attention, half = block.attention["self"], config.relative_table.half
+    reach = config.relative_table.reach
     query = attention.project_query(asking).view(len(asking), attention.heads, -1)
     key, value = attention.keys_and_values(hidden)
     table = attention.project_positions(model.bert.encoder.table())
     position_query, position_key = (part.view(2 * half, attention.heads, -1) for part in table)
-    context = torch.zeros_like(query)
-    for head in range(attention.heads):
-        for i in range(len(asking)):
-            scores = []
-            for j in range(len(hidden)):
-                reach = config.relative_table.reach
-                distance = i - j if reach is None else bucket(i - j, half, reach)
-                row = min(max(distance + half, 0), 2 * half - 1)
-                scores.append(
-                    query[i, head] @ key[j, head]
-                    + query[i, head] @ position_key[row, head]
-                    + key[j, head] @ position_query[row, head]
-                )
-            probs = (torch.stack(scores) / math.sqrt(3 * query.shape[-1])).softmax(0)
-            context[i, head] = probs @ value[:, head]
+    logits = torch.empty(len(asking), len(hidden), attention.heads)
+    for i in range(len(asking)):
+        for j in range(len(hidden)):
+            distance = i - j if reach is None else bucket(i - j, half, reach)
+            row = min(max(distance + half, 0), 2 * half - 1)
+            products = query[i] * key[j] + query[i] * position_key[row] + key[j] * position_query[row]
+            logits[i, j] = products.sum(1)
+    probs = (logits / math.sqrt(3 * query.shape[-1])).softmax(1)
+    context = torch.einsum("ijh,jhd->ihd", probs, value)
     inner = block.attention["output"](context.flatten(1), asking)
-    return block.output(torch.nn.functional.gelu(block.intermediate["dense"](inner)), inner)
+    return block.output(F.gelu(block.intermediate["dense"](inner)), inner)
 
 
 @pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
 def test_deberta_decode_equals_last_block_twice_with_absolute_positions(architecture):
     model = build(architecture)
-    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
-    ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
+    ids, starts, rows = batch()
     layout = PackedBatch.of(starts, len(ids))
-    if architecture == "deberta":  # its table of absolute positions is as long as the input may be
+    if architecture == "deberta":
+        # Its table of absolute positions is as long as the input may be.
         model.bert.embeddings.position_embeddings = torch.nn.Embedding(13, 16)
+    positions = model.bert.embeddings.position_embeddings.weight
     with torch.no_grad():
         before = model.bert.hidden_states(ids, ids * 0, layout)[-2]
         expected = []
-        for start, end in zip(starts, starts[1:], strict=False):
-            hidden = before[start:end]
-            asking = hidden + model.bert.embeddings.position_embeddings.weight[: len(hidden)]
+        for hidden in before.split(LENGTHS):
+            asking = hidden + positions[: len(hidden)]
             for _ in range(2):
                 asking = slow_block(model, asking, hidden)
             expected.append(asking)
         expected = torch.cat(expected)
-        rows = QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
         torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout), expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(model.bert.decode(ids, ids * 0, layout, rows), expected[ROWS], rtol=1e-4, atol=1e-5)
+        # Tasks read the ordinary pass.
         ordinary = model.bert.encode(ids, ids * 0, layout, rows)
-    assert not torch.allclose(ordinary, expected[ROWS], atol=1e-3), "tasks read the ordinary pass"
+    assert not torch.allclose(ordinary, expected[ROWS], atol=1e-3)
 
 
 def test_deberta_discriminator_adds_first_token_to_every_token():
-    """Version 3's head, a token at a time; in a folder it bears the names of the released ones."""
     model = Discriminator(build("deberta_v2").bert.config).eval()
     initialise(model, torch.Generator().manual_seed(2))
-    head, starts = model.discriminator_predictions, torch.tensor([0, *LENGTHS]).cumsum(0)
+    head = model.discriminator_predictions
+    ids, starts, rows = batch()
+    layout = PackedBatch.of(starts, len(ids))
     with torch.no_grad():
         for parameter in head.parameters():
             parameter += torch.linspace(-0.3, 0.3, parameter.numel()).view(parameter.shape)
-    ids = torch.arange(sum(LENGTHS)) * 7 % 45 + 5
-    layout, rows = PackedBatch.of(starts, len(ids)), QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
-    with torch.no_grad():
-        hidden, expected = model.bert.encode(ids, ids * 0, layout), []
-        for start, end in zip(starts, starts[1:], strict=False):
-            for token in hidden[start:end]:
-                total = token + hidden[start]
-                spread = (total - total.mean()) / (total.var(correction=0) + 1e-7).sqrt()
-                inner = head.dense.weight @ (head.LayerNorm.weight * spread + head.LayerNorm.bias) + head.dense.bias
-                inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
-                expected.append(head.dense_prediction.weight[0] @ inner + head.dense_prediction.bias[0])
+        hidden = model.bert.encode(ids, ids * 0, layout)
+        first = hidden[starts[:-1]].repeat_interleave(torch.tensor(LENGTHS), 0)
+        normalised = F.layer_norm(hidden + first, hidden.shape[1:], head.LayerNorm.weight, head.LayerNorm.bias, 1e-7)
+        expected = head.dense_prediction(F.gelu(head.dense(normalised)))[:, 0]
+        everywhere = FilledText(ids, ids * 0, layout, None, None, ids, ids)
+        torch.testing.assert_close(model.logits(everywhere), expected, rtol=1e-5, atol=1e-5)
         positions = torch.arange(2, len(ROWS))
-        for read, queried in ((None, None), (rows, positions)):
-            text = FilledText(ids, ids * 0, layout, read, queried, ids, ids)
-            target = torch.stack(expected)[slice(None) if read is None else ROWS[positions]]
-            torch.testing.assert_close(model.logits(text), target, rtol=1e-5, atol=1e-5)
-    names = {model.config.names.to_hf_name(name, "DebertaV2Model") for name in model.state_dict() if "disc" in name}
-    assert {name.rpartition(".")[0] for name in names} == {
-        f"mask_predictions.{part}" for part in ("dense", "LayerNorm", "classifier")
+        some = FilledText(ids, ids * 0, layout, rows, positions, ids, ids)
+        torch.testing.assert_close(model.logits(some), expected[ROWS[positions]], rtol=1e-5, atol=1e-5)
+
+
+def test_deberta_discriminator_has_the_names_of_released_models():
+    model = Discriminator(build("deberta_v2").bert.config)
+    adapter = model.config.names
+    ours = [name for name in model.state_dict() if "disc" in name]
+    theirs = [adapter.to_hf_name(name, "DebertaV2Model") for name in ours]
+    assert {name.rpartition(".")[0] for name in theirs} == {
+        "mask_predictions.dense",
+        "mask_predictions.LayerNorm",
+        "mask_predictions.classifier",
     }
-    back = {model.config.names.from_hf_name(name.replace("classifier", "classifer"), None) for name in names}
-    assert back == {name for name in model.state_dict() if "disc" in name}
+    # The released folders have the name misspelt.
+    assert [adapter.from_hf_name(name.replace("classifier", "classifer"), None) for name in theirs] == ours
 
 
 @pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (4, 48), (32, 128)])
@@ -148,15 +153,14 @@ def test_relative_table_in_use_covers_rows_read(half, reach):
 
 @pytest.mark.parametrize("architecture", ["deberta", "deberta_v2"])
 def test_disentangled_padded_equals_grouped(architecture, monkeypatch):
-    model, starts = build(architecture).bert, torch.tensor([0, *LENGTHS]).cumsum(0)
-    ids, rows = torch.arange(sum(LENGTHS)) * 7 % 45 + 5, QueryRows.of(ROWS, torch.searchsorted(ROWS, starts))
+    model = build(architecture).bert
+    ids, starts, rows = batch()
     layout = PackedBatch.of(starts, len(ids))
     with torch.no_grad():
         expected = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
         monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
         result = [model.encode(ids, ids * 0, layout, read) for read in (None, rows)]
-    for first, second in zip(expected, result, strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_pretrained_card_deberta_names_what_transformers_lacks():

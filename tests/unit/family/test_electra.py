@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.metrics import roc_auc_score
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.base.errors import PipelineError
@@ -75,40 +76,37 @@ def test_electra_shared_embeddings_are_trained_by_both_networks(batch):
     assert not any(name.startswith("generator.bert.embeddings.") for name in names)
 
 
-def test_electra_disentangled_embeddings_are_trained_apart_and_saved_as_sum(batch, tmp_path):
-    """Only the table that the discriminator adds is trained by it; the sum is saved, and loading restores the table."""
+def test_electra_disentangled_embeddings_are_trained_apart(batch):
     objective = build(embeddings="disentangled")
-    tables = [
-        objective.generator.bert.embeddings.word_embeddings,
-        objective.generator.bert.embeddings.position_embeddings,
-    ]
-    assert [table.base[0] for table in added_tables(objective)] == tables
-    assert all(not table.weight.any() for table in added_tables(objective))
-    objective(batch)["rtd"].loss.backward()
-    assert all(table.weight.grad is None for table in tables)
-    assert all(table.weight.grad.any() for table in added_tables(objective))
-    objective.zero_grad()
-    objective(batch)["mlm"].loss.backward()
-    assert all(table.weight.grad.any() for table in tables)
-    assert all(table.weight.grad is None for table in added_tables(objective))
+    embeddings = objective.generator.bert.embeddings
+    tables = [embeddings.word_embeddings, embeddings.position_embeddings]
+    added = added_tables(objective)
+    assert [table.base[0] for table in added] == tables
+    assert not any(table.weight.any() for table in added)
+    for term, trained, others in (("rtd", added, tables), ("mlm", tables, added)):
+        objective.zero_grad()
+        objective(batch)[term].loss.backward()
+        assert all(table.weight.grad.any() for table in trained)
+        assert all(table.weight.grad is None for table in others)
 
-    word, added = "bert.embeddings.word_embeddings.weight", added_tables(objective)[0].weight
+
+def test_electra_disentangled_embeddings_are_saved_as_sum(tmp_path):
+    objective = build(embeddings="disentangled")
+    word = "bert.embeddings.word_embeddings.weight"
+    added = added_tables(objective)[0].weight
     with torch.no_grad():
         added.normal_(generator=torch.Generator().manual_seed(2))
+    before = added.detach().clone()
     saved = {name: saved.module.state_dict() for name, saved in objective.saved_models().items()}
     assert torch.equal(saved[""][word], saved["generator"][word] + added)
     assert objective.checkpoint_parameters()[word] is added
     seen = torch.tensor([7, 9])
-    plain = ElectraObjective(CONFIG, "none", ElectraParams(generator_width=0.5, embeddings="separate"))
-    plain.model.load_state_dict(saved[""])
-    result = objective.model.bert.embeddings.word_embeddings(seen)
-    torch.testing.assert_close(result, plain.model.bert.embeddings.word_embeddings(seen))
-    before = added.detach().clone()
-    with torch.no_grad():
-        added.copy_(saved[""][word])
+    torch.testing.assert_close(objective.model.bert.embeddings.word_embeddings(seen), saved[""][word][seen])
     for name, module in objective.saved_models().items():
         (tmp_path / name).mkdir(exist_ok=True)
         save_tensors(tmp_path / name, saved[name], module.config, module.huggingface_class)
+    with torch.no_grad():
+        added.zero_()
     objective.load_models(tmp_path)
     torch.testing.assert_close(added, before)
 
@@ -161,17 +159,17 @@ def test_electra_unshareable_embeddings_are_rejected():
     assert build(BertConfig(60, 32, 2, 2, 64, 16), embeddings="separate", disc_weight=10).weights["rtd"] == 10
 
 
-def test_area_under_curve_equals_share_of_ordered_pairs():
+def test_area_under_curve_equals_scikit_learn():
     rng = np.random.default_rng(0)
     negatives, positives = rng.integers(0, 4, 30), rng.integers(0, 3, 30)
-    low, high = (np.repeat(np.arange(30), counts) for counts in (negatives, positives))
-    pairs = (high[:, None] > low).sum() + (high[:, None] == low).sum() / 2
-    assert area_under_curve(negatives, positives) == pytest.approx(pairs / (len(low) * len(high)))
+    scores = np.concatenate([np.repeat(np.arange(30), counts) for counts in (negatives, positives)])
+    labels = np.repeat([0, 1], [negatives.sum(), positives.sum()])
+    assert area_under_curve(negatives, positives) == pytest.approx(roc_auc_score(labels, scores))
     assert area_under_curve(negatives, np.zeros(30)) == 0.5
 
 
 def test_electra_training_flops_equal_formula():
-    """Against the formula written out: two layers of width 32, F 64, E 16, V 60; the generator half as wide."""
+    """Of two layers of width 32, F 64, E 16, V 60; the generator is half as wide."""
     work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
 
     def encoder(width: int, inner: int, rows: int, pairs: int) -> int:
@@ -179,15 +177,15 @@ def test_electra_training_flops_equal_formula():
         last = 6 * (2 * width**2 * 11 + (2 * width**2 + 2 * width * inner) * rows) + 12 * width * pairs
         return first + last
 
-    discriminator = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + 6 * (32**2 + 32) * 11
-    generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
-    assert build().training_flops(work) == discriminator + generator
-    assert build(disc_loss_on="predicted").training_flops(work) < discriminator + generator
     head = 6 * 16 * (32 + 60)
-    restorer = encoder(32, 64, 5, 28) + 6 * 16 * 32 * 11 + head * 3
-    assert build(disc_target="mlm", disc_loss_on="predicted").training_flops(work) == restorer + generator
-    copying = encoder(32, 64, 11, 61) + 6 * 16 * 32 * 11 + (head + 6 * 32) * 11
-    assert build(disc_target="mlm").training_flops(work) == copying + generator
+    projection = 6 * 16 * 32 * 11
+    generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
+    everywhere = generator + projection + encoder(32, 64, 11, 61)
+    predicted = generator + projection + encoder(32, 64, 5, 28)
+    assert build().training_flops(work) == everywhere + 6 * (32**2 + 32) * 11
+    assert build(disc_loss_on="predicted").training_flops(work) == predicted + 6 * (32**2 + 32) * 3
+    assert build(disc_target="mlm", disc_loss_on="predicted").training_flops(work) == predicted + head * 3
+    assert build(disc_target="mlm").training_flops(work) == everywhere + (head + 6 * 32) * 11
 
 
 def test_copying_cross_entropy_equals_mixture():

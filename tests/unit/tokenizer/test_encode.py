@@ -69,14 +69,6 @@ def test_encoder_written_special_tokens_are_plain_text(pieces):
         assert len(ids) > 20
 
 
-def test_encode_batch_concatenates_ids_of_texts(encoder):
-    texts = ["the river", "", " ", "old walls , [SEP]"]
-    ids, lengths = encoder.encode_batch(texts)
-    assert lengths.tolist() == [len(encoder.encode(text)) for text in texts]
-    assert ids.tolist() == [number for text in texts for number in encoder.encode(text)]
-    assert [len(part) for part in encoder.encode_batch([])] == [0, 0]
-
-
 def test_encoder_cache_is_bounded(tokenizer, monkeypatch):
     monkeypatch.setattr(encode, "CACHED_CHUNKS", 3)
     encoder = Encoder(tokenizer)
@@ -97,10 +89,11 @@ def test_encoder_word_beyond_max_word_length_is_unknown(pieces, max_word_length)
     assert (ids[0] == unknown) == (max_word_length == 4) and ids[-1] == unknown
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32), (70_000, np.uint32)])
-def test_encode_batch_id_type_follows_vocab_size(size, expected):
+@pytest.mark.parametrize(("size", "expected"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32)])
+def test_encode_bytes_id_type_follows_vocab_size(size, expected):
     tokenizer = Tokenizer(WordPiece({str(number): number for number in range(size)}, unk_token="0"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
     stored = id_type(size).newbyteorder("=")
-    ids, lengths = Encoder(tokenizer, stored).encode_batch([f"{size - 1} 7", "65535 and 12"])
-    assert ids.dtype == stored == expected and ids[0] == size - 1 and lengths.tolist() == [2, 3]
+    assert stored == expected
+    ids = np.frombuffer(Encoder(tokenizer, stored).encode_bytes(f"{size - 1} 7"), stored)
+    assert ids.tolist() == [size - 1, 7]

@@ -27,34 +27,38 @@ def roberta() -> Tokenizer:
     return tokenizer
 
 
-def test_read_templates_bert():
-    templates = read_templates(BERT)
-    assert templates.single == Template(((2,), (3,)), (0, 0, 0)) and templates.single.size == 2
-    assert templates.pair == Template(((2,), (3,), (3,)), (0, 0, 0, 1, 1)) and templates.pair.size == 3
-    assert templates.special_ids == (2, 3)
+@pytest.mark.parametrize(
+    ("tokenizer", "single", "pair"),
+    [
+        (BERT, Template(((2,), (3,)), (0, 0, 0)), Template(((2,), (3,), (3,)), (0, 0, 0, 1, 1))),
+        (roberta(), Template(((0,), (2,)), (0, 0, 0)), Template(((0,), (2, 2), (2,)), (0, 0, 0, 0, 0))),
+    ],
+    ids=["bert", "roberta"],
+)
+def test_read_templates_of_one_text_and_of_two(tokenizer, single, pair):
+    templates = read_templates(tokenizer)
+    assert (templates.single, templates.pair) == (single, pair)
+    assert templates.pair.size == sum(map(len, pair.special_ids))
+    assert templates.special_ids == (single.special_ids[0][0], single.special_ids[1][0])
 
 
-def test_read_templates_roberta():
-    templates = read_templates(roberta())
-    assert templates.single == Template(((0,), (2,)), (0, 0, 0))
-    assert templates.pair == Template(((0,), (2, 2), (2,)), (0, 0, 0, 0, 0)) and templates.pair.size == 4
+TEXTS = [("a b", "b"), ("b", "a a a"), ("a", "b b"), ("", "a"), ("b a", "")]
 
 
 @pytest.mark.parametrize("tokenizer", [BERT, roberta()], ids=["bert", "roberta"])
-@pytest.mark.parametrize("pairs", [False, True])
-def test_template_apply_equals_tokenizers(tokenizer, pairs):
-    texts = [("a b", "b"), ("b", "a a a"), ("a", "b b"), ("", "a"), ("b a", "")]
+@pytest.mark.parametrize("texts", [1, 2])
+def test_template_apply_equals_tokenizers(tokenizer, texts):
     templates = read_templates(tokenizer)
-    template, parts = (templates.pair, 2) if pairs else (templates.single, 1)
-    encoded = [[tokenizer.encode(text, add_special_tokens=False).ids for text in pair[:parts]] for pair in texts]
-    lengths = np.array([[len(ids) for ids in sequence] for sequence in encoded])
-    flat = np.array([number for sequence in encoded for ids in sequence for number in ids], np.uint16)
-    ids, segments = template.apply_batch(flat, lengths)
-    expected = [tokenizer.encode(*pair[:parts]) for pair in texts]
-    assert ids.tolist() == [number for encoding in expected for number in encoding.ids]
-    assert segments.tolist() == [segment for encoding in expected for segment in encoding.type_ids]
-    for sequence, encoding in zip(encoded, expected, strict=True):
+    template = templates.single if texts == 1 else templates.pair
+    sequences = [[tokenizer.encode(text, add_special_tokens=False).ids for text in pair[:texts]] for pair in TEXTS]
+    expected = [tokenizer.encode(*pair[:texts]) for pair in TEXTS]
+    for sequence, encoding in zip(sequences, expected, strict=True):
         assert template.apply(*sequence) == (encoding.ids, encoding.type_ids)
+    flat = np.concatenate([ids for sequence in sequences for ids in sequence]).astype(np.int64)
+    lengths = np.array([[len(ids) for ids in sequence] for sequence in sequences])
+    ids, segments = template.apply_batch(flat, lengths)
+    assert ids.tolist() == sum((encoding.ids for encoding in expected), [])
+    assert segments.tolist() == sum((encoding.type_ids for encoding in expected), [])
 
 
 def test_read_templates_tokenizer_without_special_tokens_is_rejected():

@@ -1,5 +1,8 @@
 """Learning WordPiece vocabularies from counts of words."""
 
+from collections import Counter
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,31 +16,27 @@ WORDS = {"low": 5, "lower": 2, "newest": 6, "widest": 3}  # Sennrich et al. 2016
 
 def learn_by_recounting(words: dict[str, int], size: int, min_count: int = 1) -> list[str]:
     """Count every pair again before each merge."""
-    forms = sorted({word[0] for word in words} | {letter for word in words for letter in word})
+    forms = sorted({letter for word in words for letter in word})
     forms += sorted({"##" + letter for word in words for letter in word[1:]})
     numbers = {piece: number for number, piece in enumerate(forms)}
-    spelled = {word: [word[0], *("##" + letter for letter in word[1:])] for word in words if words[word] >= min_count}
+    spelled = [([word[0], *("##" + letter for letter in word[1:])], n) for word, n in words.items() if n >= min_count]
     while len(SPECIAL_TOKENS) + len(numbers) < size:
-        counts: dict[tuple[str, str], int] = {}
-        for word, pieces in spelled.items():
-            for pair in zip(pieces, pieces[1:], strict=False):
-                counts[pair] = counts.get(pair, 0) + words[word]
-        counts = {pair: count for pair, count in counts.items() if count >= min_count}
-        if not counts:
+        counts: Counter[tuple[str, str]] = Counter()
+        for pieces, count in spelled:
+            for pair in pairwise(pieces):
+                counts[pair] += count
+        frequent = [pair for pair, count in counts.items() if count >= min_count]
+        if not frequent:
             break
-        best = min(counts, key=lambda pair: (-counts[pair], numbers[pair[0]], numbers[pair[1]]))
-        piece = best[0] + best[1].removeprefix("##")
-        numbers.setdefault(piece, len(numbers))
-        for word, pieces in spelled.items():
-            merged, i = [], 0
-            while i < len(pieces):
-                if tuple(pieces[i : i + 2]) == best:
-                    merged.append(piece)
-                    i += 2
-                else:
-                    merged.append(pieces[i])
-                    i += 1
-            spelled[word] = merged
+        left, right = min(frequent, key=lambda pair: (-counts[pair], numbers[pair[0]], numbers[pair[1]]))
+        merged = left + right.removeprefix("##")
+        numbers.setdefault(merged, len(numbers))
+        for pieces, _ in spelled:
+            position = 0
+            while position < len(pieces) - 1:
+                if pieces[position : position + 2] == [left, right]:
+                    pieces[position : position + 2] = [merged]
+                position += 1
     return [*SPECIAL_TOKENS, *numbers]
 
 
