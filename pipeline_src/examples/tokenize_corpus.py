@@ -25,7 +25,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_directory, hash_file, write_json
 from pipeline_src.base.paths import EVALUATION_TEXTS, TEXT, TOKENS, VOCABULARY
 from pipeline_src.base.progress import Progress, log
-from pipeline_src.examples.contamination import EvaluationRuns, Words, end_to_end, sorted_unique
+from pipeline_src.examples.contamination import EvaluationRuns, Words, end_to_end
 from pipeline_src.examples.segmenter import continues_word, load_segmenter, segmenter_version
 from pipeline_src.examples.token_store import SPLITS, EncodedDocuments, TokenWriter, id_type
 from pipeline_src.study.data import CorpusParams
@@ -202,9 +202,10 @@ class _Splits:
         digests = [self._earlier]
         for encoded in slices:
             for split, documents in encoded.documents.items():
-                digests_of_split = encoded.digests[split]
-                first = np.searchsorted(self._earlier, digests_of_split)
-                is_copy = first < np.searchsorted(self._earlier, digests_of_split, side="right")
+                # np.isin would look for distinct digests first, with a slow hash table (numpy 2.4.6).
+                found = encoded.digests[split]
+                first = np.searchsorted(self._earlier, found)
+                is_copy = first < np.searchsorted(self._earlier, found, side="right")
                 if is_copy.any():
                     documents = documents.pick(~is_copy)
                     self.dropped[OTHER_COPY] += int(is_copy.sum())
@@ -212,7 +213,7 @@ class _Splits:
             digests += encoded.digests.values()
             self.dropped.update(encoded.dropped)
             self.sample.merge(encoded.records)
-        self._earlier = sorted_unique(np.concatenate(digests))
+        self._earlier = np.sort(np.concatenate(digests))
         for split, writer in self.writers.items():
             counts = Counter(writer.counts)
             counts.subtract(before[split])
@@ -311,12 +312,13 @@ def encode_slice(
                 ends = encoder.token_ends(sentence)
                 collected[split].continues.append(continues_word(sentence, segment, ends))
 
-    documents = {split: collector.encoded() for split, collector in collected.items()}
-    if continues is not None and segment is None:
-        # A source without a segmenter has spaces between words, so the subwords themselves tell.
-        for split, encoded_documents in documents.items():
-            documents[split] = encoded_documents._replace(continues=continues[encoded_documents.ids])
-    digests = {split: collector.digests() for split, collector in collected.items()}
+    documents = {}
+    digests = {}
+    for split, collector in collected.items():
+        documents[split], digests[split] = collector.encoded()
+        if continues is not None and segment is None:
+            # A source without a segmenter has spaces between words, so the subwords themselves tell.
+            documents[split] = documents[split]._replace(continues=continues[documents[split].ids])
     return EncodedSlice(documents, digests, dropped, sample.records())
 
 
@@ -342,10 +344,10 @@ class _Collector:
         self._sentences.extend(len(ids) // self._id_type.itemsize for ids in sentences)
         self._documents.append(len(sentences))
 
-    def digests(self) -> np.ndarray:
-        return np.frombuffer(b"".join(blake2b(ids, digest_size=8).digest() for ids in self._ids), np.uint64)
-
-    def encoded(self) -> EncodedDocuments:
+    def encoded(self) -> tuple[EncodedDocuments, np.ndarray]:
+        # Returns the documents, and a digest of each one's tokens.
         ids = np.frombuffer(b"".join(self._ids), self._id_type)
         continues = np.concatenate(self.continues) if self.continues else None
-        return EncodedDocuments(ids, np.asarray(self._sentences), np.asarray(self._documents), continues)
+        documents = EncodedDocuments(ids, np.asarray(self._sentences), np.asarray(self._documents), continues)
+        digests = b"".join(blake2b(document, digest_size=8).digest() for document in self._ids)
+        return documents, np.frombuffer(digests, np.uint64)
