@@ -24,26 +24,25 @@ def params(**more: Any) -> ExamplesParams:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TokenStore]:
-    """Three sources end to end; an id tells its source."""
+def tokens(tmp_path, monkeypatch) -> TokenStore:
+    """The training split of three sources end to end; an id tells its source."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PIPELINE_WORKERS", "1")
-    Path("data/tokens").mkdir(parents=True)
+    folder = tmp_path / "data/tokens"
+    folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    splits, parts = {}, {}
+    manifest = {"splits": {}, "marks": {"single": 2, "pair": 3}, "parts": {"train": {}}}
     for split in ("train", "validation"):
-        writer, before = TokenWriter(Path("data/tokens"), split, 1000), Counter()
-        parts[split] = {}
-        for number, (source, count) in enumerate(SIZES.items()):
+        writer = TokenWriter(folder, split, 1000)
+        for number, (source, count) in enumerate(SIZES.items(), 1):
+            before = Counter(writer.counts)
             documents = rng.integers(3, 12, count if split == "train" else 4)
             sentences = rng.integers(4, 20, documents.sum())
-            writer.add(np.full(sentences.sum(), 100 * (number + 1)), sentences, documents)
-            parts[split][source] = dict(Counter(writer.counts) - before)
-            before = Counter(writer.counts)
-        splits[split] = writer.close()
-    marks = {"single": 2, "pair": 3}
-    write_json("data/tokens/manifest.json", {"splits": splits, "marks": marks, "parts": parts})
-    return {split: TokenStore("data/tokens", split) for split in splits}
+            writer.add(np.full(sentences.sum(), 100 * number), sentences, documents)
+            if split == "train":
+                manifest["parts"][split][source] = dict(Counter(writer.counts) - before)
+        manifest["splits"][split] = writer.close()
+    write_json(folder / "manifest.json", manifest)
+    return TokenStore(folder, "train")
 
 
 def read_phase() -> tuple[dict[str, Any], np.ndarray]:
@@ -59,12 +58,12 @@ def test_build_examples_weights_give_exact_shares(tokens):
     stage.run(seed=1, examples=params())
     about, without = read_phase()
     assert "sources" not in about
-    assert len(set(sources_of(tokens["train"], without["b"]))) == 3
+    assert len(set(sources_of(tokens, without["b"]))) == 3
     stage.run(seed=1, examples=params(weights=WEIGHTS))
     about, examples = read_phase()
     assert examples.dtype == SAMPLE_INDEX
     assert len(examples) == about["train"] == pytest.approx(len(without), rel=0.03)
-    counts = Counter(sources_of(tokens["train"], examples["a"]))
+    counts = Counter(sources_of(tokens, examples["a"]))
     for source, weight in WEIGHTS.items():
         mixed = about["sources"][source]
         assert counts[source] / len(examples) == pytest.approx(weight, abs=0.005)
@@ -75,11 +74,11 @@ def test_build_examples_weights_give_exact_shares(tokens):
     assert about["sources"]["news"]["passes"] > 3 > about["sources"]["wiki"]["passes"]
 
 
-def test_build_examples_weights_pairs_stay_within_a_source(tokens: dict[str, TokenStore]) -> None:
+def test_build_examples_weights_pairs_stay_within_a_source(tokens: TokenStore) -> None:
     stage.run(seed=1, examples=params(weights=WEIGHTS, random_next_prob=0.9))
     _, examples = read_phase()
-    assert sources_of(tokens["train"], examples["a"]) == sources_of(tokens["train"], examples["b"])
-    news = examples[np.array(sources_of(tokens["train"], examples["a"])) == "news"]
+    assert sources_of(tokens, examples["a"]) == sources_of(tokens, examples["b"])
+    news = examples[np.array(sources_of(tokens, examples["a"])) == "news"]
     assert len(np.unique(news)) > 0.8 * len(news)  # a repeated text has other pairs
 
 
@@ -96,10 +95,10 @@ def test_build_examples_weights_same_bytes_for_any_workers(tokens, monkeypatch):
     assert output_hashes(seed=1) == expected
 
 
-def test_build_examples_weight_zero_leaves_source_out(tokens: dict[str, TokenStore]) -> None:
+def test_build_examples_weight_zero_leaves_source_out(tokens: TokenStore) -> None:
     stage.run(seed=1, examples=params(weights={"books": 30, "news": 0, "wiki": 10}))
     about, examples = read_phase()
-    assert set(sources_of(tokens["train"], examples["a"])) == {"books", "wiki"}
+    assert set(sources_of(tokens, examples["a"])) == {"books", "wiki"}
     assert about["sources"]["books"]["share"] == 0.75 and about["sources"]["news"]["passes"] == 0
 
 
@@ -116,7 +115,7 @@ def test_build_examples_temperature_weighs_by_size(tokens, temperature):
     assert (max(passes) - min(passes) <= 1) == (temperature == 1.0)
 
 
-def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens: dict[str, TokenStore]) -> None:
+def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens: TokenStore) -> None:
     weights = {"books": 1e-6, "news": 1.0, "wiki": 1e-6}
     stage.run(seed=1, examples=params(weights=weights))  # 50 times as often as the others
     before = hash_file("data/examples/phase1/train.npy")

@@ -25,20 +25,14 @@ from pipeline_src.text.documents import (
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
-from tests.studies import corpus_of, install_segmenter, read_dropped
+from tests.studies import corpus_of, install_segmenter, read_dropped, write_clean_text
 
 CORPUS = corpus_of(validation=0.3)
 
 
-def write_source(source: str, documents: list[Document]) -> None:
-    folder = Path("data/text") / source / "clean-text"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_manifest(folder, [write_shard(folder / "x.jsonl", documents)], {})
-
-
 def write_corpus(source: str, prefix: str, count: int) -> None:
     text = "Number {n} is first. It has words.\nA second paragraph, {prefix} {n}."
-    write_source(source, [Document(f"{prefix}:{n}", f"T{n}", text.format(n=n, prefix=prefix)) for n in range(count)])
+    write_clean_text(source, [Document(f"{prefix}:{n}", f"T{n}", text.format(n=n, prefix=prefix)) for n in range(count)])
 
 
 def tokenize(corpus=CORPUS, beam_args=()) -> dict:
@@ -96,14 +90,11 @@ def test_tokenize_corpus_manifest_names_every_source_once(study):
 
 @pytest.mark.parametrize(("wiki", "books", "sentences"), [("de", None, [1, 2]), ("en", "und", [2, 2])])
 def test_tokenize_corpus_sentences_end_by_rules_of_the_language(study, wiki, books, sentences):
-    for source, prefix, language in (("wikipedia", "wiki", wiki), ("books", "books", books)):
-        write_source(source, [Document(f"{prefix}:{n}", "", f"{prefix} is 22. Februar is words") for n in range(40)])
-        path = study / "data/text" / source / "clean-text/manifest.json"
-        if language:
-            write_json(path, {**read_json(path), "language": language})
+    for source, language in (("wikipedia", wiki), ("books", books)):
+        documents = [Document(f"{source}:{n}", "", f"{source} is 22. Februar is words") for n in range(40)]
+        write_clean_text(source, documents, **({"language": language} if language else {}))
     counts = tokenize()["parts"]["train"]
-    per_document = [counts[part]["sentences"] / counts[part]["documents"] for part in ("wikipedia", "books")]
-    assert per_document == sentences
+    assert [counts[source]["sentences"] / counts[source]["documents"] for source in ("wikipedia", "books")] == sentences
 
 
 def output_hashes() -> dict[str, str]:
@@ -131,7 +122,7 @@ def test_tokenize_corpus_same_bytes_for_any_workers_slices_and_shards(study, mon
 def test_tokenize_corpus_empty_documents_are_dropped_and_counted(study, monkeypatch):
     empty = ["", "\n \n", "\u200b\n\ufeff"]
     texts = [*empty, "One sentence only.", "Another one.\n\u200d", "Two of them. Here it is."] * 5
-    write_source("books", [Document(f"books:{n}", "", text) for n, text in enumerate(texts)])
+    write_clean_text("books", [Document(f"books:{n}", "", text) for n, text in enumerate(texts)])
     monkeypatch.setattr(slice_shards, "__defaults__", (150,))
     manifest = tokenize()
     assert manifest["dropped"] == {"document_without_tokens": 15}
@@ -142,7 +133,7 @@ def test_tokenize_corpus_empty_documents_are_dropped_and_counted(study, monkeypa
 
 
 def test_tokenize_corpus_source_without_documents_counts_zero(study):
-    write_source("books", [])
+    write_clean_text("books", [])
     assert not any(tokenize()["parts"]["train"]["books"].values())
     assert len(TokenStore("data/tokens", "train")) > 10
 
@@ -185,7 +176,7 @@ REMOVE = corpus_of(validation=0.3, decontaminate="remove")
 def test_tokenize_corpus_decontaminate_removes_documents_with_evaluation_texts(study, monkeypatch):
     counted = [[f"{word}{'x' * n}" for word in NUMBERS] for n in range(40)]
     texts = [f"It has words. {' '.join(words)} is first. The first has words." for words in counted]
-    write_source("books", [Document(f"books:{n}", f"B{n}", text) for n, text in enumerate(texts)])
+    write_clean_text("books", [Document(f"books:{n}", f"B{n}", text) for n, text in enumerate(texts)])
     train.run(seed=1, corpus=CORPUS, vocabulary=VocabularyParams(vocab_size=150, limit_alphabet=60))
     thirteen = [("squad1", f"Said once: {', '.join(words[1:14]).upper()}!") for words in counted[:20]]
     twelve = [("rte", f"said {' '.join(words[2:14])} too") for words in counted[20:]]
@@ -228,7 +219,7 @@ def test_tokenize_corpus_copy_from_earlier_source_is_dropped(study, caplog, monk
     text = "NUMBER  {n} is first. It has words.\nA second paragraph, books {n}."
     copies = [Document(f"wiki:{n}", "", text.format(n=n)) for n in range(4)]
     repeated = [Document(f"wiki:{n}", "", "Words of its own, twice.") for n in range(40, 60)]
-    write_source("wikipedia", [*repeated, *copies, *repeated])
+    write_clean_text("wikipedia", [*repeated, *copies, *repeated])
     monkeypatch.setattr(slice_shards, "__defaults__", (slice_size,))
     manifest = tokenize()
     assert manifest["dropped"] == {"copy_of_another_source": 4}
@@ -244,10 +235,10 @@ def test_tokenize_corpus_near_copies_of_all_sources_are_dropped(study, monkeypat
     """The first by source and position stays, and the records of its copies name it, for any workers and slices."""
     words = [[f"w{(n * 31 + k * k) % 997}" for k in range(60)] for n in range(20)]
     changed = [", ".join([*text[:-1], "other"]).upper() for text in words[:15]]
-    write_source("books", [Document(f"books:{n}", "", " ".join(words[n])) for n in range(10)])
+    write_clean_text("books", [Document(f"books:{n}", "", " ".join(words[n])) for n in range(10)])
     wiki = [Document(f"wiki:{n}", "", text) for n, text in enumerate(changed)]
     again = [Document(f"again:{n}", "", " ".join(words[n])) for n in range(10, 20)]
-    write_source("wikipedia", [*wiki, *again])
+    write_clean_text("wikipedia", [*wiki, *again])
     corpus = corpus_of(validation=0.3, near_duplicates=0.8)
     manifest = tokenize(corpus)
     expected = output_hashes()
@@ -268,7 +259,7 @@ def test_tokenize_corpus_segmenter_words_are_masked_whole(study, monkeypatch):
     monkeypatch.syspath_prepend(install_segmenter(study / "packages"))
     letters = "abcdefghij"
     texts = ["".join(letters[(n + k * k) % 10] for k in range(60)) for n in range(30)]
-    write_source("unspaced", [Document(f"unspaced:{n}", "T", text) for n, text in enumerate(texts)])
+    write_clean_text("unspaced", [Document(f"unspaced:{n}", "T", text) for n, text in enumerate(texts)])
     corpus = corpus_of("unspaced", "wikipedia", validation=0.3)
     source = corpus.source("unspaced").model_copy(update={"segmenter": "in_twos:in_twos"})
     corpus = corpus.model_copy(update={"sources": {**corpus.sources, "unspaced": source}})

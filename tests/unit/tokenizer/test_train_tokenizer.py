@@ -14,12 +14,12 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import hash_file, read_json
 from pipeline_src.study.data import VocabularyParams
-from pipeline_src.text.documents import Document, in_validation_split, read_documents, write_manifest, write_shard
+from pipeline_src.text.documents import Document, in_validation_split, read_documents
 from pipeline_src.tokenizer import train_tokenizer as train
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tokenizer.train_tokenizer import TOO_LONG, WordCounts, count_words
 from pipeline_src.tokenizer.wordpiece import UNK
-from tests.studies import corpus_of
+from tests.studies import corpus_of, write_clean_text
 
 CORPUS = corpus_of(validation=0.1)
 CODE = """
@@ -44,11 +44,8 @@ def text(number: int) -> str:
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder, prefix, count in (("wikipedia/clean-text", "wiki", 40), ("books/clean-text", "books", 9)):
-        path = tmp_path / "data/text" / folder
-        path.mkdir(parents=True)
-        documents = [Document(f"{prefix}:{n}", "", text(n)) for n in range(count)]
-        write_manifest(path, [write_shard(path / "x.jsonl", documents)], {})
+    for source, count in (("wikipedia", 40), ("books", 9)):
+        write_clean_text(source, [Document(f"{source}:{n}", "", text(n)) for n in range(count)])
     return tmp_path
 
 
@@ -104,9 +101,7 @@ def test_train_tokenizer_parameters_reach_the_files(study):
 @pytest.mark.parametrize("texts", [[], [""]])
 def test_train_tokenizer_no_words_is_rejected_and_writes_nothing(study, texts):
     for source in ("wikipedia", "books"):
-        path = study / "data/text" / source / "clean-text"
-        documents = [Document(f"{source}:0", "", text) for text in texts]
-        write_manifest(path, [write_shard(path / "x.jsonl", documents)], {})
+        write_clean_text(source, [Document(f"{source}:0", "", text) for text in texts])
     with pytest.raises(PipelineError, match="no text to learn a vocabulary from"):
         run()
     assert [path.name for path in (study / "data").iterdir()] == ["text"]

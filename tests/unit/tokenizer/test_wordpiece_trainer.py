@@ -40,25 +40,14 @@ def learn_by_recounting(words: dict[str, int], size: int, min_count: int = 1) ->
     return [*SPECIAL_TOKENS, *numbers]
 
 
-def test_learn_vocabulary_merges_most_frequent_pairs_first():
-    pieces = learn_vocabulary(WORDS, 100, alphabet=26, min_count=1)
-    merged = [piece for piece in pieces if len(piece.removeprefix("##")) > 1 and piece not in SPECIAL_TOKENS]
-    assert merged[:2] == ["##es", "##est"]  # ##st is as frequent; ##e stands before ##s
-    assert {"low", "newest", "widest"} <= set(pieces)
-
-
 @settings(max_examples=300, deadline=None)
 @given(
-    st.dictionaries(st.text("abc", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=20),
+    st.dictionaries(st.text("ab😀", min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=20),
     st.integers(1, 4),
 )
 def test_learn_vocabulary_equals_recounting_every_merge(words, min_count):
     """With overlapping pairs (aaa), adjacent pairs (abab), one piece from two splits."""
     assert learn_vocabulary(words, 60, 26, min_count) == learn_by_recounting(words, 60, min_count)
-
-
-def test_learn_vocabulary_short_text_gives_fewer_entries():
-    assert learn_vocabulary({"ab": 1}, 100, 26, 1) == [*SPECIAL_TOKENS, "a", "b", "##b", "ab"]
 
 
 def test_learn_vocabulary_size_below_alphabet_is_rejected():
@@ -68,12 +57,6 @@ def test_learn_vocabulary_size_below_alphabet_is_rejected():
         learn_vocabulary(WORDS, len(forms) - 1, 26, 1)
     with pytest.raises(PipelineError, match=f"set size to {len(forms) + 50} or more"):
         learn_vocabulary(WORDS, len(forms) + 49, 26, 1, unused=50)
-
-
-def test_learn_vocabulary_rare_words_give_only_characters():
-    pieces = learn_vocabulary({"abab": 4, "zyzy": 1}, 100, 26, min_count=2)
-    assert {"z", "##y", "abab"} <= set(pieces)
-    assert not [piece for piece in pieces if "zy" in piece]
 
 
 def test_spell_alphabet_keeps_most_frequent_characters():
@@ -87,10 +70,6 @@ def test_spell_words_beyond_the_alphabet_are_left_out():
     assert spelling.counts.tolist() == [3, 2]
     assert [spelling.forms[n - 1] if n != END else "" for n in spelling.pieces] == ["a", "##b", "", "b", "##a", ""]
     assert spelling.word.tolist() == [0, 0, 0, 1, 1, 1]
-
-
-def test_learn_vocabulary_emoji_is_one_character():
-    assert "😀😀" in learn_vocabulary({"😀😀": 3}, 100, 26, 1)
 
 
 def test_learn_vocabulary_same_for_any_order_and_block_size(monkeypatch):
