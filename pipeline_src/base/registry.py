@@ -49,7 +49,7 @@ class ObjectiveSpec:
         terms: loss term -> default weight.
         validation_columns: validation metrics in the curve; the first, a loss, selects the best checkpoint.
         causal: whether a token attends only to itself and the tokens before it.
-        collator: key of ``examples.masking.COLLATORS``.
+        collator: which tokens are predicted: masked ones, every next one, or none (``examples.masking``).
         needs_teacher: whether it learns from a pretrained model.
         refused_pairs: reason why it does not support sentence pairs; empty if it does.
         only_architectures: the architectures that support it; empty if all do.

@@ -36,12 +36,6 @@ class Collator:
 
     label_shift: ClassVar[int] = 0
 
-    @classmethod
-    def of(
-        cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
-    ) -> Collator:
-        return cls()
-
     @property
     def dynamic(self) -> bool:
         return False
@@ -91,32 +85,6 @@ class MLMCollator(Collator):
     continuation: np.ndarray
     seed: int
     replacements: np.ndarray | None = None
-
-    @classmethod
-    def of(
-        cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
-    ) -> MLMCollator:
-        kind = kind_of(tokenizer)
-        marks = read_templates(tokenizer).special_ids
-        pad_id = kind.id_of(tokenizer, kind.pad)
-        unknown_id = kind.id_of(tokenizer, kind.unk)
-        special = np.zeros(tokenizer.get_vocab_size(), bool)
-        special[pad_id] = True
-        if not masking.mask_special_tokens:
-            special[[*marks]] = True
-        replacements = None
-        if not special_replacements:
-            # The special symbols of fairseq's dictionary are <s>, <pad>, </s> and <unk>; <mask> is one of its words.
-            replacements = np.setdiff1d(np.arange(len(special)), [*marks, pad_id, unknown_id])
-        return cls(
-            mask_prob=mask_prob,
-            masking=masking,
-            mask_id=kind.id_of(tokenizer, kind.mask),
-            special=special,
-            continuation=kind.is_continuation(tokenizer),
-            seed=seed,
-            replacements=replacements,
-        )
 
     @property
     def dynamic(self) -> bool:
@@ -186,12 +154,6 @@ class CLMCollator(Collator):
     end_id: int
     label_shift: ClassVar[int] = 1
 
-    @classmethod
-    def of(
-        cls, tokenizer: Tokenizer, mask_prob: float, masking: Masking, seed: int, special_replacements: bool = True
-    ) -> CLMCollator:
-        return cls(read_templates(tokenizer).single.special_ids[-1][-1])
-
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
         return lengths - 1
 
@@ -207,13 +169,35 @@ class CLMCollator(Collator):
         return labels != self.end_id
 
 
-# Keys are values of SPEC.collator.
-COLLATORS = {"mlm": MLMCollator, "clm": CLMCollator, "none": Collator}
-
-
-def collator_class(objective: str) -> type[Collator]:
-    # This does not import the objective.
-    return COLLATORS[objective_spec(objective).collator]
+def make_collator(
+    objective: str,
+    tokenizer: Tokenizer,
+    mask_prob: float,
+    masking: Masking,
+    seed: int,
+    special_replacements: bool = True,
+) -> Collator:
+    """Return the collator of an objective, without importing the objective."""
+    corruption = objective_spec(objective).collator
+    if corruption == "none":
+        return Collator()
+    templates = read_templates(tokenizer)
+    if corruption == "clm":
+        return CLMCollator(templates.single.special_ids[-1][-1])
+    kind = kind_of(tokenizer)
+    marks = [*templates.special_ids]
+    pad_id = kind.id_of(tokenizer, kind.pad)
+    special = np.zeros(tokenizer.get_vocab_size(), bool)
+    special[pad_id] = True
+    if not masking.mask_special_tokens:
+        special[marks] = True
+    replacements = None
+    if not special_replacements:
+        # The special symbols of fairseq's dictionary are <s>, <pad>, </s> and <unk>; <mask> is one of its words.
+        unknown_id = kind.id_of(tokenizer, kind.unk)
+        replacements = np.setdiff1d(np.arange(len(special)), [*marks, pad_id, unknown_id])
+    mask_id = kind.id_of(tokenizer, kind.mask)
+    return MLMCollator(mask_prob, masking, mask_id, special, kind.is_continuation(tokenizer), seed, replacements)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pipeline_src.base.counter_rng import bits, derive_seed, permuted
 from pipeline_src.base.files import read_json
 from pipeline_src.base.paths import EXAMPLES, TOKENS
 from pipeline_src.base.registry import architecture_spec
-from pipeline_src.examples.masking import Collator, collator_class
+from pipeline_src.examples.masking import Collator, make_collator
 from pipeline_src.examples.token_store import TokenStore, check_ids, read_sample_index
 from pipeline_src.model.flops import Workload
 from pipeline_src.study.pretrain import Masking
@@ -285,7 +285,7 @@ def open_examples(
 ) -> PretrainingExamples:
     """Open the examples of one phase and split, masked for ``objective`` as the recipe of ``architecture`` does."""
     special_replacements = architecture_spec(architecture).special_replacements
-    collator = collator_class(objective).of(tokenizer, mask_prob, masking, seed, special_replacements)
+    collator = make_collator(objective, tokenizer, mask_prob, masking, seed, special_replacements)
     sample_index = EXAMPLES / phase / f"{split}.npy"
     pairs = read_json(EXAMPLES / "manifest.json", {"pairs": str})["pairs"]
     store = TokenStore(TOKENS, split)

@@ -135,7 +135,23 @@ def disentangled_attention(inputs: DisentangledInputs, table: RelativeTable) -> 
 
 
 def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    # Computes in padded [B, heads, L, L] tensors, without synchronising with a GPU.
+    # Computes in padded tensors, without synchronising with a GPU.
+    layout = inputs.layout
+    logits = _padded_logits(inputs, table)
+    if layout.keep is not None:
+        logits = logits.masked_fill(~layout.keep[:, None, None], -torch.inf)
+    values = layout.pad(inputs.value).transpose(1, 2)
+    context = _weighted_average(logits, values, inputs.dropout)
+    return inputs.queries.unpad(context.transpose(1, 2))
+
+
+def disentangled_probs(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
+    """Return the attention probabilities of ``disentangled_attention``, [B, heads, L, L]."""
+    return attention_probs_of(_padded_logits(inputs.scaled(), table).float(), inputs.layout)
+
+
+def _padded_logits(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
+    # Returns [B, heads, queries, L].
     layout = inputs.layout
     queries = inputs.queries
     # The position of each query, its distance to each token, and the embedding of that, all [B or 1, 1, queries, L].
@@ -144,17 +160,11 @@ def disentangled_padded(inputs: DisentangledInputs, table: RelativeTable) -> Ten
     distances = query_positions[:, None, :, None] - positions
     first = table.in_use(layout.max_seqlen).start
     index = table.lookup(distances) - first
-
     # [B, heads, L, head size] each.
     q = queries.pad(inputs.query).transpose(1, 2)
     k = layout.pad(inputs.key).transpose(1, 2)
-    v = layout.pad(inputs.value).transpose(1, 2)
     index = index.expand(*q.shape[:3], layout.max_seqlen)
-    logits = _logits(q, k, inputs.position_query, inputs.position_key, index)
-    if layout.keep is not None:
-        logits = logits.masked_fill(~layout.keep[:, None, None], -torch.inf)
-    context = _weighted_average(logits, v, inputs.dropout)
-    return queries.unpad(context.transpose(1, 2))
+    return _logits(q, k, inputs.position_query, inputs.position_key, index)
 
 
 @in_float32
@@ -194,16 +204,6 @@ def disentangled_grouped(inputs: DisentangledInputs, table: RelativeTable) -> Te
         context = _weighted_average(logits, v, inputs.dropout)
         contexts.append(context.transpose(1, 2).reshape(-1, heads, size))
     return torch.cat(contexts)
-
-
-def disentangled_probs(inputs: DisentangledInputs, table: RelativeTable) -> Tensor:
-    """Return the attention probabilities of ``disentangled_attention``, [B, heads, L, L]."""
-    layout = inputs.layout
-    scaled = inputs.scaled()
-    q = layout.pad(scaled.query).transpose(1, 2)
-    k = layout.pad(scaled.key).transpose(1, 2)
-    index = _pair_index(layout.max_seqlen, table).to(q.device).expand(*q.shape[:2], -1, -1)
-    return attention_probs_of(_logits(q, k, scaled.position_query, scaled.position_key, index).float(), layout)
 
 
 def _logits(q: Tensor, k: Tensor, position_query: Tensor, position_key: Tensor, index: Tensor) -> Tensor:
