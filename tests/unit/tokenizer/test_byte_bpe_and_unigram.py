@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import hash_file
-from pipeline_src.examples.masking import MLMCollator
+from pipeline_src.examples.masking import make_collator
 from pipeline_src.study.data import VocabularyParams
 from pipeline_src.study.pretrain import Masking
 from pipeline_src.text.documents import Document
@@ -136,7 +136,7 @@ def test_unigram_ids_equal_sentencepiece(root):
 def test_mlm_collator_masks_no_special_tokens(trained, kind):
     tokenizer = load_tokenizer(trained / kind)
     masking = Masking(mask_ratio=1.0, random_ratio=0.0, keep_ratio=0.0, unit="whole_word")
-    collator = MLMCollator.of(tokenizer, 0.5, masking, seed=1)
+    collator = make_collator("mlm", tokenizer, 0.5, masking, seed=1)
     templates = read_templates(tokenizer)
     ids, _ = templates.single.apply(Encoder(tokenizer).encode("the tokens of a batch laid end to end"))
     masked_ids, positions = collator.apply(np.array(ids), np.array([len(ids)]), np.array([0]))

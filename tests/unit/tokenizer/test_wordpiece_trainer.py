@@ -50,13 +50,13 @@ def test_learn_vocabulary_equals_recounting_every_merge(words, min_count):
     assert learn_vocabulary(words, 60, 26, min_count) == learn_by_recounting(words, 60, min_count)
 
 
-def test_learn_vocabulary_size_below_alphabet_is_rejected():
-    forms = learn_vocabulary(WORDS, 5 + len(spell(WORDS.items(), 26, 1).forms), 26, 1)
-    assert not [piece for piece in forms[5:] if len(piece.removeprefix("##")) > 1]
-    with pytest.raises(PipelineError, match=f"set size to {len(forms)} or more"):
-        learn_vocabulary(WORDS, len(forms) - 1, 26, 1)
-    with pytest.raises(PipelineError, match=f"set size to {len(forms) + 50} or more"):
-        learn_vocabulary(WORDS, len(forms) + 49, 26, 1, unused=50)
+@pytest.mark.parametrize("unused", [0, 50])
+def test_learn_vocabulary_size_below_alphabet_is_rejected(unused):
+    size = 5 + unused + len(spell(WORDS.items(), 26, 1).forms)
+    pieces = learn_vocabulary(WORDS, size, 26, 1, unused)
+    assert all(len(piece.removeprefix("##")) == 1 for piece in pieces[5 + unused :])
+    with pytest.raises(PipelineError, match=f"set size to {size} or more"):
+        learn_vocabulary(WORDS, size - 1, 26, 1, unused)
 
 
 def test_spell_alphabet_keeps_most_frequent_characters():
