@@ -80,16 +80,20 @@ class Words:
         if not len(positions):
             return np.empty(0, np.uint64), np.empty(0, np.int64)
         subwords = ids[positions]
-        opens = ~self.continues[subwords]
+        continues = self.continues[subwords]
+        opens = ~continues
         # A text begins with a new word, even if its first subword would continue one.
         first_written = np.searchsorted(positions, starts)
-        opens[first_written[first_written < len(positions)]] = True
+        first_written = first_written[first_written < len(positions)]
+        opens[first_written] = True
         first = np.flatnonzero(opens)
-        within = np.arange(len(subwords)) - np.repeat(first, np.diff(first, append=len(subwords)))
+        lengths = np.diff(first, append=len(subwords))
+        within = np.arange(len(subwords)) - np.repeat(first, lengths)
+        hashes = bits(_SUBWORD, subwords, within)
         with np.errstate(over="ignore"):
-            words = np.add.reduceat(bits(_SUBWORD, subwords, within), first)
+            words = np.add.reduceat(hashes, first)
         text = np.searchsorted(starts, positions[first], side="right") - 1
-        # A run is a sum of its words times an odd number for each place.
+        # A run is the sum of its words, each times the odd number of its place.
         count = max(0, len(words) - RUN_WORDS + 1)
         factors = bits(_WORD, np.arange(RUN_WORDS), 0) | np.uint64(1)
         runs = np.zeros(count, np.uint64)
@@ -149,14 +153,17 @@ def _blocks(store: TokenStore) -> list[tuple[int, int]]:
 def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tuple[int, int]) -> tuple[int, np.ndarray]:
     # Returns the number of tokens in a block of documents, and the indices of the runs that occur there.
     first, stop = block
-    edges = store.sentences[store.documents[first : stop + 1]]
+    documents = store.documents[first : stop + 1]
+    edges = store.sentences[documents]
     start = int(edges[0])
     end = int(edges[-1])
-    runs, _ = words.runs(store.ids[start:end], edges[:-1] - start)
+    ids = store.ids[start:end]
+    runs, _ = words.runs(ids, edges[:-1] - start)
     shift = np.uint64(64 - FILTER_BITS)
     may_occur = np.zeros(1 << FILTER_BITS, bool)
     may_occur[sorted_runs >> shift] = True
-    candidates = runs[may_occur[runs >> shift]]
+    candidate = may_occur[runs >> shift]
+    candidates = runs[candidate]
     found = _find(sorted_runs, candidates)
     return end - start, sorted_unique(found)
 

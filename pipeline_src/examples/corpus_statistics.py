@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,17 @@ def run(*, seed: int, tasks: tuple[str, ...], corpus: CorpusParams) -> None:
 
 
 def sample_passages(folders: Mapping[str, Path], seed: int) -> list[dict[str, Any]]:
-    # One source after the other.
+    """Return cleaned passages (part, id, title, text, words) sampled by the seed, one source after the other."""
+    filled = {}
+    for name, folder in folders.items():
+        shards = [part for part in slice_shards(folder) if part.bytes]
+        if shards:
+            filled[name] = shards
     passages: dict[str, dict[str, Any]] = {}
-    shards = {name: [part for part in slice_shards(folder) if part.bytes] for name, folder in folders.items()}
-    filled = [name for name in folders if shards[name]]
-    for turn in range(NUM_PASSAGES if filled else 0):
-        name = filled[turn % len(filled)]
-        document = _document_at(shards[name], derive_seed(seed, "passage", turn))
+    sources = islice(cycle(filled), NUM_PASSAGES)
+    for turn, name in enumerate(sources):
+        key = derive_seed(seed, "passage", turn)
+        document = _document_at(filled[name], key)
         about = {"part": name, "id": document.id, "title": document.title}
         passages.setdefault(document.id, about | _passage(document))
     return list(passages.values())
@@ -183,7 +188,8 @@ def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, 
         for name, passages in task_passages(task).items():
             encoded = [encoder.encode(passage) for passage in passages]
             texts[name] = end_to_end(encoded)
-    return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
+    training = TokenStore(TOKENS, "train")
+    return measure_overlap(training, Words.of(tokenizer), texts)
 
 
 def overlap_warning(overlap: Mapping[str, Any]) -> str:

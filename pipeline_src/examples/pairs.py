@@ -213,7 +213,8 @@ def _split(walk: Walk, chunk_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     sentences = chunk_end - walk.sentence
     slot = walk.example * SLOTS
     choices = np.maximum(sentences - 1, 1)
-    a_end = walk.sentence + 1 + integers(walk.stream, walk.document, slot + A_END, choices)
+    choice = integers(walk.stream, walk.document, slot + A_END, choices)
+    a_end = walk.sentence + 1 + choice
     coin = uniform(walk.stream, walk.document, slot + COIN)
     return a_end, coin, sentences == 1
 

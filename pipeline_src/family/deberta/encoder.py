@@ -332,9 +332,11 @@ class DebertaConfig(BertConfig):
         # are projected once per batch, which is not counted.
         blocks = (self.num_hidden_layers - 1) * block_flops(self, work.tokens, work.sum_len_squared, products=PRODUCTS)
         last = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=work.tokens)
-        again = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=0)
-        decoding = (DECODINGS - 1) * again if self.mask_decoder and work.predictions else 0
-        return blocks + last + decoding + head_flops(self, work.predictions)
+        flops = blocks + last + head_flops(self, work.predictions)
+        if self.mask_decoder and work.predictions:
+            again = block_flops(self, work.num_outputs, work.attended_pairs, products=PRODUCTS, key_tokens=0)
+            flops += (DECODINGS - 1) * again
+        return flops
 
 
 class DecoderQuery(NamedTuple):

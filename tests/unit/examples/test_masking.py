@@ -1,6 +1,5 @@
 """Masks: rate, 80/10/10, units, and independence of the batch."""
 
-
 import numpy as np
 import pytest
 
