@@ -32,7 +32,7 @@ dulwich.porcelain fsspec.implementations.memory networkx platformdirs.api pydant
 rich.table scmrepo.git smart_open.local_file
 """.split()
 TRAININGS = [
-    *("tests.unit.training.gpu_branches", "tests.unit.pretrain.small", "torch._dynamo"),
+    *("tests.unit.training.fake_gpu", "tests.unit.pretrain.small", "torch._dynamo"),
     *("torch._dynamo.backends.debugging", "torch._meta_registrations"),
 ]
 SERVERS = {True: forkserver.ForkServer(), False: forkserver.ForkServer()}  # of installed programs, of trainings

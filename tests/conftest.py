@@ -62,7 +62,7 @@ LONGEST = [
     ),
     *("test_real_study.py", "test_members.py", "test_slurm.py", "test_learning.py"),
     *("test_experiments.py", "test_checkpoint.py", "test_two_engines.py", "test_finetune.py", "test_distributed.py"),
-    *("test_gpu_rehearsal.py", "test_every_objective.py"),
+    *("test_gpu_smoke.py", "test_every_objective.py"),
 ]
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 LEFT_OUT = pytest.StashKey[Counter[str]]()

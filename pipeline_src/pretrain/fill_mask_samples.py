@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from pipeline_src.pretrain.data import PretrainingBatch, PretrainingExamples
+from pipeline_src.pretrain.data import PretrainingBatch, PretrainingExamples, TensorBatch
 from pipeline_src.pretrain.objective import PretrainingObjective
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
+from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, reshard
 
 NUM_SAMPLES = 3
 TOP_K = 3
 # Examples of the validation set that are searched for words.
 MAX_EXAMPLES = 512
-# So many tokens are too frequent to be content words.
+# The most frequent tokens, and short ones, are no content words.
 NUM_COMMON = 300
-# Letters of a content word, at least.
 MIN_LETTERS = 4
 # A token next to one of these is part of a longer word: I've, well-known.
 JOINERS = frozenset("'’-‐‑")
@@ -31,21 +31,21 @@ PROBABILITY_DIGITS = 4
 
 
 class MaskedWord(NamedTuple):
-    """A [MASK], at ``position`` in a batch of one example; ``answer`` is the masked word, and ``label`` its id."""
-
+    # One example, and where its [MASK] is.
     batch: PretrainingBatch
     position: int
+    # The masked word's id, the text around it, and the word itself.
     label: int
     text: str
     answer: str
 
 
 class FillMaskSamples:
-    """A frequent, a middling and a rare masked word of a phase's validation examples, on which people judge a model.
+    """A frequent, a middling and a rare masked word, on which people judge a model.
 
-    The samples are the middle words of each third of the content words by frequency, from different examples. Content
-    words have four letters or more, and are not among the ``num_common`` most frequent tokens. A word is a token of
-    letters that [MASK] hides, without another predicted token in the text around it. A causal objective has no samples.
+    The samples are the middle words of each third of the content words by frequency, from different examples. A word is
+    a token of letters that [MASK] hides, without another predicted token in the text around it. A causal objective has
+    no samples.
     """
 
     def __init__(self, examples: PretrainingExamples, tokenizer: Tokenizer, num_common: int = NUM_COMMON) -> None:
@@ -76,7 +76,6 @@ class FillMaskSamples:
                     break
 
     def _words(self, batch: PretrainingBatch) -> list[MaskedWord]:
-        """Return the masked words of an example whose prediction a person can judge."""
         words = []
         tokens = [str(self._tokenizer.id_to_token(token)) for token in batch.ids.tolist()]
         for position, label in zip(batch.predicted.tolist(), batch.labels.tolist(), strict=True):
@@ -101,7 +100,7 @@ class FillMaskSamples:
         return not neighbors & JOINERS
 
     def _text(self, batch: PretrainingBatch, tokens: list[str], position: int) -> str | None:
-        """Return the text around a [MASK], up to special tokens; None if it is short, or another token is predicted."""
+        # The text around a [MASK], up to special tokens; None if it is short, or another token is predicted there.
         ids = batch.ids.tolist()
         first = position
         while first > max(0, position - CONTEXT) and ids[first - 1] not in self._special:
@@ -127,24 +126,24 @@ class FillMaskSamples:
     def fill(self, objective: PretrainingObjective[Any], step: int, distributed: Distributed) -> list[dict[str, Any]]:
         """Predict the words after ``step`` steps. All processes must call this.
 
-        A result has ``step``, ``text`` with a [MASK], ``answer`` (the masked word), and ``candidates``: a list for the
-        [MASK] of (token, probability) pairs, most probable first.
+        Returns:
+            For each sample ``step``, ``text`` with a [MASK], ``answer``, and ``candidates``: a list for the [MASK] of
+            (token, probability) pairs, most probable first.
         """
         training = objective.training
         objective.eval()
         answers = []
         for batch, position, _, text, answer in self._samples:
-            ids = torch.from_numpy(batch.ids).to(distributed.device)
-            segments = torch.from_numpy(batch.segments).to(distributed.device)
-            cu_seqlens = torch.from_numpy(batch.cu_seqlens).to(distributed.device)
+            tensors = to_device(TensorBatch.of(batch), distributed.device)
             predicted = torch.tensor([position], device=distributed.device)
             with distributed.autocast():
-                logits = objective.token_logits(ids, segments, cu_seqlens, predicted, batch.max_seqlen)
+                logits = objective.token_logits(
+                    tensors.ids, tensors.segments, tensors.cu_seqlens, predicted, batch.max_seqlen
+                )
             best = logits[0].float().softmax(-1).topk(TOP_K)
-            candidates = [
-                [self._tokenizer.id_to_token(token), round(probability, PROBABILITY_DIGITS)]
-                for token, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            ]
+            tokens = map(self._tokenizer.id_to_token, best.indices.tolist())
+            probabilities = (round(probability, PROBABILITY_DIGITS) for probability in best.values.tolist())
+            candidates = [list(pair) for pair in zip(tokens, probabilities, strict=True)]
             answers.append({"step": step, "text": text, "answer": answer, "candidates": [candidates]})
         objective.train(training)
         reshard(objective)

@@ -1,7 +1,4 @@
-"""Is my loss normal? Compare a training with measured runs after as many tokens.
-
-``reference_runs.tsv`` holds gaps: nats by which the loss at [MASK] is below a unigram's (``docs/lab/normal-loss.md``).
-"""
+"""Is my loss normal? Compare a training with measured runs after as many tokens (``docs/lab/normal-loss.md``)."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from pipeline_src.base.progress import log
 from pipeline_src.pretrain.phases import Phase
 from pipeline_src.training.trainer import Callback, Trainer
 
+# Its gaps are the nats by which the loss at [MASK] is below a unigram's.
 REFERENCE_RUNS = Path(__file__).with_name("reference_runs.tsv")
 # Runs of the same recipe are preferred.
 RECIPE = ["architecture", "optimizer", "position_init"]
@@ -34,9 +32,9 @@ STAGES = {
 
 
 class LossMonitor(Callback):
-    """Logs after each validation how the loss compares with measured runs; ``status`` is the last comparison."""
+    """Log after each validation how the loss compares with measured runs."""
 
-    # None without a loss at [MASK], and except on the main process.
+    # The last comparison; None without a loss at [MASK], and except on the main process.
     status: dict[str, str | None] | None = None
 
     def __init__(self, phase: Phase, settings: Mapping[str, Any]) -> None:
@@ -48,33 +46,24 @@ class LossMonitor(Callback):
         gap = trainer.metrics.get("gap", math.nan)
         if not math.isfinite(gap) or not trainer.distributed.is_main:
             return
-        # Positions read: steps x sequences in a batch x length of a full sequence.
         tokens = self._phase.tokens(trainer.state.step)
+        # A run that started from a pretrained model compares with none.
+        continued = self._phase.pretrain.continued
         runs = pd.read_csv(REFERENCE_RUNS, sep="\t")
-        self.status = check_loss(gap, tokens, self._settings, runs, self._phase.pretrain.continued)
+        self.status = check_loss(gap, tokens, self._settings, runs, continued)
         log.info("is this normal? %s", self.status["sentence"])
 
 
 def check_loss(
-    gap: float, tokens: float, settings: Mapping[str, Any], reference_runs: pd.DataFrame, continued: bool = False
+    gap: float, tokens: float, settings: Mapping[str, Any], runs: pd.DataFrame, continued: bool = False
 ) -> dict[str, str | None]:
-    """Compare the gap after ``tokens`` tokens with that of comparable runs.
-
-    Args:
-        settings: column of the reference runs -> this run's value.
-        continued: whether the run started from a pretrained model, so that it cannot be compared.
-
-    Returns:
-        ``status`` (behind, normal or ahead; None: no run is comparable), and a ``sentence`` that explains it.
-    """
     stage = next(text for smallest, text in STAGES.items() if gap >= smallest)
     side = "below" if gap >= 0 else "above"
     sentence = f"{abs(gap):.2f} nats {side} the unigram baseline after {tokens / 1e6:.2f} M tokens: {stage}, "
-    if continued:
-        return {"status": None, "sentence": sentence + "it went on from another model"}
-    expected = expected_gaps(settings, tokens, reference_runs)
+    expected = [] if continued else expected_gaps(settings, tokens, runs)
     if not expected:
-        return {"status": None, "sentence": sentence + "no comparable training was measured"}
+        reason = "it went on from another model" if continued else "no comparable training was measured"
+        return {"status": None, "sentence": sentence + reason}
     low = min(expected)
     high = max(expected)
     status = "normal"
@@ -87,24 +76,17 @@ def check_loss(
 
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
-    """Return the gaps (see the module's docstring) of comparable runs after ``tokens`` tokens.
-
-    Only runs with the same ``RECIPE`` count; if there are none, all comparable runs do.
-    """
     # Runs that are known to have gone wrong are not compared.
     comparable = runs["fault"].isna() & (runs["objective"] == settings["objective"])
     for name, limit in MAX_RATIOS.items():
         comparable &= (runs[name] / settings[name]).between(1 / limit, limit)
-    same_recipe = comparable.copy()
-    for name in RECIPE:
-        same_recipe &= runs[name] == settings[name]
-    for candidates in (runs[same_recipe], runs[comparable]):
-        gaps = []
-        for _, run in candidates.sort_values("tokens_m").groupby("curve"):
-            measured = 1e6 * run["tokens_m"].to_numpy()
-            # Beyond a run's end, its last gap is used; it is too small, so no training is wrongly called behind.
-            if 0.9 * measured[0] <= tokens <= 1.5 * measured[-1]:
-                gaps.append(float(np.interp(math.log(tokens), np.log(measured), run["gap"])))
-        if gaps:
-            return gaps
-    return []
+    same_recipe: list[float] = []
+    others: list[float] = []
+    for _, run in runs[comparable].sort_values("tokens_m").groupby("curve"):
+        measured = 1e6 * run["tokens_m"].to_numpy()
+        # Beyond a run's end, its last gap is used; it is too small, so no training is wrongly called behind.
+        if 0.9 * measured[0] <= tokens <= 1.5 * measured[-1]:
+            is_same = all(run[name].iloc[0] == settings[name] for name in RECIPE)
+            gap = float(np.interp(math.log(tokens), np.log(measured), run["gap"]))
+            (same_recipe if is_same else others).append(gap)
+    return same_recipe or others

@@ -1,8 +1,4 @@
-"""Send the curve, while training runs, to the trackers that machine.yaml names.
-
-``dvclive`` (3.49) is not used for its own layout. A run that continues from a checkpoint must drop the rows that a
-killed run wrote after that checkpoint, but ``Live(resume=True)`` appends them again.
-"""
+"""Send the curve, while training runs, to the trackers that machine.yaml names."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pipeline_src.base.files import atomic_file
 from pipeline_src.base.paths import LOGS
@@ -29,33 +25,17 @@ DEFAULTS = {
 
 
 class Run(NamedTuple):
-    """A training to track.
-
-    Attributes:
-        identity: hash of parameters, data and code; unchanged when training resumes.
-        params: nested parameters.
-        first_step: number of steps taken so far.
-    """
-
     phase: str
+    # Hash of parameters, data and code; unchanged when training resumes.
     identity: str
     params: dict[str, Any]
+    # Number of steps taken so far.
     first_step: int
 
 
-class Backend(Protocol):
-    """A tracker's record of one run; if the run exists, it is continued."""
-
-    def log(self, values: dict[str, float], step: int) -> None: ...  # noqa: D102
-
-    def finish(self) -> None: ...  # noqa: D102
-
-
 class Tracker:
-    """Sends rows to several trackers; one of another library that fails is left out, with a warning."""
-
     def __init__(self, names: Iterable[str], run: Run) -> None:
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, Any] = {}
         LOGS.mkdir(exist_ok=True)
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -86,7 +66,10 @@ class Tracker:
 
 
 class DVCLiveFiles:
-    """Writes (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws."""
+    """Write (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws."""
+
+    # dvclive (3.49) cannot do it: a run that continues from a checkpoint must drop the rows that a killed run wrote
+    # after that checkpoint, but `Live(resume=True)` appends them again.
 
     def __init__(self, run: Run) -> None:
         self._metrics = LOGS / "dvclive" / run.phase / "plots" / "metrics"
@@ -106,7 +89,6 @@ class DVCLiveFiles:
 
 
 def _drop_rows_after(path: Path, step: int) -> None:
-    """Keep the complete rows of ``path`` up to ``step``; delete the file if it has no such row."""
     text = path.read_text(encoding="utf-8", errors="replace")
     # What follows the last line end is nothing, or a row that was cut off.
     header, *rows = text.split("\n")[:-1] or [""]
@@ -120,11 +102,10 @@ def _drop_rows_after(path: Path, step: int) -> None:
 
 
 class TensorBoard:
-    """Writes TensorBoard's files, which hide earlier rows of the steps that are taken again."""
-
     def __init__(self, run: Run) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        # Rows of the steps that are taken again are hidden.
         self._writer = SummaryWriter(str(LOGS / "tensorboard" / run.phase), purge_step=run.first_step + 1)
         self._writer.add_text("params", str(run.params), run.first_step)
 
@@ -137,8 +118,7 @@ class TensorBoard:
         self._writer.close()
 
 
-def open_wandb(run: Run) -> Backend:
-    """Open a run of Weights & Biases, offline unless WANDB_MODE says otherwise."""
+def open_wandb(run: Run) -> Any:
     import wandb
 
     # Offline, wandb cannot know of earlier runs. Online, it ignores the steps that it already has.
@@ -147,7 +127,8 @@ def open_wandb(run: Run) -> Backend:
     return wandb.init(id=name, name=name, config=run.params, resume=resume)
 
 
-BACKENDS: dict[str, Callable[[Run], Backend]] = {
+# Each opens or continues the record of a run, with the methods `log(values, step)` and `finish()`.
+BACKENDS: dict[str, Callable[[Run], Any]] = {
     "dvclive": DVCLiveFiles,
     "tensorboard": TensorBoard,
     "wandb": open_wandb,

@@ -1,35 +1,17 @@
-"""A compiled model with the branches of a GPU on the CPU; tests/unit/training/test_gpu_rehearsal.py counts graphs."""
+"""A compiled model with a GPU's code paths on the CPU; tests/unit/training/test_gpu_smoke.py counts graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from pipeline_src.model import bert
 from pipeline_src.model.bert import BertConfig, BertForPretraining, compile_parts, initialise
-from pipeline_src.model.losses import aligned_logits, summed_cross_entropy
-from tests.flash_on_cpu import flash_on_cpu
+from tests.unit.training.fake_gpu import gpu_branches
 
 CONFIG = BertConfig(90, 32, 2, 2, 64, 24, hidden_dropout_prob=0.0, attention="flash_varlen")
-
-
-@pytest.fixture(autouse=True)
-def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Flash attention, the loss over aligned logits; the compiler traces and differentiates, and makes no kernels."""
-    monkeypatch.setattr(bert, "linear_cross_entropy", gpu_cross_entropy)
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    torch._dynamo.reset()
-    with flash_on_cpu():
-        yield
-    torch._dynamo.reset()
-
-
-def gpu_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return summed_cross_entropy(aligned_logits(hidden, weight, bias), labels)
 
 
 def step(model: BertForPretraining, lengths: list[int]) -> tuple[Tensor, list[Tensor]]:
@@ -45,6 +27,14 @@ def step(model: BertForPretraining, lengths: list[int]) -> tuple[Tensor, list[Te
     return loss, list(torch.autograd.grad(loss, list(model.parameters())))
 
 
+@pytest.fixture
+def aot_eager() -> Iterator[None]:
+    """A compiler that traces and differentiates, and makes no kernels."""
+    with gpu_branches("aot_eager"):
+        yield
+
+
+@pytest.mark.usefixtures("aot_eager")
 def test_compile_parts_keeps_losses_gradients_and_names():
     eager, compiled = BertForPretraining(CONFIG).train(), BertForPretraining(CONFIG).train()
     for model in (eager, compiled):

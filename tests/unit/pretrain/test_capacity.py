@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,12 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.registry import member_module, member_names, objective_spec
 from pipeline_src.examples.masking import CLMCollator, Collator
 from pipeline_src.model import attention, bert
-from pipeline_src.model.losses import aligned_logits, summed_cross_entropy
 from pipeline_src.pretrain import pretrain
 from pipeline_src.pretrain.capacity import ALIGNMENT, IGNORE_INDEX, Capacity
 from pipeline_src.pretrain.data import DataShard, TensorBatch
 from pipeline_src.training.distributed import Distributed
-from tests.unit.pretrain import at_capacity
-from tests.unit.pretrain.at_capacity import CAPACITY, ELECTRA, LENGTHS, make_batch, objective_of
 from tests.unit.pretrain.small import train_phase
-from tests.unit.training import gpu_branches, test_gpu_rehearsal
+from tests.unit.training.fake_gpu import CAPACITY, ELECTRA, LENGTHS, full_loss, make_batch, objective_of, sampled_loss
 
 PAD = CAPACITY.pad_id
 
@@ -143,19 +139,18 @@ def gpu_code(monkeypatch):
     if "deberta" in member_names("models"):
         deberta = importlib.import_module(member_module("models", "deberta"))
         monkeypatch.setattr(deberta, "disentangled_grouped", deberta.disentangled_padded)
-    monkeypatch.setattr(bert, "sampled_cross_entropy", gpu_branches.sample_of_all)
-    monkeypatch.setattr(bert, "linear_cross_entropy", loss_of_all)
+    monkeypatch.setattr(bert, "sampled_cross_entropy", sampled_loss)
+    monkeypatch.setattr(bert, "linear_cross_entropy", full_loss)
 
 
 @pytest.mark.parametrize("case", MODELS, ids=",".join)
 def test_padded_batch_has_losses_and_gradients_of_unpadded_one(case, gpu_code):
-    name, architecture, *variant = case
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    objective = objective_of(name, architecture, "padded", *variant, **no_dropout)()
+    objective = objective_of(*case, attention="padded", **no_dropout)()
     objective.init_weights(torch.Generator().manual_seed(0))
     objective.double().train()
     rng = np.random.default_rng(1)
-    for lengths in LENGTHS.values():
+    for lengths in LENGTHS:
         batch = make_batch(rng, lengths)
         terms, gradients = losses(objective, batch)
         padded, padded_gradients = losses(objective, CAPACITY.pad(batch))
@@ -170,55 +165,11 @@ def test_padded_batch_has_losses_and_gradients_of_unpadded_one(case, gpu_code):
             assert error <= 1e-6 * gradient.norm() + 1e-12 * scale, (parameter, error, gradient.norm())
 
 
-def loss_of_all(hidden: Any, weight: Any, bias: Any, labels: Any) -> Any:
-    return summed_cross_entropy(aligned_logits(hidden, weight, bias), labels)
-
-
 def losses(objective: Any, batch: TensorBatch) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     objective.zero_grad()
     terms = objective(batch)
     torch.stack([term.loss for term in terms.values()]).sum().backward()
     return terms, {name: part.grad.clone() for name, part in objective.named_parameters() if part.grad is not None}
-
-
-PROGRAMS = {name: f"{at_capacity.__name__}:{name}" for name in ("operators", "count_graphs")}
-
-
-def run_program(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
-    monkeypatch.setattr(test_gpu_rehearsal, "REHEARSALS", PROGRAMS)
-    (lines,) = test_gpu_rehearsal.said_by([name, *arguments], folder=folder)
-    return lines
-
-
-CASES = ["mlm,bert", "clm,bert", "electra,bert,rtd/all"]
-FAMILY = [
-    *(f"mlm,{name}" for name in member_names("models") if name != "bert"),
-    *(f"electra,bert,{variant}" for variant in ELECTRA if variant != "rtd/all"),
-]
-
-
-@test_gpu_rehearsal.pytestmark
-@pytest.mark.parametrize("cases", [CASES, pytest.param(FAMILY, marks=pytest.mark.slow)], ids=["bert", "family"])
-def test_padded_steps_run_the_same_operators_and_shapes(cases, monkeypatch, tmp_path):
-    unpadded, *padded, captured = run_program(monkeypatch, tmp_path, "operators", *cases)
-    assert not any(unpadded["same"]) and not unpadded["wrong"]  # else the test could not fail
-    assert [",".join(seen["case"]) for seen in padded] == list(cases)
-    for seen in padded:
-        assert all(seen["same"]) and len(seen["same"]) == len(LENGTHS) - 1, seen["case"]
-        assert not seen["wrong"] and seen["operators"] > 100, seen
-    assert all(captured["same"]) and captured["same"] and not captured["wrong"], captured
-
-
-@test_gpu_rehearsal.pytestmark
-@pytest.mark.parametrize(
-    "case", ["mlm,bert", *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:] + FAMILY)]
-)
-def test_padded_steps_compile_only_in_the_first(case, monkeypatch, tmp_path):
-    (counted,) = run_program(monkeypatch, tmp_path, "count_graphs", case)
-    assert len(counted["graphs"]) == len(LENGTHS) and set(counted["graphs"]) == {counted["graphs"][0]}
-    assert counted["graphs"][0] and not counted["breaks"]
-    if case == "mlm,bert":
-        assert counted["graphs"][0] == 4  # embeddings, blocks, the last block with fewer rows, the loss of tokens
 
 
 def test_objectives_with_fixed_capacity():

@@ -1,4 +1,4 @@
-"""Apple's GPU (``mps``), rehearsed without one: every operator of a training step has a kernel there.
+"""Apple's GPU (``mps``): every operator of a step has a kernel there, those of torch's own backward pass aside.
 
 torch's own table of operators, which its wheel carries for every platform, says for which devices there are kernels.
 No number is computed, and no such GPU has been tried.
@@ -6,13 +6,8 @@ No number is computed, and no such GPU has been tried.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +16,14 @@ import yaml
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.training.distributed import choose_precision, init_distributed, single_process
+from tests.unit.training.fake_gpu import objective_of, step_on_fake_gpu
+from tests.unit.training.test_gpu_smoke import CASES, batches
 
 ROOT = Path(__file__).resolve().parents[3]
 # One kernel in torch serves every device, or there is a view or a copy and nothing to compute
 ANY_DEVICE = {"CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional"}
 # They read counts on the host in the middle of a step, as on a CPU, which a tensor without numbers cannot answer
-NOT_REHEARSED = {"mlm, bilstm", "mlm, deberta", "mlm, deberta_v2", "bilm"}
+READS_COUNTS = {"bilstm", "deberta", "deberta_v2", "bilm"}
 
 
 @cache
@@ -60,33 +57,20 @@ def missing(operators: list[str]) -> set[str]:
     return lacking
 
 
-def rehearsed(kind: str) -> list[dict[str, Any]]:
-    program = "from tests.unit.training.rehearsal import rehearse; rehearse()"
-    environment = os.environ | {"PRETENDED_DEVICE": "mps:0", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, kind], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build asks for its driver")
-@pytest.mark.parametrize("kind", ["pretraining", "family", "finetuning"])
-def test_training_step_operators_have_mps_kernels_and_no_float64(kind):
-    cases = [case for case in rehearsed(kind) if case["case"] not in NOT_REHEARSED]
-    assert len(cases) >= 7
-    for case in cases:
-        assert not case["refused"], case
-        assert case["operators"] and "torch.float64" not in case["kinds"], case["case"]
-        assert missing(case["operators"]) == set(), case["case"]
+@pytest.mark.parametrize("case", [case for case in CASES if case[1] not in READS_COUNTS], ids=",".join)
+def test_training_step_operators_have_mps_kernels_and_no_float64(case):
+    watch, steps = step_on_fake_gpu(objective_of(*case, attention="padded"), batches()[:2], device="mps:0")
+    operators = [name for step in steps for name, _ in step]
+    assert operators and torch.float64 not in watch.dtypes
+    assert missing(operators) == set()
 
 
 def test_missing_names_operators_without_mps_kernel():
     assert missing(["mm.default", "view.default", "add.Tensor"]) == set()
-    assert missing(["_flash_attention_forward.default", "no_such_thing.default"]) == {
-        "_flash_attention_forward", "no_such_thing"
-    }  # fmt: skip
+    unknown = ["_flash_attention_forward", "no_such_thing"]
+    assert missing([f"{name}.default" for name in unknown]) == set(unknown)
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has one")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretrain.data import TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import (
     COMPILE_BREAK_EVEN_SECONDS,
@@ -24,7 +24,7 @@ from pipeline_src.training.gpu import (
     choose_compile,
 )
 from pipeline_src.training.trainer import CurveLogger, OptimizerConfig, Trainer, make_trainer
-from tests.unit.training.rehearsal import ENTRIES, objective_of, run_again
+from tests.unit.training.fake_gpu import make_batch, objective_of, run_again
 
 CPU, STEPS, PEAK = torch.device("cpu"), 8, 1e12
 
@@ -36,20 +36,13 @@ def batches(count: int = STEPS) -> Iterator[list[TensorBatch]]:
         yield [equal_batch(rng), equal_batch(rng)]
 
 
-def equal_batch(rng: np.random.Generator, sequences: int = 3, length: int = 32, predictions: int = 5) -> TensorBatch:
-    """Full sequences with equally many predicted tokens each, none of them the first."""
-    starts = np.arange(sequences) * length
-    chosen = [start + 1 + rng.choice(length - 1, predictions, replace=False) for start in starts]
-    ids, predicted = rng.integers(5, ENTRIES, sequences * length), np.sort(np.concatenate(chosen))
-    pairs, draws = rng.integers(0, 2, sequences), rng.random(len(predicted), dtype=np.float32)
-    cu_seqlens, examples = np.append(starts, sequences * length), np.arange(sequences)
-    return TensorBatch.of(
-        PretrainingBatch(ids, np.zeros_like(ids), cu_seqlens, predicted, ids[predicted], pairs, examples, draws)
-    )
+def equal_batch(rng: np.random.Generator, sequences: int = 3, length: int = 32) -> TensorBatch:
+    """Full sequences with five predicted tokens each, none of them the first."""
+    return make_batch(rng, [length] * sequences, [5] * sequences, skip=1)
 
 
 def trainer_of(precision: torch.dtype = torch.float32, optimizer: str = "adamw") -> Trainer[TensorBatch]:
-    objective = objective_of("mlm")()
+    objective = objective_of("mlm", attention="auto")()
     objective.init_weights(torch.Generator().manual_seed(0))
     config = OptimizerConfig(1e-3, STEPS, warmup_steps=2, optimizer=optimizer)
     trainer = make_trainer(objective, config, Distributed(0, 1, CPU, precision), name="test", last=STEPS, seed=3)

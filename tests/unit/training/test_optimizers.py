@@ -1,8 +1,6 @@
 """Schedule, groups, and each optimizer against its formula written out."""
 
-import json
 import math
-import os
 from collections.abc import Iterator
 from functools import partial
 
@@ -23,9 +21,7 @@ from pipeline_src.training.optimizers import (
     set_learning_rate,
     step_count,
 )
-from tests.children import Child
-from tests.unit.training.pretended_gpu import GPU, Watch, lend_cuda, pretended
-from tests.unit.training.rehearsal import on_gpu
+from tests.unit.training.fake_gpu import fake_gpu, on_device
 
 EVERYWHERE = [name for name in OPTIMIZERS if name != "muon"]  # which moves the blocks' matrices: test_muon.py
 
@@ -432,50 +428,34 @@ def test_optimizer_tensor_rates_equal_number_rates(name):
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-7)
 
 
-def rehearse_steps() -> None:
-    """A program: three steps of each optimizer on a pretended GPU; print what was seen of each.
-
-    The last is Muon as it moves matrices that are not stacked.
-    """
-    lend_cuda()
-    # of the kernel that takes the learning rate as a tensor, this torch does not know that it returns nothing
-    for name, options in [*((name, {}) for name in OPTIMIZERS), ("muon", {"stacked": False})]:
-        with pretended(), Watch() as watch:
-            made = on_gpu(lambda: BertForPretraining(BertConfig(50, 64, 2, 1, 128)))
-            optimizer = make_optimizer(made, RATE, DECAY, name, BETAS, 1e-6, MUON_RATE, **options)
-            rates = [group["lr"] for group in optimizer.param_groups]
-            for step in range(3):
-                set_learning_rate(optimizer, RATE)
-                optimizer.zero_grad(set_to_none=False)
-                for parameter in made.parameters():
-                    if parameter.grad is None:
-                        parameter.grad = torch.zeros_like(parameter)
-                    parameter.grad.add_(torch.ones_like(parameter))
-                if step == 2:  # what a graph would capture
-                    watch.seen.operators.clear()
-                optimizer.step()
-        state = [part for parts in optimizer.state.values() for part in parts.values()]
-        there = [*rates, *state, *(parameter.grad for parameter in made.parameters())]
-        selected = is_capturable(optimizer)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            selected &= group["lr"] is rate
-        tensors = {f"{tensor.dtype} on {tensor.device}" for tensor in there}
-        matrices = {matrix.untyped_storage()._cdata for matrix in matrices_of(optimizer)}
-        seen = {"kept": selected, "tensors": tensors, "stacks": len(matrices), **vars(watch.seen)}
-        print(json.dumps({"optimizer": name, **seen}, default=sorted), flush=True)
-
-
+# The last case is Muon as it moves matrices that are not stacked.
 @pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build asks for its driver")
-def test_optimizer_gpu_step_does_not_synchronise(tmp_path):
-    program = Child("tests.unit.training.test_optimizers:rehearse_steps", (), tmp_path, os.environ, False)
-    text = program.communicate(timeout=100)[0]
-    assert program.returncode == 0, text
-    cases = [json.loads(line) for line in text.splitlines()]  # a warning would be no JSON
-    assert [case["optimizer"] for case in cases] == [*OPTIMIZERS, "muon"]
-    for case in cases:
-        assert case["kept"] and not case["waits"] and not case["types"]
-        assert case["tensors"] == [f"torch.float32 on {GPU}"]
-        # what a graph makes anew it makes in every replay
-        assert not [name for name in case["operators"] if name.startswith(("zeros", "_foreach_copy_"))]
-    assert [case["stacks"] for case in cases[-2:]] == [3, 12]
-    assert all("torch.bfloat16" in case["kinds"] for case in cases[-2:])
+@pytest.mark.parametrize(
+    ("name", "options", "num_stacks"),
+    [*((name, {}, 3 if name == "muon" else 0) for name in OPTIMIZERS), ("muon", {"stacked": False}, 12)],
+)
+def test_optimizer_gpu_step_does_not_synchronise(name, options, num_stacks):
+    gpu = torch.device("cuda:0")
+    with fake_gpu(gpu) as (_, watch):
+        made = on_device(lambda: BertForPretraining(BertConfig(50, 64, 2, 1, 128)), gpu)
+        optimizer = make_optimizer(made, RATE, DECAY, name, BETAS, 1e-6, MUON_RATE, **options)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for _ in range(3):
+            set_learning_rate(optimizer, RATE)
+            # Muon makes its stacked gradients here, before there are any.
+            optimizer.zero_grad(set_to_none=False)
+            for parameter in made.parameters():
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            # Only the last step is looked at: a graph would capture it.
+            watch.operators = []
+            optimizer.step()
+    assert not watch.waits and not watch.wrong
+    # What a captured step makes anew, it makes in every replay.
+    assert not [operator for operator, _ in watch.operators if operator.startswith(("zeros", "_foreach_copy_"))]
+    assert is_capturable(optimizer)
+    assert all(group["lr"] is rate for group, rate in zip(optimizer.param_groups, rates, strict=True))
+    state = [tensor for tensors in optimizer.state.values() for tensor in tensors.values()]
+    assert {(tensor.dtype, tensor.device) for tensor in [*rates, *state]} == {(torch.float32, gpu)}
+    assert len({matrix.untyped_storage()._cdata for matrix in matrices_of(optimizer)}) == num_stacks
+    assert (torch.bfloat16 in watch.dtypes) == (name == "muon")
