@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -59,11 +59,10 @@ GPU_SIZE = 8192
 MEASURE_SECONDS = 0.08
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Peak FLOP/s of one device, and where the figure is from."""
-
+class Peak(NamedTuple):
+    # Of one device, in FLOP/s.
     flops: float
+    # Where the figure is from.
     source: str
 
 
@@ -91,7 +90,6 @@ def cpu_slowdown(precision: torch.dtype) -> float:
 
 
 def datasheet_tflops(name: str) -> float | None:
-    """Return the entry of ``DATASHEET_TFLOPS`` for a GPU's name, or None if the GPU is not listed."""
     if any(variant in name for variant in OTHER_GPUS):
         return None
     keys = [known for known in DATASHEET_TFLOPS if re.search(rf"\b{re.escape(known)}\b", name)]
@@ -120,9 +118,8 @@ def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float
 
 
 class CountsFlops(Protocol):
-    """What counts the FLOPs of training itself, such as a ``BertConfig``."""
-
-    def training_flops(self, work: Workload) -> int: ...  # noqa: D102
+    # Such as a BertConfig.
+    def training_flops(self, work: Workload) -> int: ...
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
@@ -134,9 +131,9 @@ def normalised_computation(parameters: float, steps: int, tokens_per_batch: int)
     return parameters * steps * tokens_per_batch
 
 
-@dataclass(frozen=True)
+@dataclass
 class Compute:
-    """Compute of a phase so far; ``steps`` and ``work`` depend only on parameters and data, the rest on the machine."""
+    """Compute of a phase so far; ``steps`` and ``work`` depend only on parameters and data."""
 
     steps: int = 0
     work: Workload = Workload()
@@ -153,21 +150,13 @@ class Compute:
     compile_seconds: float = 0.0
     compile_work: Workload = Workload()
 
-    def flops(self, sizes: CountsFlops) -> int:
-        """Return the FLOPs of the matrix products so far, as ``sizes`` counts them."""
-        return sizes.training_flops(self.work)
-
-    def steady_flops(self, sizes: CountsFlops) -> int:
-        """Return the FLOPs of the steps in which nothing was compiled, which took ``training_seconds``."""
-        return sizes.training_flops(self.work - self.compile_work)
-
     @property
-    def steady_tokens(self) -> int:
-        return self.work.tokens - self.compile_work.tokens
+    def steady_work(self) -> Workload:
+        return self.work - self.compile_work
 
 
 class ComputeTracker:
-    """Measures the compute of a phase of training, from its first step or a checkpoint on.
+    """Measure the compute of a phase of training, from its first step or a checkpoint on.
 
     The time that a killed run spent after its last checkpoint is not counted. Steps in which torch compiled are counted
     separately and excluded from rates.
@@ -200,7 +189,7 @@ class ComputeTracker:
         self.peak = peak or peak_flops(device, precision)
         self._compute = Compute()
         # As it was at the last call of throughput().
-        self._reported = self._compute
+        self._reported = Compute()
         self._clock = clock
         self.start()
 
@@ -211,15 +200,24 @@ class ComputeTracker:
     def load_state(self, state: dict[str, Any]) -> None:
         work = Workload(*state["work"])
         compile_work = Workload(*state["compile_work"])
-        self._compute = self._reported = Compute(**{**state, "work": work, "compile_work": compile_work})
+        self._compute = Compute(**{**state, "work": work, "compile_work": compile_work})
+        self._reported = replace(self._compute)
 
     def add(self, work: Workload) -> None:
         """Count one step over all processes."""
-        self._compute = replace(self._compute, steps=self._compute.steps + 1, work=self._compute.work + work)
-        began, self._step_began = self._step_began, self._clock()
-        before, self._compilations = self._compilations, compilations()
-        if self._compilations != before:
-            self._set_apart(self._step_began - began, work)
+        compute = self._compute
+        compute.steps += 1
+        compute.work += work
+        now = self._clock()
+        seconds = now - self._step_began
+        self._step_began = now
+        if self._compilations != compilations():
+            self._compilations = compilations()
+            self._tick()
+            self._count_training(-seconds)
+            compute.compile_steps += 1
+            compute.compile_seconds += seconds
+            compute.compile_work += work
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -229,7 +227,7 @@ class ComputeTracker:
             yield
         finally:
             now = self._clock()
-            self._compute = replace(self._compute, seconds=self._compute.seconds + now - self._last)
+            self._compute.seconds += now - self._last
             self._last = self._step_began = now
             self._compilations = compilations()
 
@@ -238,16 +236,15 @@ class ComputeTracker:
 
         A CPU has no ``mfu`` here: its peak, measured once, changes with the machine's load.
         """
-        self._tick()
-        before, now = self._reported, self._compute
+        now = replace(self._tick())
+        before = self._reported
         self._reported = now
-        tokens = now.steady_tokens - before.steady_tokens
-        if not tokens:
+        work = now.steady_work - before.steady_work
+        if not work.tokens:
             return {}
-        rates = {"tokens_per_second": tokens / (now.training_seconds - before.training_seconds)}
+        rates = {"tokens_per_second": work.tokens / (now.training_seconds - before.training_seconds)}
         if self.device.type != "cpu":
-            flops = now.steady_flops(self.sizes) - before.steady_flops(self.sizes)
-            rates["mfu"] = flops / (now.capacity - before.capacity)
+            rates["mfu"] = self.sizes.training_flops(work) / (now.capacity - before.capacity)
         return rates
 
     def deterministic(self) -> dict[str, Any]:
@@ -258,7 +255,7 @@ class ComputeTracker:
             "sequences": compute.work.sequences,
             "tokens": compute.work.tokens,
             "predictions": compute.work.predictions,
-            "flops": compute.flops(self.sizes),
+            "flops": self.sizes.training_flops(compute.work),
             "tokens_per_batch": self.tokens_per_batch,
             "normalised_computation": normalised_computation(self.parameters, compute.steps, self.tokens_per_batch),
         }
@@ -269,13 +266,13 @@ class ComputeTracker:
         # If nothing was trained, there is no rate.
         trained = compute.training_seconds or float("inf")
         return {
-            "flops": compute.flops(self.sizes),
+            "flops": self.sizes.training_flops(compute.work),
             "seconds": compute.seconds,
             "training_seconds": compute.training_seconds,
             "compile_seconds": compute.compile_seconds,
             "compile_steps": compute.compile_steps,
-            "tokens_per_second": compute.steady_tokens / trained,
-            "mfu": compute.steady_flops(self.sizes) / (compute.capacity or float("inf")),
+            "tokens_per_second": compute.steady_work.tokens / trained,
+            "mfu": self.sizes.training_flops(compute.steady_work) / (compute.capacity or float("inf")),
             "peak_memory": compute.peak_memory,
             "processes": self.processes,
             "peak_flops": self.peak.flops * self.processes,
@@ -286,33 +283,21 @@ class ComputeTracker:
         """Return the state for a checkpoint; its counts are exact, its times differ from run to run."""
         return asdict(self._tick())
 
-    def _set_apart(self, seconds: float, work: Workload) -> None:
-        compute = self._tick()
-        self._compute = replace(
-            compute,
-            training_seconds=compute.training_seconds - seconds,
-            capacity=compute.capacity - seconds * self.peak.flops * self.processes,
-            compile_steps=compute.compile_steps + 1,
-            compile_seconds=compute.compile_seconds + seconds,
-            compile_work=compute.compile_work + work,
-        )
-
     def _tick(self) -> Compute:
         now = self._clock()
         passed = now - self._last
         self._last = now
-        compute = self._compute
+        self._compute.seconds += passed
+        self._count_training(passed)
         # On a GPU tensors count, on a CPU the process.
         is_gpu = self.device.type == "cuda"
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
-        self._compute = replace(
-            compute,
-            seconds=compute.seconds + passed,
-            training_seconds=compute.training_seconds + passed,
-            capacity=compute.capacity + passed * self.peak.flops * self.processes,
-            peak_memory=max(compute.peak_memory, held),
-        )
+        self._compute.peak_memory = max(self._compute.peak_memory, held)
         return self._compute
+
+    def _count_training(self, seconds: float) -> None:
+        self._compute.training_seconds += seconds
+        self._compute.capacity += seconds * self.peak.flops * self.processes
 
 
 def compilations() -> int:

@@ -10,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline_src.model.bert import BertConfig, BertForPretraining
 from pipeline_src.model.flops import Workload, training_flops
 from pipeline_src.training.throughput import (
-    Compute,
     ComputeTracker,
     Peak,
     datasheet_tflops,
@@ -58,13 +57,12 @@ def counted(lengths: list[int], predictions: int) -> Workload:
     return every_row(len(lengths), sum(lengths), sum(length**2 for length in lengths), predictions)
 
 
-def test_compute_attention_counts_squared_lengths():
-    compute = Compute(2, counted([3, 128, 60_000], 5) + counted([2], 1))
-    work = compute.work
-    assert (compute.steps, work.sequences, work.tokens, work.predictions) == (2, 4, 60_133, 6)
+def test_training_flops_attention_counts_squared_lengths():
+    work = counted([3, 128, 60_000], 5) + counted([2], 1)
+    assert (work.sequences, work.tokens, work.predictions) == (4, 60_133, 6)
     assert work.sum_len_squared == 9 + 128**2 + 60_000**2 + 4
     without = training_flops(BASE, every_row(work.sequences, work.tokens, 0, work.predictions))
-    assert compute.flops(BASE) - without == 12 * 12 * 768 * work.sum_len_squared
+    assert training_flops(BASE, work) - without == 12 * 12 * 768 * work.sum_len_squared
 
 
 def test_normalised_computation_of_paper_is_as_published():
