@@ -52,10 +52,6 @@ OUTPUT_LAYERS = {"sequence": "classifier", "choice": "classifier", "span": "qa_o
 
 
 def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
-    """Return the name of transformers' class for each use of a model: ``prefix`` and a suffix.
-
-    ``suffixes``: use -> suffix, where it is not the default.
-    """
     defaults = {
         **dict.fromkeys(("pretraining", "masked_lm"), "ForMaskedLM"),
         **dict.fromkeys(("next_sentence", "encoder"), "Model"),
@@ -102,16 +98,13 @@ class StateDictAdapter:
     tied: tuple[str, str] = ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
 
     def pipeline(self, huggingface_class: str) -> str | None:
-        """Return the pipeline tag of a Hugging Face class, or None if the class has no tag."""
         uses = [use for use, known in self.classes.items() if known == huggingface_class]
         return next((PIPELINES[use] for use in uses if use in PIPELINES), None)
 
     def to_hf_name(self, name: str, huggingface_class: str) -> str:
-        """Translate our parameter name to the one in a checkpoint of ``huggingface_class``."""
         return rename(name, (*self._of_class(self.to_hf_tasks, huggingface_class), *self.to_hf))
 
     def from_hf_name(self, name: str, huggingface_class: str | None) -> str:
-        """Translate a parameter name in a checkpoint of ``huggingface_class`` (None: unknown) to ours."""
         return rename(name, (*self._of_class(self.from_hf_tasks, huggingface_class), *self.from_hf))
 
     def _of_class(self, tasks: Mapping[str, Rules], huggingface_class: str | None) -> Rules:
@@ -142,7 +135,6 @@ BERT = StateDictAdapter(
 
 
 def rename(name: str, rules: Rules) -> str:
-    """Apply each of ``rules`` to ``name`` in turn."""
     for pattern, replacement in rules:
         name = re.sub(pattern, replacement, name)
     return name

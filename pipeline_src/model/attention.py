@@ -21,8 +21,6 @@ RATE_STEPS = 1 << 16
 
 
 class Dropout(nn.Module):
-    """Dropout with probability ``rate`` in training; see ``apply_dropout``."""
-
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
@@ -77,12 +75,10 @@ class PackedBatch:
 
     @property
     def first(self) -> Tensor:
-        """Index of each sequence's first token, int64 [B]."""
         return self.cu_seqlens[:-1]
 
     @property
     def last(self) -> Tensor:
-        """Index of each sequence's last token, int64 [B]."""
         return self.cu_seqlens[1:] - 1
 
     def groups(self, queries: PackedBatch, max_pairs: int) -> list[tuple[int, int, int]]:
@@ -109,7 +105,7 @@ class PackedBatch:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Length of each sequence; synchronises with a GPU."""
+        # This waits for a GPU.
         return self.cu_seqlens.diff().tolist()
 
     @classmethod
@@ -174,7 +170,6 @@ class QueryRows:
 
     @classmethod
     def first(cls, layout: PackedBatch) -> QueryRows:
-        """Select the first token of each sequence."""
         starts = torch.arange(layout.sequences + 1, device=layout.cu_seqlens.device)
         return cls.of(layout.first, starts, 1)
 
@@ -193,8 +188,6 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """Inputs of an attention back end: the arguments of ``attention``, with ``queries`` filled in."""
-
     query: Tensor
     key: Tensor
     value: Tensor
@@ -302,7 +295,6 @@ def choose(setting: str, device: torch.device, head_size: int) -> str:
 
 
 def can_flash(device: torch.device, head_size: int) -> bool:
-    """Return whether torch's flash kernel supports the GPU and head size (aten/src/ATen/native/transformers/cuda)."""
     has_kernel = (
         torch.cuda.get_device_capability(device) >= AMPERE and torch.backends.cuda.is_flash_attention_available()
     )
@@ -310,7 +302,7 @@ def can_flash(device: torch.device, head_size: int) -> bool:
 
 
 def padded(inputs: AttentionInputs) -> Tensor:
-    """Compute attention in padded [B, heads, L, head size] tensors, on any device."""
+    # On any device, in padded [B, heads, L, head size] tensors.
     layout = inputs.layout
     queries = inputs.queries
     window = inputs.window
@@ -347,10 +339,7 @@ def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @in_float32
 def grouped(inputs: AttentionInputs) -> Tensor:
-    """Compute attention in groups of sequences of equal length, which fit the CPU's cache and need no padding.
-
-    Falls back to ``padded`` if the groups are so small that call overhead dominates.
-    """
+    # Groups of sequences of equal length fit the CPU's cache and need no padding.
     layout = inputs.layout
     window = inputs.window
     _, heads, size = inputs.query.shape
@@ -393,7 +382,6 @@ def grouped(inputs: AttentionInputs) -> Tensor:
 
 
 def _attend_with_dropout(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, rate: float) -> Tensor:
-    """Compute attention, [B, heads, L, size]."""
     # torch's own function is slower: it passes over the probabilities more often, and has another dropout.
     length, size = k.shape[2:]
     logits = (q * size**-0.5) @ k.transpose(2, 3)
@@ -416,7 +404,7 @@ def _band(length: int, reach: int) -> Tensor:
 
 
 def _banded(query: Tensor, key: Tensor, value: Tensor, reach: int) -> Tensor:
-    """Compute local attention [B, heads, L, size] in bands of queries, which skips most masked pairs."""
+    # Local attention in bands of queries skips most masked pairs.
     length = query.shape[2]
     contexts = []
     for start in range(0, length, 2 * reach):

@@ -130,7 +130,6 @@ class BertConfig:
         )
 
     def with_pad_id(self, pad_id: int) -> Self:
-        """Return the config for a vocabulary whose padding token has the id ``pad_id``."""
         return self
 
     def training_flops(self, work: Workload) -> int:
@@ -152,37 +151,35 @@ class BertConfig:
 
     @property
     def head_init_scale(self) -> float:
-        """Factor for the initial weights of the MLM head's dense layer."""
+        # For the MLM head's dense layer.
         return 1.0
 
     @property
     def embedding_width(self) -> int:
-        """Width of the token embeddings and of the MLM head's output before the decoder."""
+        # Of the token embeddings, and of the MLM head's output before the decoder.
         return self.hidden_size
 
     @property
     def has_position_embeddings(self) -> bool:
-        """True if the embeddings have learned absolute positions."""
         return True
 
     @property
     def adds_positions(self) -> bool:
-        """True if the embeddings add the absolute positions to the input."""
         return self.has_position_embeddings
 
     @property
     def first_position(self) -> int:
-        """Row of the position embedding matrix for a sequence's first token."""
+        # The row of the position embedding matrix for a sequence's first token.
         return 0
 
     @property
     def has_mask_decoder(self) -> bool:
-        """True if absolute positions enter only at DeBERTa's enhanced mask decoder."""
+        # Absolute positions then enter only at DeBERTa's enhanced mask decoder.
         return False
 
     @property
     def longest_input(self) -> int:
-        """Maximum number of tokens, including special tokens."""
+        # Special tokens included.
         return self.max_position_embeddings - self.first_position
 
     @property
@@ -195,22 +192,19 @@ class BertConfig:
         return self.hidden_dropout_prob if probability is None else probability
 
     def head_dropout(self, head: str) -> float:
-        """Return the dropout rate before a task's output layer; ``head`` is the kind of task."""
         # As in google-research/bert's run_squad.py.
         return 0.0 if head == "span" else self.hidden_dropout_prob
 
     @property
     def gelu(self) -> str:
-        """The argument ``approximate`` of ``torch.nn.functional.gelu``."""
+        # The argument ``approximate`` of ``torch.nn.functional.gelu``.
         return "tanh" if self.hidden_act == "gelu_tanh" else "none"
 
     @property
     def head_gelu(self) -> str:
-        """The argument ``approximate`` of the GELU in the MLM head."""
         return self.gelu
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the saved fields, with Hugging Face's names."""
         values = {**asdict(self), "attention_probs_dropout_prob": self.attention_dropout}
         return {name: value for name, value in values.items() if name not in NOT_SAVED}
 
@@ -233,7 +227,7 @@ class Embeddings(nn.Module):
         self.position_init = config.position_init if config.has_position_embeddings else "random"
 
     def forward(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> Tensor:
-        """Embed ids and token_type_ids, [T] each -> [T, H]."""
+        # [T] each -> [T, H].
         total = self.word_embeddings(ids)
         if self.adds_positions:
             first = self.first_position
@@ -250,8 +244,6 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention without its output projection."""
-
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
@@ -263,7 +255,7 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows."""
+        # [T, H] -> [T, H], or [R, H] for the query rows.
         if query_rows is None:
             query, key, value = self._project(hidden, self.query, self.key, self.value)
             queries = None
@@ -277,7 +269,7 @@ class SelfAttention(nn.Module):
         return context.reshape(len(context), -1)
 
     def _project(self, hidden: Tensor, *projections: nn.Linear) -> Sequence[Tensor]:
-        """Apply each projection, [T, H] -> [T, heads, head size]; several of them on a GPU in one matmul."""
+        # [T, H] -> [T, heads, head size] each.
         if hidden.is_cuda and len(projections) > 1:
             fused = fused_linear(hidden, projections)
             return fused.view(len(hidden), len(projections), self.heads, -1).unbind(1)
@@ -316,7 +308,7 @@ class SelfAttention(nn.Module):
             key[cosines, cosines] += NEIGHBOR_STRENGTH * rotation.cos()
 
     def attention_logits(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return each head's attention logits, [T, H] -> [B, heads, L, L]."""
+        # [T, H] -> [B, heads, L, L].
         query, key = (part(hidden).view(len(hidden), self.heads, -1) for part in (self.query, self.key))
         return attention_logits(query, key, layout)
 
@@ -325,16 +317,13 @@ class SelfAttention(nn.Module):
 
 
 def fused_linear(hidden: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
-    """Apply several projections of equal width in one matmul, [T, H] -> [T, projections x width].
-
-    One wide matmul is faster on a GPU than several narrow ones. On a CPU it is no faster and rounds differently.
-    """
+    # One wide matmul is faster on a GPU than several narrow ones. On a CPU it is no faster and rounds differently.
     weight = torch.cat([projection.weight for projection in projections])
     return F.linear(hidden, weight, torch.cat([projection.bias for projection in projections]))
 
 
 class AddAndNorm(nn.Module):
-    """End of each half of a block (post-LayerNorm): projection from width ``inner``, dropout, residual, LayerNorm."""
+    """End of each half of a block: projection, dropout, residual and LayerNorm."""
 
     def __init__(self, config: BertConfig, inner: int) -> None:
         super().__init__()
@@ -357,8 +346,6 @@ class TransformerBlock(nn.Module):
 
 
 class Block(TransformerBlock):
-    """Transformer block of self-attention and a feed-forward layer."""
-
     Attention: type[nn.Module] = SelfAttention
     Output: type[nn.Module] = AddAndNorm
     FORWARD_METHODS = ("attention_logits",)
@@ -373,7 +360,7 @@ class Block(TransformerBlock):
         self.approximate = config.gelu
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows; the other rows only serve as keys and values."""
+        # [T, H] -> [T, H], or [R, H] for the query rows; the other rows only serve as keys and values.
         residual = hidden if query_rows is None else hidden.index_select(0, query_rows.index)
         hidden = self.attention["output"](self.attention["self"](hidden, layout, query_rows), residual)
         inner = F.gelu(self.intermediate["dense"](hidden), approximate=self.approximate)
@@ -385,8 +372,6 @@ class Block(TransformerBlock):
 
 
 class Encoder(nn.Module):
-    """Stack of blocks."""
-
     Block: type[nn.Module] = Block
 
     def __init__(self, config: BertConfig) -> None:
@@ -398,13 +383,12 @@ class Encoder(nn.Module):
         return self.Block(config)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None) -> Tensor:
-        """[T, H] -> [T, H], or [R, H] for the query rows of the last block."""
+        # [T, H] -> [T, H], or [R, H] for the query rows of the last block.
         return self.run_blocks(self.blocks(), hidden, layout, query_rows)
 
     def run_blocks(
         self, blocks: Sequence[nn.Module], hidden: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Run ``blocks`` in order, the last one for the query rows only."""
         for number, block in enumerate(blocks, 1):
             read = query_rows if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
@@ -415,18 +399,16 @@ class Encoder(nn.Module):
         return hidden
 
     def hidden_states(self, hidden: Tensor, layout: PackedBatch) -> list[Tensor]:
-        """Return the input and every block's output, [T, H] each; never checkpoints activations."""
+        # [T, H] each: the input and every block's output. Activations are never checkpointed.
         states = [hidden]
         for block in self.blocks():
             states.append(block(states[-1], layout))
         return states
 
     def blocks(self) -> Sequence[nn.Module]:
-        """Return the blocks in the order in which they run."""
         return list(self.layer)
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        """Initialise neighbor heads in the first block if it has ``SelfAttention``."""
         for part in self.layer[:1].modules():
             if isinstance(part, SelfAttention):
                 part.init_neighbor_heads(offsets, waves)
@@ -469,7 +451,6 @@ class Bert(nn.Module):
         self.pooler = self.Pooler(config)
 
     def custom_init(self) -> None:
-        """Initialise heads that attend to the previous and next token if the config asks for it."""
         if self.config.position_init == "neighbor_heads":
             offsets = (-1,) if self.config.is_decoder else (-1, 1)
             self.encoder.init_neighbor_heads(offsets, self.config.embedding_width)
@@ -503,21 +484,19 @@ class Bert(nn.Module):
     def encode(
         self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Return the hidden states of the last layer, [T, H], or [R, H] for the query rows."""
         return self.encoder(self.embeddings(ids, token_type_ids, layout), layout, query_rows)
 
     def decode(
         self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch, query_rows: QueryRows | None = None
     ) -> Tensor:
-        """Return the MLM head's input, [T, H] or [R, H]; the same as ``encode`` in BERT."""
+        # The MLM head's input, [T, H] or [R, H]; in BERT, the last layer's hidden states.
         return self.encode(ids, token_type_ids, layout, query_rows)
 
     def hidden_states(self, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch) -> list[Tensor]:
-        """Return the embeddings and the hidden states of each layer, [T, H] each."""
         return self.encoder.hidden_states(self.embeddings(ids, token_type_ids, layout), layout)
 
     def pool(self, hidden: Tensor, layout: PackedBatch) -> Tensor:
-        """Return one vector per sequence, [T, H] -> [B, H]."""
+        # [T, H] -> [B, H].
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def task_tokens(self, hidden: Tensor) -> Tensor:
@@ -532,7 +511,7 @@ class Bert(nn.Module):
 class HasAttentionProbs(Protocol):
     """Attention module that can recompute its probabilities, [B, heads, L, L]; each token's row sums to 1."""
 
-    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...  # noqa: D102
+    def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -600,18 +579,13 @@ class _SkipInit(TorchFunctionMode):
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    """Context manager under which modules are built on the meta device, without random numbers.
-
-    Skipping torch's samplers avoids an import of its compiler, which takes a second.
-    """
+    # Without torch's samplers, its compiler, which takes a second to import, is not imported.
     with torch.device("meta"), _SkipInit():
         yield
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Classes of an architecture, exported as ``ARCHITECTURE`` by its file."""
-
     config: type[BertConfig]
     encoder: type[Bert]
 
@@ -620,24 +594,21 @@ class Architecture:
         return self.config.names
 
     def parameters(self, config: BertConfig) -> int:
-        """Return the number of parameters of embeddings, blocks and pooler; allocates no memory."""
         with uninitialised():
             return sum(parameter.numel() for parameter in self.encoder(config).parameters())
 
 
 def load_architecture(name: str) -> Architecture:
-    """Import ``models/<name>.py`` and return its architecture."""
     architecture: Architecture = load_member("models", name)
     return architecture
 
 
 def architecture_name(model_type: str) -> str:
-    """Return the architecture's name for Hugging Face's ``model_type``."""
     return model_type.replace("-", "_")
 
 
 def check_architecture(config: BertConfig, expected: str, folder: Path, key: str = "finetune.model") -> None:
-    """Check that the encoder in ``folder`` is of the study's architecture: a stage depends on the code of no other."""
+    # A stage depends on the code of no other architecture.
     architecture = architecture_name(config.names.model_type)
     if architecture != expected:
         raise PipelineError(
@@ -649,7 +620,6 @@ def check_architecture(config: BertConfig, expected: str, folder: Path, key: str
 
 
 def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:
-    """Build an encoder of ``config``'s architecture."""
     encoder = load_architecture(architecture_name(config.names.model_type)).encoder(config)
     if not has_pooler:
         encoder.pooler = nn.Identity()
@@ -682,7 +652,7 @@ class MaskedLMHead(nn.Module):
         self.decoder.weight = embedding.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the logits [P, vocab_size] for the hidden states [P, H] at the predicted positions."""
+        # [P, H] -> [P, vocab_size].
         inner = self._transformed(hidden)
         if not hidden.is_cuda:
             return self.decoder(inner)
@@ -693,12 +663,10 @@ class MaskedLMHead(nn.Module):
         return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
 
     def sample(self, hidden: Tensor, labels: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the results of ``loss`` and sampled tokens, int64 [P]; see ``sampled_cross_entropy``."""
         decoder = self.decoder
         return sampled_cross_entropy(self._transformed(hidden), decoder.weight, decoder.bias, labels, uniform)
 
     def lazy_logits(self, hidden: Tensor) -> LazyLogits:
-        """Return the factors of the logits for hidden states [P, H]."""
         return LazyLogits(self._transformed(hidden), self.decoder.weight, self.decoder.bias)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
@@ -707,8 +675,6 @@ class MaskedLMHead(nn.Module):
 
 
 class BertForMaskedLM(nn.Module):
-    """Encoder with the MLM head only, without a pooler."""
-
     has_pair_head: ClassVar[bool] = False
 
     def __init__(self, config: BertConfig) -> None:
@@ -719,7 +685,7 @@ class BertForMaskedLM(nn.Module):
             self.cls["seq_relationship"] = nn.Linear(config.hidden_size, 2)
 
     def tie(self) -> None:
-        """Tie the decoder to the embedding again after a move between devices has separated them."""
+        # A move between devices separates the decoder from the embedding.
         self.cls["predictions"].tie(self.bert.embeddings.word_embeddings)
 
     def forward(
@@ -732,8 +698,6 @@ class BertForMaskedLM(nn.Module):
 
 
 class BertForPretraining(BertForMaskedLM):
-    """Encoder with the MLM and sentence pair heads (paper, section 3.1)."""
-
     has_pair_head = True
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Workload(NamedTuple):
-    """The counts, summed over sequences, that determine the FLOPs of training on them."""
+    """Counts, summed over sequences, that determine the FLOPs of training."""
 
     sequences: int = 0
     # Padding does not count.
@@ -71,5 +71,4 @@ def block_flops(
 
 
 def head_flops(sizes: BertConfig, predictions: int) -> int:
-    """Return the FLOPs of the MLM head."""
     return 6 * sizes.embedding_width * (sizes.hidden_size + sizes.vocab_size) * predictions

@@ -61,14 +61,12 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the config and weight files of a model folder, sorted."""
     names = ("config.json", *(f"{name}.index.json" for name in FORMATS))
     suffixes = {Path(name).suffix for name in FORMATS}
     return sorted(path for path in folder.glob("*") if path.name in names or path.suffix in suffixes)
 
 
 def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: object) -> Tensor:
-    """Return ``tensor`` if it holds floats of ``shape``; ``name`` and ``where`` are for the error."""
     has = "missing" if tensor is None else f"shape {tuple(tensor.shape)}"
     if tensor is not None and tensor.shape == shape:
         if tensor.is_floating_point():
@@ -83,7 +81,6 @@ def check_fits(name: str, tensor: Tensor | None, shape: torch.Size, where: objec
 
 
 def check_finite(name: str, tensor: Tensor, where: object) -> None:
-    """Check that no weight is NaN or infinite; ``name`` and ``where`` are for the error."""
     if not bool(torch.isfinite(tensor).all()):
         raise PipelineError("weights that are NaN or infinite", name, where=where, hint="fetch or train it again")
 
@@ -152,7 +149,6 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def _is_dense(value: object) -> bool:
-    """Return whether a value is a tensor that is not sparse, quantised, nested or on the meta device."""
     return (
         isinstance(value, Tensor)
         and value.layout is torch.strided
@@ -215,7 +211,6 @@ def save_model(
 
 
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig, huggingface_class: str) -> None:
-    """Write ``config.json`` and ``model.safetensors``; arguments as in ``save_model``."""
     names = config.names
     values = {
         "pad_token_id": 0,
@@ -269,7 +264,6 @@ def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
 
 
 def checked_config(kind: type[BertConfig], values: Mapping[str, Any], where: object) -> BertConfig:
-    """Build a config of class ``kind`` from ``values`` and validate it; errors name ``where``."""
     for field in fields(kind):
         name = field.name
         if field.type != "int" or name not in values:
@@ -320,10 +314,7 @@ def filled(
     where: object,
     only: str | tuple[str, ...] = "",
 ) -> Model:
-    """Build a model with ``make(config)`` and fill it with ``tensors``, as ``fill`` does.
-
-    Shapes are checked before memory is allocated, since a wrong config could ask for any amount.
-    """
+    # Shapes are checked before memory is allocated, since a wrong config could ask for any amount.
     with uninitialised():
         for name, parameter in _stored_parameters(make(config), only):
             check_fits(name, tensors.get(name), parameter.shape, where)
@@ -333,7 +324,6 @@ def filled(
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: str | tuple[str, ...] = "") -> None:
-    """Copy tensors, by our names, into a model or ``Bert``; errors name ``where``; ``only`` as in ``load_weights``."""
     with torch.no_grad():
         for name, parameter in _stored_parameters(model, only):
             parameter.copy_(check_fits(name, tensors.get(name), parameter.shape, where))
@@ -341,7 +331,6 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], where: object, only: s
 
 
 def _stored_parameters(model: nn.Module, only: str | tuple[str, ...]) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the parameters whose names, in a model with heads, start with ``only``, and these names."""
     for name, parameter in model.named_parameters(prefix="bert" if isinstance(model, Bert) else ""):
         if name.startswith(only):
             yield name, parameter

@@ -18,7 +18,6 @@ TERMS: Mapping[str, float] = {"scores": 1.0, "states": 1.0}
 
 
 def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
-    """Return the number of teacher layers per student layer, after checking that layers and heads match."""
     if teacher.num_hidden_layers % student.num_hidden_layers:
         raise PipelineError(
             "layers that do not match the teacher's",
@@ -37,7 +36,6 @@ def imitated_every(student: BertConfig, teacher: BertConfig) -> int:
 
 
 def difference_counts(student: BertConfig, teacher: BertConfig, work: Workload) -> dict[str, int]:
-    """Return loss term -> number of elements that it sums per layer."""
     return {"scores": student.num_attention_heads * work.sum_len_squared, "states": teacher.hidden_size * work.tokens}
 
 

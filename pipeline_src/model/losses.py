@@ -51,22 +51,19 @@ def sampled_cross_entropy(
 
 
 def sample_tokens(probs: Tensor, uniform: Tensor) -> Tensor:
-    """Sample a token per row, int64 [P]; probs [P, vocab_size] need not be normalised, uniform [P] is in [0, 1)."""
+    # ``probs`` [P, vocab_size] need not be normalised, ``uniform`` [P] is in [0, 1).
     sums = probs.cumsum(1)
     return torch.searchsorted(sums, uniform[:, None] * sums[:, -1:]).squeeze(1)
 
 
 def aligned_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the logits [P, vocab_size], padded with minus infinity to a multiple of ``ALIGNMENT`` columns."""
+    # Columns are padded with minus infinity.
     return F.linear(hidden, *aligned(weight, bias))
 
 
 def aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Pad weight [vocab_size, H] and bias [vocab_size] to a multiple of ``ALIGNMENT`` rows.
-
-    Aligned matmuls are several times faster in bfloat16 on a GPU, and 1.5 times faster in float32 on a CPU. BERT's
-    vocabulary size, 30,522, is a multiple of 2 only.
-    """
+    # Aligned matmuls are several times faster in bfloat16 on a GPU, and 1.5 times faster in float32 on a CPU. BERT's
+    # vocabulary size, 30,522, is a multiple of 2 only.
     more = -len(weight) % ALIGNMENT
     if not more:
         return weight, bias
@@ -74,14 +71,13 @@ def aligned(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def summed_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy (nats, float32) of logits [P, classes] and the number of correct predictions."""
     with torch.no_grad():
         correct = (logits.argmax(dim=1) == labels).sum()
     return F.cross_entropy(logits.float(), labels, reduction="sum"), correct
 
 
 class _Chunked(torch.autograd.Function):
-    """Cross-entropy, computed with its gradients in the forward pass; backward only scales them, and runs only once."""
+    # Gradients are computed in the forward pass; backward only scales them, and runs only once.
 
     @staticmethod
     def forward(
@@ -132,21 +128,20 @@ class _Chunked(torch.autograd.Function):
 
 
 def softmax_parts(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute exp(logits - row maximum) in place; return it, its row sums [P, 1] and the row maxima [P, 1]."""
+    # In place.
     best = logits.amax(1, keepdim=True)
     probs = logits.sub_(best).exp_()
     return probs, probs.sum(1, keepdim=True), best
 
 
 def chunks(length: int, vocab_size: int) -> list[slice]:
-    """Split ``length`` rows of logits into near-equal slices, each with at most ``CHUNK_LOGITS`` logits."""
     size = max(1, CHUNK_LOGITS // vocab_size)
     count = -(-length // size)
     return [slice(length * chunk // count, length * (chunk + 1) // count) for chunk in range(count)]
 
 
 def matmul_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
-    """Write ``left @ right + plus`` into ``out`` and return it; ``out`` may have a wider dtype and may be ``plus``."""
+    # ``out`` may have a wider dtype and may be ``plus``.
     if left.dtype == out.dtype:
         return torch.mm(left, right, out=out) if plus is None else torch.addmm(plus, left, right, out=out)
     product = left @ right
@@ -154,19 +149,13 @@ def matmul_into(out: Tensor, left: Tensor, right: Tensor, plus: Tensor | None = 
 
 
 def matmul_dtype(weight: Tensor) -> torch.dtype:
-    """Return the dtype for matmuls with ``weight``: autocast's, or the weight's own without autocast.
-
-    The chunked losses cast the weight once: autocast would cast it per chunk, and ignores matmuls with ``out``.
-    """
+    # The chunked losses cast the weight once: autocast would cast it per chunk, and ignores matmuls with ``out``.
     device = weight.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
 def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Sequence[Tensor]:
-    """Return ``number`` reusable buffers for the logits of one chunk, float32 [rows of the longest slice, vocab_size].
-
-    The buffers' rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
-    """
+    # The buffers' rows start at multiples of ``ALIGNMENT``, which makes a CPU's matmul 1.5 times faster.
     rows = max((chunk.stop - chunk.start for chunk in slices), default=0)
     vocab_size = len(weight)
     buffers = weight.new_empty(number, rows, vocab_size + -vocab_size % ALIGNMENT, dtype=torch.float32)
@@ -192,7 +181,7 @@ def distillation_loss(student: LazyLogits, teacher: LazyLogits, temperature: flo
 
 
 class _Distilled(torch.autograd.Function):
-    """Distillation loss, computed with its gradients in the forward pass; backward scales them, and runs only once."""
+    # Gradients are computed in the forward pass; backward only scales them, and runs only once.
 
     @staticmethod
     def forward(

@@ -24,10 +24,7 @@ def run_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch, lengths: np.nda
 
 
 def run_padded_lstm(lstm: nn.LSTM, hidden: Tensor, layout: PackedBatch) -> Tensor:
-    """Run a unidirectional LSTM over padded sequences; returns what ``run_lstm`` does.
-
-    Padding comes after the tokens and does not affect them. Lengths need not be copied from the GPU.
-    """
+    # Padding comes after the tokens and does not affect them. Lengths need not be copied from the GPU.
     rectangle = layout.pad(hidden.float()).transpose(0, 1)
     return layout.unpad(_in_float32(lstm, rectangle).transpose(0, 1))
 
@@ -39,10 +36,8 @@ def _in_float32(lstm: nn.LSTM, inputs: Any) -> Any:
 
 
 def time_major_order(layout: PackedBatch) -> Tensor:
-    """Return the tokens' order in a ``PackedSequence``: all first tokens, all second tokens, ..., int64 [T].
-
-    The longest sequence comes first, as in torch's ``pack_padded_sequence``; that synchronises with a GPU three times.
-    """
+    # All first tokens, all second tokens, ... The longest sequence comes first, as in torch's ``pack_padded_sequence``;
+    # that waits for a GPU three times.
     lengths = layout.cu_seqlens.diff()
     by_length = lengths.sort(descending=True).indices
     rank = by_length.argsort()

@@ -27,8 +27,6 @@ POOLED = {"mean": "the mean", "max": "the maximum", "cls": "the first"}
 
 @dataclass(frozen=True)
 class Source:
-    """A source of training data, as the catalogue describes it; ``language`` is an ISO 639 code, or '' if unknown."""
-
     name: str
     title: str
     licence: str
@@ -37,7 +35,6 @@ class Source:
 
 
 def read_sources(manifest: Mapping[str, Any]) -> tuple[Source, ...] | None:
-    """Return the sources listed in ``data/tokens/manifest.json``, or None if it lists none."""
     sources = []
     for entry in manifest.get("sources", []):
         known = {key: entry[key] for key in Source.__dataclass_fields__ if key in entry}
@@ -135,13 +132,11 @@ def finetuned_card(
 
 
 def imported_card(config: BertConfig, parameters: int, huggingface_class: str) -> str:
-    """Return the card of an imported model, about which only its sizes are known."""
     about = f"with {parameters:,} parameters, made elsewhere and brought into this layout"
     return _card(config, huggingface_class, ", imported", about=about)
 
 
 def sentence_card(text: str, pooling: str, normalise: bool) -> str:
-    """Return ``text``, a model's README.md, with sentence-transformers' tags and with code that loads the model."""
     from huggingface_hub import ModelCard
 
     card = ModelCard(text)
@@ -167,7 +162,6 @@ def _card(
     scores: Sequence[Score] = (),
     **more: Any,
 ) -> str:
-    """Fill the template; ``title`` follows the model's sizes, ``more`` are other variables of the template."""
     # The import takes most of a second, which only callers that write a card should pay.
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -217,7 +211,6 @@ def _cells(rows: Iterable[Iterable[object]]) -> list[list[str]]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Flatten nested parameters to rows with dotted names."""
     rows: list[tuple[str, Any]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):

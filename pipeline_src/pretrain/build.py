@@ -73,7 +73,6 @@ def empty_objective(
     objective_params: Section,
     teacher: nn.Module | None = None,
 ) -> PretrainingObjective[Any]:
-    """Return an objective of class ``kind`` on the CPU, with uninitialised weights."""
     with uninitialised():
         objective = kind(config, pairs, objective_params)
         if teacher is not None:
@@ -84,7 +83,6 @@ def empty_objective(
 
 
 def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path | None) -> None:
-    """Read the weights from the folder ``start``; if it is None, initialise them."""
     if start is not None:
         objective.load_models(start)
         return
@@ -94,7 +92,7 @@ def fill_weights(phase: Phase, objective: PretrainingObjective[Any], start: Path
 
 
 def fill_from_start_model(module: nn.Module) -> None:
-    """Copy the start model's weights, where it has any; each added entry gets the mean of its subwords' weights."""
+    # Each added entry of the vocabulary gets the mean of its subwords' weights.
     config = load_config(START_MODEL)
     tensors = read_tensors(START_MODEL, config.names)
     old = config.vocab_size

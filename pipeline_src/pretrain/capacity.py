@@ -42,14 +42,14 @@ class Capacity:
 
     @classmethod
     def of(cls, batch_size: int, length: int, max_tokens: int, collator: Collator, pad_id: int) -> Capacity:
-        """Build the capacity for ``batch_size`` sequences, split evenly into microbatches of up to ``max_tokens``."""
+        # Sequences are split evenly into microbatches of up to ``max_tokens``.
         sequences = min(batch_size, max(1, max_tokens // length))
         sequences = -(-batch_size // -(-batch_size // sequences))
         return cls(sequences, length, int(collator.num_predictions(np.array([length]))[0]), pad_id)
 
     @property
     def filler_sequences(self) -> int:
-        """Number of filler sequences after B real ones; each missing real sequence adds one."""
+        # They come after B real sequences; each missing real sequence adds one.
         # The smallest F with F * L >= B * L + F + ALIGNMENT - 1 >= tokens: F sequences could hold all tokens.
         return -(-(self.real_sequences * self.length + ALIGNMENT - 1) // (self.length - 1))
 
@@ -59,7 +59,7 @@ class Capacity:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens: B full sequences and at least one token in each filler sequence."""
+        # B full sequences and at least one token in each filler sequence.
         needed = self.real_sequences * self.length + self.filler_sequences
         return -(-needed // ALIGNMENT) * ALIGNMENT
 
@@ -69,7 +69,7 @@ class Capacity:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs: the predicted tokens, and the first token of each sequence."""
+        # The predicted tokens, and the first token of each sequence.
         return self.predictions + self.sequences
 
     @property
@@ -139,7 +139,6 @@ class Capacity:
 
 
 def _even_ends(items: int, parts: int) -> Tensor:
-    """Divide ``items`` items into near-equal consecutive parts; return the parts' ends, int64 [parts]."""
     return torch.arange(1, parts + 1) * items // max(1, parts)
 
 

@@ -97,7 +97,6 @@ class TensorBatch:
 
     @classmethod
     def of(cls, batch: PretrainingBatch) -> TensorBatch:
-        """Convert a batch to tensors on the host."""
         positions = np.union1d(batch.predicted, batch.cu_seqlens[:-1])
         arrays = {name: getattr(batch, name) for name in cls.GIVEN}
         arrays |= {
@@ -140,7 +139,6 @@ class DataShard:
     sequences: int | None = None
 
     def split(self, lengths: np.ndarray) -> list[slice]:
-        """Split this process's sequences, given their ``lengths``, in order into microbatches."""
         if self.sequences is None:
             return split_balanced(lengths, self.tokens)
         count = len(lengths)
@@ -188,7 +186,6 @@ class PretrainingExamples:
         return len(self.sample_index)
 
     def assign_sources(self, documents: Mapping[str, int]) -> None:
-        """Assign a source to each example; ``documents``: source -> number of documents, in the store's order."""
         self.sources = tuple(name for name, count in documents.items() if count)
         last_documents = np.cumsum([documents[name] for name in self.sources])
         # The token at which each source ends.
@@ -196,12 +193,10 @@ class PretrainingExamples:
         self.source_of = np.searchsorted(ends, self.sample_index["a"], side="right")
 
     def lengths(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the number of tokens, special tokens included, of each example in ``examples`` (indices), int64."""
         index = self.sample_index[examples]
         return index["a_length"].astype(np.int64) + index["b_length"] + self._num_special
 
     def order(self, seed: int, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Return the examples (indices, int64) at ``positions`` of the epoch's order, shuffled by ``seed``."""
         return permuted(derive_seed(seed, "order", epoch), positions, len(self.sample_index))
 
     def batches(
@@ -295,24 +290,18 @@ def open_examples(
 
 @dataclass(frozen=True)
 class ReadablePiece:
-    """One subword of a segment.
-
-    Attributes:
-        text: the model's input, without the prefix of a continuation subword.
-        inner: whether the subword continues the word before it.
-        was: the original subword if the model predicts it, else None.
-        fate: what replaces a predicted subword in the input: ``mask``, ``random`` (another) or ``keep`` (itself);
-            ``next`` if the model predicts it from the text before; None if the model does not predict it.
-    """
-
+    # The model's input, without the prefix of a continuation subword.
     text: str
+    # Whether the subword continues the word before it.
     inner: bool
+    # The original subword if the model predicts it.
     was: str | None = None
+    # What replaces a predicted subword in the input: "mask", "random" (another) or "keep" (itself); "next" if the model
+    # predicts it from the text before.
     fate: str | None = None
 
 
 def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int) -> list[list[ReadablePiece]]:
-    """Return the subwords of each segment of a batch's first example, without special tokens."""
     kind = kind_of(tokenizer)
     marks = read_templates(tokenizer).special_ids
     subwords = {number: subword for subword, number in tokenizer.get_vocab().items()}
@@ -359,7 +348,6 @@ def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: in
 
 
 def pair_label(examples: PretrainingExamples, batch: PretrainingBatch) -> str | None:
-    """Return what the label of a batch's first example means; None if examples are not pairs."""
     if not examples.has_pairs:
         return None
     return PAIR_LABELS[examples.pairs][int(batch.pair_label[0])]

@@ -51,7 +51,6 @@ USES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tool's own arguments."""
     text = "a Hugging Face folder, hub:OWNER/NAME@REVISION, or an entry of catalogue/models"
     parser.add_argument("source", type=Path, help=text)
     parser.add_argument("destination", type=Path, help="folder to make")
@@ -61,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the model folder, and print what it has."""
     source = arguments.source
     destination = arguments.destination
     if destination.exists():
@@ -76,8 +74,6 @@ def main(arguments: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported model."""
-
     config: BertConfig
     # Keys of PARTS.
     parts: list[str]
@@ -106,12 +102,6 @@ def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) 
 
 
 def import_model(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
-    """Write a model folder of this project into ``output``, an empty folder.
-
-    Args:
-        source: a Hugging Face folder.
-        lowercase: whether a WordPiece tokenizer lower-cases text; None: as ``find_case`` finds.
-    """
     if not source.is_dir():
         raise PipelineError("no model here", source, hint="give the folder of a model")
     if any(source.glob("*.ckpt.index")):
@@ -154,7 +144,6 @@ def import_model(source: Path, output: Path, lowercase: bool | None = None) -> I
 def select_tensors(
     tensors: Mapping[str, Tensor], config: BertConfig, where: object
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return, as float32, the tensors that a ``BertForPretraining`` has, and the keys of ``PARTS`` among them."""
     starts = [*ENCODER]
     parts = []
     for part, start in PARTS.items():
@@ -176,7 +165,6 @@ def select_tensors(
 
 
 def read_vocabulary(folder: Path) -> list[str]:
-    """Return the entries of ``vocab.txt``, or else of a WordPiece ``tokenizer.json``, in the order of their ids."""
     path = folder / "vocab.txt"
     if path.exists():
         try:
@@ -205,7 +193,7 @@ def read_vocabulary(folder: Path) -> list[str]:
 
 
 def find_case(folder: Path, vocabulary: list[str]) -> bool:
-    """Return whether text is lower-cased: from ``tokenizer_config.json``, or else guessed from the vocabulary."""
+    # From ``tokenizer_config.json``, or else guessed from the vocabulary.
     path = folder / "tokenizer_config.json"
     config = read_json(path) if path.exists() else {}
     if not isinstance(config, dict):

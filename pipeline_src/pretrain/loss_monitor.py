@@ -32,8 +32,6 @@ STAGES = {
 
 
 class LossMonitor(Callback):
-    """Log after each validation how the loss compares with measured runs."""
-
     # The last comparison; None without a loss at [MASK], and except on the main process.
     status: dict[str, str | None] | None = None
 

@@ -50,7 +50,6 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
         return {"mlm": work.predictions, "nsp": work.sequences}
 
     def forward(self, batch: TensorBatch) -> dict[str, LossTerm]:
-        """Return the summed losses of tokens and of pairs, without keeping token logits."""
         # A decoder predicts nearly every token. Of an encoder's last block, only the outputs are computed.
         queries = None
         predicted = batch.predicted
@@ -71,7 +70,7 @@ class MLMObjective(PretrainingObjective[TensorBatch]):
         return masked_lm_metrics(self.model, batch)
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of training; for a causal model, the last block is computed at every position."""
+        # A causal model computes its last block at every position.
         if self.config.is_decoder:
             work = work._replace(num_outputs=work.tokens, attended_pairs=work.sum_len_squared)
         return super().training_flops(work)

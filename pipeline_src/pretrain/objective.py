@@ -26,8 +26,6 @@ from pipeline_src.training.trainer import B, Objective
 
 
 class SavedModel(NamedTuple):
-    """A module that is saved as a model folder."""
-
     # Its parameter names match Hugging Face's.
     module: nn.Module
     config: BertConfig
@@ -36,7 +34,6 @@ class SavedModel(NamedTuple):
 
 
 def ratio(total: Any, count: Any) -> float:
-    """Return ``total`` / ``count``, or NaN if nothing was counted."""
     return float(total / count) if count else float("nan")
 
 
@@ -92,15 +89,13 @@ class PretrainingObjective(Objective[B]):
         return {f"{name}_loss": Metric(float(term.loss), counts[name]) for name, term in terms.items()}
 
     def set_teacher(self, teacher: nn.Module) -> None:
-        """Set the teacher, which does not become a submodule: it is not trained, saved or moved."""
+        # The teacher does not become a submodule: it is not trained, saved or moved.
         self.__dict__["teacher"] = teacher
 
     def training_flops(self, work: Workload) -> int:
-        """Return the FLOPs of training, including a teacher's forward pass."""
         return self.config.training_flops(work)
 
     def load_models(self, folder: Path) -> None:
-        """Load the weights of all saved models from ``folder``, which the phase before wrote."""
         for subfolder, saved in self.saved_models().items():
             load_weights(saved.module, folder / subfolder)
 
@@ -115,12 +110,11 @@ class PretrainingObjective(Objective[B]):
 
     @classmethod
     def columns(cls) -> list[str]:
-        """Return the columns of the curve for the loss and its terms."""
         terms = cls.spec.terms
         return ["loss", *(f"{term}_loss" for term in terms), *(f"{term}_accuracy" for term in terms)]
 
     def tie(self) -> None:
-        """Tie shared parameters again after ``to_empty`` has allocated them separately."""
+        # ``to_empty`` has allocated shared parameters separately.
         for model in self.children():
             if hasattr(model, "tie"):
                 model.tie()
@@ -128,7 +122,6 @@ class PretrainingObjective(Objective[B]):
     def token_logits(
         self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int
     ) -> Tensor:
-        """Return the logits at the positions ``predicted``, [P, vocab_size]; arguments as in ``Bert.forward``."""
         if self.predictor is None:
             raise PipelineError(
                 "this objective predicts no words", type(self).__name__, hint="fine-tune the model instead"
@@ -137,10 +130,8 @@ class PretrainingObjective(Objective[B]):
         return logits
 
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
-        """Group the parameters by saved model: the weight of a model's term must not scale another model's gradients.
-
-        Models that share parameters form one group; so do parameters of no saved model.
-        """
+        # By saved model: the weight of a model's term must not scale another model's gradients. Models that share
+        # parameters form one group; so do parameters of no saved model.
         groups = [list(saved.module.parameters()) for saved in self.saved_models().values()]
         clipped = sorted(id(parameter) for group in groups for parameter in group)
         is_partition = clipped == sorted(map(id, self.parameters()))
@@ -148,6 +139,5 @@ class PretrainingObjective(Objective[B]):
 
 
 def load_objective(name: str) -> type[PretrainingObjective[Any]]:
-    """Return the objective of ``objectives/<name>.py``."""
     objective: type[PretrainingObjective[Any]] = load_member("objectives", name)
     return objective

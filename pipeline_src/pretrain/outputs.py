@@ -35,7 +35,7 @@ CARD_COSTS = ("steps", "sequences", "tokens", "flops")
 
 
 class KeptModels(Callback):
-    """Saves the model after each of ``pretrain.keep_checkpoint_steps``, among the checkpoints until the phase ends."""
+    """Save the model after each of ``pretrain.keep_checkpoint_steps``."""
 
     def __init__(self, phase: Phase, checkpointer: Checkpointer) -> None:
         self.steps = [step for step in phase.pretrain.keep_checkpoint_steps if phase.first < step <= phase.last]
@@ -48,7 +48,6 @@ class KeptModels(Callback):
         trainer.distributed.wait_for_all()
 
     def copy_to(self, folder: Path) -> dict[int, Path]:
-        """Copy the models into a phase's folder; return step -> folder."""
         sources = {step: self.checkpointer.kept_model(step) for step in self.steps}
         return {step: Path(shutil.copytree(source, folder / STEPS / str(step))) for step, source in sources.items()}
 
@@ -83,7 +82,6 @@ def save_models(
 
 
 def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameters: int, huggingface_class: str) -> str:
-    """Return the card of a model with ``parameters`` parameters; empty if the trainer has no compute tracker."""
     if trainer.compute_tracker is None:
         return ""
     costs = trainer.compute_tracker.deterministic()
@@ -108,7 +106,6 @@ def make_card(phase: Phase, trainer: Trainer[Any], config: BertConfig, parameter
 
 
 def last_losses(trainer: Trainer[Any]) -> dict[str, float]:
-    """Return the losses and accuracies in the curve's last row; {} if the curve is empty."""
     last = trainer.state.curve[-1] if trainer.state.curve else {}
     return {name: last[name] for name in trainer.objective.columns() if name in last}
 
@@ -123,10 +120,7 @@ def write_outputs(
     loss_status: Mapping[str, str | None] | None,
     positions: Mapping[str, float],
 ) -> None:
-    """Write models, curve, results and cost of a finished phase. All processes must call this.
-
-    ``trainer.metrics`` and ``positions``, losses by position, must be the final model's.
-    """
+    # ``trainer.metrics`` and ``positions``, losses by position, must be the final model's.
     assert trainer.compute_tracker is not None
     files = save_models(PRETRAINED / phase.name, phase, trainer, kept_models)
     if not trainer.distributed.is_main:
@@ -173,7 +167,6 @@ def write_outputs(
 
 
 def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-    """Return source -> its validation losses, with their steps; ``names`` are the sources' metrics."""
     losses: dict[str, list[dict[str, float]]] = {}
     for name in names:
         column = f"validation_{name}"
@@ -188,7 +181,7 @@ def source_losses(curve: Sequence[Mapping[str, float]], names: Sequence[str]) ->
 def write_curve(
     path: Path, curve: Sequence[Mapping[str, float]], objective: PretrainingObjective[Any], by_source: Sequence[str]
 ) -> None:
-    """Write the curve as a table. A column without values, such as for a term with weight 0, stays empty."""
+    # A column without values, such as for a term with weight 0, stays empty.
     metrics = [*objective.spec.validation_columns, *by_source]
     columns = ["step", *objective.columns(), "grad_norm", "learning_rate"]
     columns += [f"validation_{name}" for name in metrics]

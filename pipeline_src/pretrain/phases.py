@@ -58,7 +58,6 @@ class Phase:
 
     @property
     def before(self) -> list[str]:
-        """Names of the phases before this one."""
         names = self.pretrain.steps.names
         return names[: names.index(self.name)]
 
@@ -77,12 +76,11 @@ class Phase:
 
     @property
     def total(self) -> int:
-        """Number of steps of all phases, over which the learning rate schedule runs."""
+        # The learning rate schedule runs over all phases.
         return self.pretrain.steps.total
 
     @property
     def start(self) -> Path | None:
-        """Folder of the model that the phase continues; None: the phase starts from initial weights."""
         return PRETRAINED / self.before[-1] if self.before else None
 
     @property
@@ -108,11 +106,10 @@ class Phase:
 
     @property
     def length(self) -> int:
-        """Number of tokens in a full sequence."""
         return int(self.examples_manifest[self.name]["length"])
 
     def tokens(self, step: int) -> int:
-        """Return the number of tokens in full sequences of the first ``step`` steps, phases before included."""
+        # Phases before are included, all sequences full.
         steps = dict(self.pretrain.steps) | {self.name: step - self.first}
         return sum(
             steps[name] * self.batch_sizes[name] * int(self.examples_manifest[name]["length"])
@@ -120,18 +117,14 @@ class Phase:
         )
 
     def machine_settings(self, device_type: str) -> dict[str, object]:
-        """Return the settings of machine.yaml, on a kind of device, to record with the results."""
         tokens = self.machine.pretrain.max_tokens(device_type)
         return self.machine.settings("pretrain") | {"microbatch_tokens": tokens}
 
     def key(self, purpose: str) -> int:
-        """Return this phase's key of the random numbers for ``purpose``."""
         return derive_seed(self.seed, purpose, phase_key(self.name))
 
 
 class StepRange(NamedTuple):
-    """A part of a phase: the steps from ``first`` to ``last``, counted over all phases."""
-
     # Folder of the model to start from, with its training state; None: initial weights.
     start: Path | None
     first: int
@@ -139,7 +132,6 @@ class StepRange(NamedTuple):
 
 
 def run_settings(phase: Phase, config: BertConfig) -> dict[str, Any]:
-    """Return column of the reference runs -> this training's value, by which ``loss_monitor`` compares them."""
     return {
         "architecture": phase.model.architecture,
         "objective": phase.pretrain.objective,

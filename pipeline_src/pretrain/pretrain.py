@@ -82,8 +82,6 @@ def run(
 
 
 class PhaseTraining:
-    """Runs one phase of training on all processes, from reading its inputs to writing its outputs."""
-
     def __init__(self, phase: Phase, distributed: Distributed, stop_request: StopRequest) -> None:
         params = phase.pretrain
         last = phase.last
@@ -120,11 +118,6 @@ class PhaseTraining:
         trainer.callbacks = [self.validator, self.curve, self.monitor, self.kept_models, self.checkpointer]
 
     def run(self) -> None:
-        """Train to the last step and write the outputs.
-
-        Raises:
-            Interrupted: a signal requested a stop; the training state is saved.
-        """
         phase = self.phase
         trainer = self.trainer
         validator = self.validator
@@ -170,7 +163,6 @@ class PhaseTraining:
 
 
 def open_training_examples(phase: Phase, tokenizer: Tokenizer) -> PretrainingExamples:
-    """Open the examples that the phase trains on."""
     masking = phase.pretrain.masking
     objective = phase.pretrain.objective
     masks = (phase.mask_prob, masking, phase.seed, objective, phase.model.architecture)
@@ -244,7 +236,7 @@ def make_phase_trainer(
 
 
 def checkpoint_identity(phase: Phase) -> dict[str, Any]:
-    """Return a phase's parameters, data and code; trainings that are equal in these end in the same bytes."""
+    # Trainings that are equal in these end in the same bytes.
     files = dict(DATA)
     if phase.start is not None:
         before = "first phase" if phase.start == FIRST_PHASE else "phase before"
@@ -273,7 +265,6 @@ def checkpoint_identity(phase: Phase) -> dict[str, Any]:
 
 
 def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
-    """On a GPU, compile the model and capture its steps, if machine.yaml says so or (``auto``) if that saves time."""
     assert trainer.compute_tracker is not None
     machine = phase.machine.pretrain
     processes = trainer.distributed.world_size
@@ -291,7 +282,6 @@ def accelerate(phase: Phase, trainer: Trainer[Any], has_capacity: bool) -> None:
 
 
 def max_flops_per_step(phase: Phase, objective: PretrainingObjective[Any]) -> float:
-    """Return the FLOPs of a step in which all sequences are full, over all processes."""
     sequences = phase.pretrain.train_batch_size
     length = phase.length
     tokens = sequences * length
@@ -310,7 +300,6 @@ def phase_batches(
     distributed: Distributed,
     capacity: Capacity | None,
 ) -> Iterator[list[TensorBatch]]:
-    """Yield this process's microbatches of the steps from ``first`` to ``last``, padded to ``capacity`` unless None."""
     tokens = phase.machine.pretrain.max_tokens(distributed.device.type)
     sequences = None if capacity is None else capacity.real_sequences
     shard = DataShard(tokens, distributed.rank, distributed.world_size, sequences)
@@ -324,7 +313,6 @@ def phase_batches(
 def phase_capacity(
     phase: Phase, examples: PretrainingExamples, tokenizer: Tokenizer, attention: str, distributed: Distributed
 ) -> Capacity | None:
-    """Return the sizes to which microbatches are padded, given the ``attention`` back end; None: no padding."""
     setting = phase.machine.pretrain.fixed_capacity
     if setting is False:
         return None

@@ -31,7 +31,6 @@ def run(*, pretrain: PretrainParams, model: ModelParams, examples: ExamplesParam
 def import_start_model(
     pretrain: PretrainParams, model: ModelParams, examples: ExamplesParams, output: Path
 ) -> list[str]:
-    """Write the model folder; return the keys of ``PARTS`` that the model has."""
     imported = fetch_and_import(Path(pretrain.init_from), output)
     config = imported.config
     check_fits_study(config, model, examples, pretrain.init_from)
@@ -51,7 +50,6 @@ def import_start_model(
 
 
 def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesParams, where: str) -> None:
-    """Check that the study can continue from a model with ``config``; errors name ``where``."""
     check_architecture(config, model.architecture, Path(where), "pretrain.init_from")
     limit = config.longest_input
     length = examples.max_seq_length.longest

@@ -104,7 +104,7 @@ def masked_lm_metrics(model: nn.Module, batch: ValidationBatch) -> dict[str, Met
 
 
 def position_ranges(length: int) -> list[tuple[int, int]]:
-    """Return ranges of positions, up to 512, 1,024, 2,048 ... and ``length``; empty for up to 512 tokens."""
+    # 0-511, 512-1023, 1024-2047 ... up to ``length``; none for up to 512 tokens.
     edges = [0]
     stop = MIN_RANGE
     while stop < length:
@@ -114,7 +114,6 @@ def position_ranges(length: int) -> list[tuple[int, int]]:
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each row of logits [N, classes], the cross-entropy, float64, and whether the argmax is the label."""
     losses = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="none")
     # A comparison with the maximum takes half the time of argmax. But in bfloat16, many logits are equal.
     if logits.dtype == torch.float32:
@@ -140,10 +139,7 @@ def _total(total: float, count: float) -> int:
 def shared_batches(
     examples: PretrainingExamples, distributed: Distributed, max_predictions: int = MAX_BATCH_PREDICTIONS
 ) -> Iterator[tuple[PretrainingBatch, bool]]:
-    """Yield this process's batches, each with a bool: whether the batch counts.
-
-    All processes get the same number of batches; batches that are repeated for this do not count.
-    """
+    # All processes get the same number of batches; batches that are repeated for this do not count.
     max_seqlen = examples.lengths().max(keepdims=True)
     per_example = int(examples.collator.num_predictions(max_seqlen)[0])
     size = max(1, min(MAX_BATCH_TOKENS // int(max_seqlen[0]), max_predictions // max(1, per_example)))
@@ -161,24 +157,16 @@ def shared_batches(
 def open_validation_examples(
     phase: str, tokenizer: Tokenizer, objective: str, architecture: str
 ) -> PretrainingExamples:
-    """Open the validation examples of a phase, with the same masks whatever the study's rate and seed."""
+    # The same masks whatever the study's rate and seed.
     return open_examples(phase, "validation", tokenizer, MASK_PROB, Masking(), SEED, objective, architecture)
 
 
 def source_documents(split: str) -> dict[str, int]:
-    """Return source -> number of documents, in the order of the token store."""
     parts = read_json(TOKENS / "manifest.json", {"parts": {split: dict}})["parts"][split]
     return {source: counts["documents"] for source, counts in parts.items()}
 
 
 class ValidationSet:
-    """The validation examples of a phase.
-
-    Args:
-        store: the training text, whose tokens are counted at the first measurement.
-        by_source: whether to measure each source's text too. The attribute ``by_source`` names the resulting metrics.
-    """
-
     def __init__(
         self,
         phase: str,
@@ -197,11 +185,12 @@ class ValidationSet:
         self.examples = open_validation_examples(phase, tokenizer, objective, architecture)
         if by_source:
             self.examples.assign_sources(source_documents("validation"))
+        # The metrics of each source's text.
         self.by_source = [f"mlm_loss_{name}" for name in self.examples.sources]
 
     @cached_property
     def train_counts(self) -> np.ndarray:
-        """Frequency of each id in the training text, int64 [vocab_size]; the main process counts."""
+        # The main process counts, at the first measurement.
         counts = self.store.counts(self.tokenizer.get_vocab_size()) if self.distributed.is_main else None
         return self.distributed.gather(counts)[0]
 
@@ -214,7 +203,6 @@ class ValidationSet:
         return measure_examples(objective, self.examples, unigram_losses, self.distributed)
 
     def measure_positions(self, objective: PretrainingObjective[Any], phase: str, length: int) -> dict[str, float]:
-        """Return the MLM loss for each range of positions of another phase's examples; empty for up to 512 tokens."""
         ranges = position_ranges(length)
         if not ranges:
             return {}
@@ -224,7 +212,6 @@ class ValidationSet:
 
 
 def unigram_cross_entropy(counts: np.ndarray) -> np.ndarray:
-    """Return the cross-entropy of each token under add-one ``counts``; both are [vocab_size], in float64 and int64."""
     losses: np.ndarray = -np.log((counts + 1) / (counts.sum() + len(counts)))
     return losses
 
@@ -296,7 +283,6 @@ class Validator(Callback):
         trainer.state.row().update(self.row(trainer.metrics))
 
     def measure(self, trainer: Trainer[Any]) -> None:
-        """Measure the model into ``trainer.metrics``, and predict the words of the fill-mask samples."""
         objective = trainer.objective
         assert isinstance(objective, PretrainingObjective)
         trainer.metrics = self.validation.measure(objective)
@@ -304,5 +290,4 @@ class Validator(Callback):
         trainer.state.samples += samples.fill(objective, trainer.state.step, trainer.distributed)
 
     def row(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the curve's columns for ``metrics``."""
         return {f"validation_{name}": metrics[name] for name in self.columns if name in metrics}

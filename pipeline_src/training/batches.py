@@ -19,10 +19,7 @@ POLL_SECONDS = 0.1
 
 
 def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
-    """Split consecutive sequences, given their lengths, into microbatches of at most ``max_tokens`` tokens.
-
-    A longer sequence is a microbatch of its own.
-    """
+    # A longer sequence is a microbatch of its own.
     ends = np.cumsum(lengths)
     splits: list[slice] = []
     first = 0
@@ -35,10 +32,8 @@ def split_greedy(lengths: np.ndarray, max_tokens: int) -> list[slice]:
 
 
 def split_balanced(lengths: np.ndarray, max_tokens: int | None) -> list[slice]:
-    """Split like ``split_greedy``, into the same number of microbatches, but make the largest as small as possible.
-
-    A small microbatch costs a GPU nearly as much time as a full one. Nothing is split if ``max_tokens`` is None.
-    """
+    # Into the same number of microbatches as ``split_greedy``, with the largest as small as possible: a small
+    # microbatch costs a GPU nearly as much time as a full one.
     if max_tokens is None:
         return [slice(0, len(lengths))]
     splits = split_greedy(lengths, max_tokens)
@@ -132,7 +127,6 @@ def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[S
 
 
 def to_device(batch: B, device: torch.device) -> B:
-    """Return the microbatch with its tensors on ``device``; the host does not wait for the copies to a GPU."""
     if device.type == "cpu":
         return batch
     moved = {}
@@ -146,6 +140,5 @@ def to_device(batch: B, device: torch.device) -> B:
 
 
 def batch_tensors(batch: Any) -> dict[str, Tensor]:
-    """Return the fields of a dataclass that are tensors, by name."""
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}

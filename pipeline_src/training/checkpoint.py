@@ -66,11 +66,8 @@ Parameters = Mapping[str, nn.Parameter]
 
 
 def checkpoint_root(folder: Path) -> Path:
-    """Return where a study in ``folder`` keeps its checkpoints.
-
-    DVC deletes the folder of a stopped experiment. So the experiment's checkpoints are kept in the main checkout, where
-    the same command finds them.
-    """
+    # DVC deletes the folder of a stopped experiment. So the experiment's checkpoints are kept in the main checkout,
+    # where the same command finds them.
     main_checkout, separator, _ = str(folder).partition(f"/{EXPERIMENTS}/")
     return Path(main_checkout, CHECKPOINTS) if separator else CHECKPOINTS
 
@@ -79,7 +76,7 @@ ROOT = Path(os.environ.get(FOLDER) or checkpoint_root(Path.cwd()))
 
 
 def check_settings() -> None:
-    """Check, before any work, the environment variables that set where and when checkpoints are saved."""
+    # Before any work, the environment variables that set where and when checkpoints are saved.
     minutes()
     reason = None
     try:
@@ -98,7 +95,6 @@ def check_settings() -> None:
 
 
 def minutes() -> float:
-    """Return the number of minutes between two checkpoints."""
     return number_of("minutes", MINUTES, 10)
 
 
@@ -121,7 +117,6 @@ def stored_tensors(
 
 
 def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Return a module's ``state_dict``; DTensors are gathered, and ``keep`` has effect, as in ``stored_tensors``."""
     tensors = {}
     for name, tensor in module.state_dict().items():
         gathered = full_tensor(tensor).cpu() if is_dtensor(tensor) else tensor
@@ -133,7 +128,6 @@ def gathered_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
 def restore_tensors(
     path: Path, parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], step: int, hint: str
 ) -> None:
-    """Load from ``path`` the tensors that ``stored_tensors`` returned, and set the optimizer's steps to ``step``."""
     try:
         with safe_open(path, "pt") as stored, torch.no_grad():
             names = set(stored.keys())
@@ -168,7 +162,7 @@ def _summed(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return path -> bytes and sha256 for the files of a saved model, except its card and the models in ``STEPS``."""
+    # All files of a saved model, except its card and the models in ``STEPS``.
     named = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
         name: {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -178,7 +172,6 @@ def saved_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> int:
-    """Fill the optimizer with what ``save_state`` wrote to ``folder``, and return the number of steps taken."""
     hint = "run the phase before again, or `dvc pull` its output"
     try:
         state = read_json(folder / STATE)
@@ -195,12 +188,11 @@ def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> in
 
 
 def hash_values(identity: Mapping[str, Any]) -> str:
-    """Return twelve hexadecimal digits of the SHA-256 of JSON values, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Describe how two identities differ: ``pretrain.train_batch_size 32 there, 64 here``."""
+    # "pretrain.train_batch_size 32 there, 64 here"
     before = dict(_flat(there))
     now = dict(_flat(here))
     differences = []
@@ -233,8 +225,6 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 class Overdue:
-    """A request to save, made once this process's last checkpoint is ``$PIPELINE_CHECKPOINT_MINUTES`` old."""
-
     def __init__(self) -> None:
         self.is_agreed = False
         self.saved_at = time.monotonic()
@@ -294,7 +284,6 @@ class Checkpointer(Callback):
         return super().due(step) or any(request.is_agreed for request in self.requests)
 
     def after_step(self, trainer: Trainer[Any]) -> None:
-        """Write a checkpoint; remove all but the ``NUM_KEPT`` newest checkpoints and the best."""
         CHECKS.before_saving()
         state = trainer.state
         step = state.step
@@ -338,7 +327,6 @@ class Checkpointer(Callback):
         return self._resume_from is not None
 
     def restore(self, trainer: Trainer[Any]) -> None:
-        """Load weights, moments and the trainer's state from the checkpoint that ``find`` has found."""
         assert self._resume_from is not None
         step, content = self._resume_from
         path = self._path(step)
@@ -364,7 +352,6 @@ class Checkpointer(Callback):
         log.warning("going on under other conditions, so %s: %s", effect, difference(before, self.machine))
 
     def restore_best(self, objective: Objective[Any]) -> int:
-        """Load the weights of the best checkpoint into ``objective``, and return its step."""
         step = self._best[0] if self._best else 0
         try:
             self._check(self._path(step))
@@ -403,7 +390,6 @@ class Checkpointer(Callback):
         return None
 
     def _agree(self) -> None:
-        """Fail on all processes if their checkpoints or identities differ."""
         step, content = self._resume_from or (0, {})
         values = self.distributed.gather((self.folder.name, step, content.get("checksum")))
         for rank, value in enumerate(values):
@@ -418,7 +404,6 @@ class Checkpointer(Callback):
                 )
 
     def kept_model(self, step: int) -> Path:
-        """Return the folder that keeps the model of a step in ``keep_checkpoint_steps`` until the end of the phase."""
         return self.folder / "kept" / str(step)
 
     def _path(self, step: int) -> Path:
@@ -456,7 +441,7 @@ class Checkpointer(Callback):
 
 
 def _link(source: str, target: str) -> None:
-    """Make a second name for a file, or a copy where the file system has no links."""
+    # File systems without links get a copy.
     try:
         os.link(source, target)
     except OSError:
@@ -464,7 +449,7 @@ def _link(source: str, target: str) -> None:
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint failed its checksum."""
+    pass
 
 
 def _read_state(path: Path) -> dict[str, Any]:
@@ -478,17 +463,17 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 def _json_checksum(content: Any) -> int:
-    """Return the CRC-32C of JSON values, which does not depend on their layout in a file."""
+    # It does not depend on the values' layout in a file.
     return int(google_crc32c.value(json.dumps(content, sort_keys=True).encode()))
 
 
 def _steps(folder: Path) -> list[int]:
-    """Return the steps of the checkpoints in a folder, ascending; copies under other names do not count."""
+    # Copies under other names do not count.
     return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*") if NAME.fullmatch(path.name))
 
 
 def _lock(path: Path) -> IO[str]:
-    """Return an open file that is locked until it is closed or its process ends."""
+    # Locked until the file is closed or the process ends.
     path.parent.mkdir(parents=True, exist_ok=True)
     file = open(path, "w", encoding="utf-8")  # noqa: SIM115  # held as long as the training
     try:

@@ -66,7 +66,7 @@ _DESTROYED_GROUPS: list[object] = []
 
 @dataclass(frozen=True)
 class Distributed:
-    """This process, of the ``world_size`` processes that train together; ``world_size`` may be 1."""
+    """This process, of the ``world_size`` processes that train together."""
 
     rank: int
     world_size: int
@@ -81,11 +81,10 @@ class Distributed:
         return self.rank == 0
 
     def autocast(self) -> torch.autocast:
-        """Return a context manager under which a forward pass computes matrix products in ``precision``."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16)
 
     def all_reduce(self, numbers: Sequence[float]) -> list[float]:
-        """Sum each number over all processes. The numbers are on the host, so this does not wait for a GPU."""
+        """Sum each number over all processes without waiting for a GPU."""
         if self.world_size == 1:
             return list(numbers)
         tensor = torch.tensor(numbers, dtype=torch.float64)
@@ -93,13 +92,11 @@ class Distributed:
         return tensor.tolist()
 
     def all_reduce_tensor(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor on ``device`` over all processes, in place."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def all_reduce_max(self, number: int) -> int:
-        """Return the largest of the processes' numbers, which are on the host."""
         if self.world_size == 1:
             return number
         tensor = torch.tensor(number)
@@ -107,7 +104,7 @@ class Distributed:
         return int(tensor)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return every process's ``value``, in order of rank; waits even for processes that read or write for long."""
+        # In order of rank. This waits even for processes that read or write for long.
         if self.world_size == 1:
             return [value]
         values = [None] * self.world_size
@@ -119,7 +116,7 @@ class Distributed:
             self.gather(None)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """Wrap the module to average gradients over all processes; a sharded module, which does so, is returned."""
+        # Gradients are averaged over all processes; FSDP does so by itself.
         if self.world_size == 1 or is_sharded(module):
             return module
         devices = [self.device.index] if self.device.type == "cuda" else None
@@ -127,7 +124,6 @@ class Distributed:
 
 
 def single_process(precision: Precision = "auto", device_setting: Device = "auto") -> Distributed:
-    """Return a world of this process alone, on a GPU if there is one."""
     device = torch.device("cpu" if device_setting == "auto" else device_setting)
     if device.type == "mps" and not torch.backends.mps.is_available():
         hint = "set device in machine.yaml to auto or cpu; mps needs a Mac of Apple's own chips and macOS 14 or later"
@@ -192,7 +188,7 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
 
 
 def _lost(message: str, roll_call: dist.ProcessGroup) -> str:
-    """Return torch's message on a failed collective; after a timeout, its message on which processes do not answer."""
+    # torch's message on a failed collective; after a timeout, its message on which processes do not answer.
     if "Timed out" in message:
         try:
             # The other processes wait for OTHERS_TIMEOUT.
@@ -203,7 +199,6 @@ def _lost(message: str, roll_call: dist.ProcessGroup) -> str:
 
 
 def _shared_store(rank: int, world_size: int) -> dist.Store:
-    """Return the store that all processes share, on the first machine."""
     try:
         store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=START_TIMEOUT))
     except dist.DistError as error:
@@ -253,10 +248,8 @@ def _check_devices(distributed: Distributed) -> None:
 
 
 def _claim_gpu(gpus: int) -> int:
-    """Return the visible GPU that the fewest trainings of this user run on.
-
-    A GPU is claimed by locking a file, which the system unlocks when the process ends.
-    """
+    # The visible GPU that the fewest trainings of this user run on. A GPU is claimed by locking a file, which the
+    # system unlocks when the process ends.
     if gpus == 1:
         return 0
     visible = os.environ.get(VISIBLE, "").split(",")
@@ -311,10 +304,8 @@ def choose_precision(
 
 
 def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Return a context manager for a backward pass; a step's ``last`` pass averages gradients over the processes.
-
-    A module sharded by ``full_shard`` does so in every pass, so that no process ever holds all gradients.
-    """
+    # A step's last pass averages gradients over the processes. A module sharded by ``full_shard`` does so in every
+    # pass, so that no process ever holds all gradients.
     if is_sharded(module):
         module.set_is_last_backward(last)
         if sharding_of(module) == SHARD_GRAD_OP:
@@ -353,12 +344,10 @@ def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[s
 
 
 def sharding_of(module: nn.Module) -> str:
-    """Return how the module's parameters are sharded: NO_SHARD, SHARD_GRAD_OP or FULL_SHARD."""
     return str(getattr(module, "sharding", NO_SHARD))
 
 
 def is_sharded(module: nn.Module) -> TypeGuard[FSDPModule]:
-    """Return whether the module's parameters are sharded over the processes."""
     return sharding_of(module) != NO_SHARD
 
 
@@ -374,17 +363,15 @@ def reshard(module: nn.Module) -> None:
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Return whether a tensor is a DTensor, of which this process holds only a part."""
     return hasattr(tensor, "placements")
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a DTensor, for which all processes must call this; return any other tensor as it is."""
+    """Gather a DTensor; all processes must call this. Other tensors are returned."""
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
 def distribute_like(tensor: Tensor, target: Tensor) -> Tensor:
-    """Return ``tensor``, which is full, sharded like ``target``; return it as it is if ``target`` is no DTensor."""
     if not is_dtensor(target):
         return tensor
     from torch.distributed.tensor import distribute_tensor

@@ -194,7 +194,6 @@ class CapturedSteps:
         log.info("steps are captured in CUDA graphs from step %d on", self.trainer.state.step + 1)
 
     def _check(self, microbatch: Any) -> None:
-        """Check that a microbatch has the captured microbatch's shapes, and its values other than tensors."""
         for name, captured in vars(self._batch).items():
             value = getattr(microbatch, name)
             if isinstance(value, Tensor):

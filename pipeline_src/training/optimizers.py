@@ -95,22 +95,18 @@ class Muon(Optimizer):
         self._move_stacked: Callable[..., None] = move_stacked
 
     def compile(self, compiler: Callable[[Callable[..., None]], Callable[..., None]] | None = None) -> None:
-        """Compile the update of stacked matrices, one graph per shape, with ``compiler`` or ``torch.compile``."""
         if compiler is None:
             compiler = partial(torch.compile, fullgraph=True, dynamic=False)
         self._move_stacked = compiler(move_stacked)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset all gradients, in place if there is a stack, so that backward passes go on adding to the stack."""
+        # In place if there is a stack, so that backward passes go on adding to it.
         super().zero_grad(set_to_none and not self._stacks)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take one step from the gradients; parameters without a gradient do not change.
-
-        An exception would be a stacked matrix that no backward pass reaches: its gradient is zero, so its weights
-        decay. No objective has one; DistributedDataParallel would refuse it as well.
-        """
+        # A stacked matrix that no backward pass reaches would have a zero gradient, so its weights would decay. No
+        # objective has one; DistributedDataParallel would refuse it as well.
         for group in self.param_groups:
             if group.get(MATRICES):
                 single = list(self._single)
@@ -231,13 +227,11 @@ def _decay_and_add(parameters: Tensor, update: Tensor, rate: float | Tensor, wei
 
 
 def by_shape(matrices: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Group matrices by shape."""
     ordered = sorted(matrices, key=lambda matrix: tuple(matrix.shape))
     return [list(group) for _, group in groupby(ordered, lambda matrix: matrix.shape)]
 
 
 def same_shape_batches(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Group matrices by shape; a group of several has at most ``MAX_BATCH_ELEMENTS`` elements."""
     for group in by_shape(matrices):
         size = max(1, MAX_BATCH_ELEMENTS // group[0].numel())
         for first in range(0, len(group), size):
@@ -278,7 +272,7 @@ def _newton_schulz(wide: Tensor) -> Tensor:
 
 
 def _newton_schulz_product(gram: Tensor) -> Tensor:
-    """Return the product of all iterations' polynomials, [N, rows, rows]; ``gram`` is the initial Gram matrix."""
+    # The product of all iterations' polynomials, [N, rows, rows]; ``gram`` is the initial Gram matrix.
     slope, cubic, quintic = QUINTIC
     product = None
     for iteration in range(ITERATIONS):
@@ -295,10 +289,8 @@ def _newton_schulz_product(gram: Tensor) -> Tensor:
 
 
 class _Moments(Optimizer):
-    """Base class: Adam's running means of gradients and squared gradients, updated for a whole group at once.
-
-    Each process updates its own part of a sharded parameter.
-    """
+    # Adam's running means of gradients and squared gradients, updated for a whole group at once. Each process updates
+    # its own part of a sharded parameter.
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(
@@ -332,7 +324,8 @@ class _Moments(Optimizer):
 
     @abstractmethod
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
-        """Update ``parameters`` from their moments ``first`` and ``second``, all this process's parts."""
+        # ``first`` and ``second`` are the moments of this process's parts.
+        pass
 
 
 def _local(tensor: Tensor) -> Tensor:
@@ -341,7 +334,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
-    """Return the norms of full tensors, [kinds, tensors]; ``kinds`` are this process's shards, placed as ``like``."""
+    # The norms of full tensors, [kinds, tensors]; ``kinds`` are this process's shards, placed as ``like``.
     norms = torch.stack([torch.stack(torch._foreach_norm(tensors)) for tensors in kinds])
     if not is_dtensor(like):
         return norms
@@ -351,14 +344,13 @@ def _norms(like: Tensor, *kinds: list[Tensor]) -> Tensor:
 
 
 def _adam_update(first: list[Tensor], second: list[Tensor], epsilon: float) -> list[Tensor]:
-    """Return the first moments, divided by the square roots of the second moments."""
     roots = torch._foreach_sqrt(second)
     torch._foreach_add_(roots, epsilon)
     return list(torch._foreach_div(first, roots))
 
 
 def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) -> None:
-    """Subtract ``rate`` (a learning rate) times ``updates`` from ``parts``; ``updates`` may be overwritten."""
+    # ``updates`` may be overwritten.
     if isinstance(rate, Tensor):
         torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(parts, updates)
@@ -420,17 +412,14 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": _adamw, "bert_adam":
 
 
 def step_count(optimizer: Optimizer, parameter: Tensor, steps: int) -> Tensor:
-    """Return ``steps`` in the form in which the optimizer stores a parameter's number of steps, a float32 scalar.
-
-    Fused kernels and captured steps read it on the parameter's device. Other optimizers read it on the host, and would
-    wait for a GPU.
-    """
+    # As the optimizer stores it, a float32 scalar. Fused kernels and captured steps read it on the parameter's device.
+    # Other optimizers read it on the host, and would wait for a GPU.
     on_device = optimizer.defaults.get("fused") or is_capturable(optimizer)
     return torch.full((), float(steps), device=parameter.device) if on_device else torch.tensor(float(steps))
 
 
 def _may_capture(groups: list[dict[str, Any]]) -> bool:
-    """Return whether all parameters are on CUDA and unsharded, since collectives cannot be captured."""
+    # Collectives cannot be captured.
     parameters = [parameter for group in groups for parameter in group["params"]]
     return bool(parameters) and all(parameter.is_cuda and not is_dtensor(parameter) for parameter in parameters)
 

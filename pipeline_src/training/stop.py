@@ -35,7 +35,7 @@ class StopRequest:
         return self.signal is not None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: the first is a request; another one more than 1 s later, unless SIGURG, ends the process."""
+        # The first signal is a request; another one more than 1 s later, unless SIGURG, ends the process.
         if self.signal is None:
             self._received_at = time.monotonic()
         elif number != signal.SIGURG and time.monotonic() - self._received_at > REPEAT_SECONDS:
@@ -44,7 +44,6 @@ class StopRequest:
         self.signal = signal.Signals(number)
 
     def interrupted(self, name: str, step: int) -> Interrupted:
-        """Return the exception to raise when the checkpoint of ``step`` has been written."""
         cause = self.signal.name if self.signal else "a signal to another process"
         return Interrupted(f"{name} stopped by {cause} after step {step:,}; its checkpoint is saved")
 

@@ -85,7 +85,6 @@ def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
 
 
 def cpu_slowdown(precision: torch.dtype) -> float:
-    """Return, for this CPU, the time of a matmul in ``precision`` divided by its time in float32."""
     return measure_matmul(CPU, SMALL_SIZE, torch.float32) / measure_matmul(CPU, SMALL_SIZE, precision)
 
 
@@ -97,7 +96,6 @@ def datasheet_tflops(name: str) -> float | None:
 
 
 def measure_matmul(device: torch.device, size: int, dtype: torch.dtype) -> float:
-    """Return the best FLOP/s at which two ``size`` x ``size`` matrices are multiplied in ``MEASURE_SECONDS``."""
     generator = torch.Generator(device).manual_seed(0)
     left = torch.rand(size, size, device=device, generator=generator).to(dtype)
     right = left.clone()
@@ -123,18 +121,13 @@ class CountsFlops(Protocol):
 
 
 def normalised_computation(parameters: float, steps: int, tokens_per_batch: int) -> float:
-    """Return parameters x steps x tokens per batch, a measure of training that is independent of hardware.
-
-    Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M): 1 M steps of the "128,000
-    tokens/batch" of appendix A.2. This counts all steps at length 512, including the 900,000 at length 128.
-    """
+    # Published for BERT are 1.408e19 (base: 110 M parameters) and 4.352e19 (large: 340 M): 1 M steps of the "128,000
+    # tokens/batch" of appendix A.2. This counts all steps at length 512, including the 900,000 at length 128.
     return parameters * steps * tokens_per_batch
 
 
 @dataclass
 class Compute:
-    """Compute of a phase so far; ``steps`` and ``work`` depend only on parameters and data."""
-
     steps: int = 0
     work: Workload = Workload()
     # Wall time in the loop, over all sessions of a run that was stopped and resumed.
@@ -204,7 +197,6 @@ class ComputeTracker:
         self._reported = replace(self._compute)
 
     def add(self, work: Workload) -> None:
-        """Count one step over all processes."""
         compute = self._compute
         compute.steps += 1
         compute.work += work
@@ -221,7 +213,7 @@ class ComputeTracker:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Context manager for validation and saving; their time counts as ``seconds``, not ``training_seconds``."""
+        # Validation and saving count as ``seconds``, not ``training_seconds``.
         self._tick()
         try:
             yield
@@ -248,7 +240,6 @@ class ComputeTracker:
         return rates
 
     def deterministic(self) -> dict[str, Any]:
-        """Return the figures that depend only on parameters and data, for a tracked output."""
         compute = self._compute
         return {
             "steps": compute.steps,
@@ -261,7 +252,6 @@ class ComputeTracker:
         }
 
     def measured(self) -> dict[str, Any]:
-        """Return the figures that depend on the machine, for ``logs/``, and ``flops``, which identifies the run."""
         compute = self._tick()
         # If nothing was trained, there is no rate.
         trained = compute.training_seconds or float("inf")
@@ -280,7 +270,7 @@ class ComputeTracker:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint; its counts are exact, its times differ from run to run."""
+        # Its counts are exact, its times differ from run to run.
         return asdict(self._tick())
 
     def _tick(self) -> Compute:
@@ -301,7 +291,6 @@ class ComputeTracker:
 
 
 def compilations() -> int:
-    """Return how many functions torch.compile has compiled in this process, recompilations included."""
     # Not imported until something is compiled.
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["frames"]["total"] if dynamo else 0

@@ -38,20 +38,16 @@ NUM_NAMED = 20
 
 
 class LossTerm(NamedTuple):
-    """One term of the loss over a microbatch: the sum of losses, and the number of correct predictions, if counted."""
-
     loss: Tensor
     correct: Tensor | None = None
 
 
 class MicroBatch(Protocol):
-    """Sequences that go through the model at once: a dataclass of tensors; errors name the numbers ``examples``."""
+    @property
+    def examples(self) -> np.ndarray: ...
 
     @property
-    def examples(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def workload(self) -> Workload: ...  # noqa: D102
+    def workload(self) -> Workload: ...
 
 
 B = TypeVar("B", bound=MicroBatch)
@@ -86,8 +82,6 @@ class Objective(nn.Module, ABC, Generic[B]):
 
 @dataclass
 class TrainState:
-    """State that, together with weights and moments, lets training continue as if it had never stopped."""
-
     # Steps taken.
     step: int = 0
     # Rows by ascending ``step``.
@@ -100,7 +94,6 @@ class TrainState:
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def row(self) -> dict[str, float]:
-        """Return the curve's row of the current step; add it if it does not exist."""
         if not self.curve or self.curve[-1]["step"] != self.step:
             self.curve.append({"step": self.step})
         return self.curve[-1]
@@ -119,20 +112,16 @@ class Request(Protocol):
 
 
 class Requests(NamedTuple):
-    """Requests to end training after the current step, and to save a checkpoint."""
-
     stop: StopRequest
     save: Request
 
 
 class Stepper(Protocol):
-    """Takes the two parts of a step; see ``Trainer.backward`` and ``Trainer.update``."""
-
     def backward(
         self, microbatch: Any, counts: Mapping[str, Any], is_last: bool, is_own: bool
-    ) -> dict[str, Tensor]: ...  # noqa: D102
+    ) -> dict[str, Tensor]: ...
 
-    def update(self) -> Tensor: ...  # noqa: D102
+    def update(self) -> Tensor: ...
 
 
 class Callback(ABC):
@@ -150,14 +139,14 @@ class Callback(ABC):
         self._before = before
 
     def due(self, step: int) -> bool:
-        """Return whether to act after ``step``; all processes must return the same."""
+        # All processes must return the same.
         if self._before is not None and step >= self._before:
             return False
         return step in self._at or any(step % number == 0 for number in self._every)
 
     @abstractmethod
     def after_step(self, trainer: Trainer[Any]) -> None:
-        """Act; all processes call this."""
+        pass
 
 
 class Trainer(Generic[B]):
@@ -224,7 +213,6 @@ class Trainer(Generic[B]):
         self._unchecked: list[tuple[int, Tensor, list[np.ndarray]]] = []
 
     def load_state(self, state: TrainState) -> None:
-        """Continue from ``state``; weights and moments are loaded elsewhere."""
         device = self.distributed.device
         state.sums = {name: torch.tensor(total, device=device) for name, total in state.sums.items()}
         self.state = state
@@ -267,7 +255,6 @@ class Trainer(Generic[B]):
         self.check_losses()
 
     def train_step(self, batch: Sequence[B]) -> None:
-        """Take one step with microbatches that are on the device: forward, backward, clip and update."""
         step = self.state.step
         stepper = self.stepper or self
         # Count the batch's losses, over all processes.
@@ -346,7 +333,6 @@ class Trainer(Generic[B]):
         return values
 
     def update(self) -> Tensor:
-        """Clip each group of gradients and take the optimizer's step; return the norm of all gradients before both."""
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         norms = [nn.utils.clip_grad_norm_(group, limit) for group in self._clip_groups]
         if self.distributed.world_size > 1:
@@ -356,7 +342,6 @@ class Trainer(Generic[B]):
         return norm
 
     def check_losses(self) -> None:
-        """Check that all losses and gradients since the last check were finite."""
         # It times out if a process hangs; the GPU would wait for it without end.
         if self.distributed.device.type == "cuda":
             self.distributed.all_reduce([0.0])
@@ -375,7 +360,7 @@ class Trainer(Generic[B]):
 
 @contextmanager
 def frozen_objects() -> Iterator[None]:
-    """Context manager that excludes existing objects from garbage collection, which pauses a GPU's host for 0.5 s."""
+    # Garbage collection pauses a GPU's host for 0.5 s.
     gc.freeze()
     try:
         yield
@@ -384,9 +369,7 @@ def frozen_objects() -> Iterator[None]:
 
 
 class RowWriter(Protocol):
-    """Records rows of the curve outside this process, such as in files."""
-
-    def row(self, step: int, values: Mapping[str, float]) -> None: ...  # noqa: D102
+    def row(self, step: int, values: Mapping[str, float]) -> None: ...
 
 
 class CurveLogger(Callback):
@@ -419,8 +402,6 @@ class CurveLogger(Callback):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Settings of the weights' updates; see ``linear_schedule`` and ``make_optimizer`` in ``.optimizers``."""
-
     # The peak of the schedule.
     learning_rate: float
     total_steps: int
@@ -439,7 +420,6 @@ class OptimizerConfig:
 def make_trainer(
     objective: Objective[B], config: OptimizerConfig, distributed: Distributed, **options: Any
 ) -> Trainer[B]:
-    """Return a trainer with the optimizer and schedule of ``config``; ``options`` are ``Trainer``'s other arguments."""
     optimizer = make_optimizer(
         objective,
         config.learning_rate,
