@@ -1,162 +1,118 @@
-"""State of a piece of benchmark ``gpu``: its time, its folders, and its file of results."""
+"""The results, the time and the processes of benchmark ``gpu``."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
-import shutil
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline_src.base.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-STOPPED = 75  # a piece's exit status if its time ended before its work: also that of a stage that can go on
-RUNNING = "running"  # key of a cell that has begun
-COMMIT = "commit"  # file next to the packed study, read where there is no git repository
+# From SIGTERM to SIGKILL: a stage of training saves a checkpoint.
+GRACE_SECONDS = 10.0
+# Exit status of a stage that SIGTERM stopped, and that continues when it is called again.
+STOPPED = 75
 
 
-@dataclass
+class TimeOver(Exception):
+    """The time of a piece is over; the next call of the benchmark continues it."""
+
+
+@dataclass(frozen=True)
 class Session:
-    """The state of one piece, which runs in a separate process.
-
-    A piece has cells. Each is written as soon as it is measured, and one that the file has is never measured again.
+    """A piece of the benchmark: its measurements, called cells, and its time.
 
     Attributes:
-        name: of the piece.
-        out: folder of all results and of the study.
-        study: folder or archive of the study that is pretrained; None if none travels.
-        back: folder of what is taken home.
-        rehearsal: on a CPU, with tiny shapes.
-        deadline: when the piece is ended, by ``time.monotonic()``.
+        piece: its name.
+        out: folder of ``results.json``, which maps pieces to cells to results.
+        rehearsal: on a CPU, with tiny shapes; no figure means anything.
+        deadline: when the piece is stopped, by ``time.monotonic()``.
     """
 
-    name: str
+    piece: str
     out: Path
-    study: Path | None
-    back: Path
     rehearsal: bool
     deadline: float
-    content: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.content = read_piece(self.out, self.name) | facts(self.study, self.rehearsal)
-        cells = self.content.get("cells", {})
-        self.content["cells"] = {name: cell for name, cell in cells.items() if not cell.get(RUNNING)}
 
     @property
-    def cells(self) -> dict[str, Any]:
-        """Results by cell."""
-        return self.content["cells"]
-
-    def cells_of(self, piece: str) -> dict[str, Any]:
-        """Return the results of another piece."""
-        return read_piece(self.out, piece).get("cells", {})
-
     def seconds_left(self) -> float:
-        """Return the seconds until the piece is ended."""
-        return self.deadline - time.monotonic()
+        return max(0.0, self.deadline - time.monotonic())
 
-    def cell(self, name: str, measure: Callable[[], Mapping[str, Any]], **labels: str) -> None:
-        """Measure a cell unless the file has it; an error is its result too. ``labels`` become part of it.
+    def cells(self, piece: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return the results of this piece, or of another one."""
+        return read_results(self.out).get(piece or self.piece, {})
 
-        The cell is marked before: if the process dies in it, the next one goes on with the cell after.
+    def is_measured(self, name: str) -> bool:
+        """Return whether the file has the cell, and not as a failure."""
+        return "error" not in self.cells().get(name, {"error": "not measured"})
+
+    def cell(self, name: str, measure: Callable[[], Mapping[str, Any]], **labels: str) -> dict[str, Any]:
+        """Return the result of a cell, which is measured unless the file has it.
+
+        An exception is recorded as the key ``error``; such a cell is measured again by the next call.
         """
-        if name in self.cells:
-            return
-        self.cells[name] = {RUNNING: True, **labels}
-        self.write()
+        if self.is_measured(name):
+            return self.cells()[name]
         try:
             result = dict(measure())
+        except TimeOver:
+            raise
         except Exception as error:
-            failure = {"error": f"{type(error).__name__}: {error}"[:1000], "where": traceback.format_exc()[-2000:]}
-            self.put(name, labels | failure)
-            check_gpu()
-        else:
-            self.put(name, labels | result)
+            traceback.print_exc()
+            result = {"error": f"{type(error).__name__}: {error}"}
+        result = {**labels, **result}
+        write_results(self.out, {self.piece: self.cells() | {name: result}})
+        plain = [f"{key} {value}" for key, value in result.items() if isinstance(value, int | float | str)]
+        suffix = " (rehearsal)" if self.rehearsal else ""
+        print(f"{self.piece}: {name}: {', '.join(plain)[:300]}{suffix}", flush=True)
+        return result
 
-    def put(self, name: str, result: Mapping[str, Any]) -> None:
-        """Write a cell, and print one line of it."""
-        self.cells[name] = {**result, "gpu": self.content["gpu"], "rehearsal": self.rehearsal}
-        self.write()
-        print(f"{self.name}: {name}: {in_one_line(result)}{' (rehearsal)' if self.rehearsal else ''}", flush=True)
+    def run(self, *arguments: str, cwd: Path = ROOT) -> None:
+        """Run ``python -m ARGUMENTS`` until it ends or the time is over.
 
-    def write(self) -> None:
-        """Write the piece's file."""
-        write_piece(self.out, self.name, self.content)
-
-
-def facts(study: Path | None, rehearsal: bool) -> dict[str, Any]:
-    """Return what every result names: GPU, versions, commit.
-
-    Raises:
-        SystemExit: there is no GPU, and it is no rehearsal.
-    """
-    import torch
-
-    if not rehearsal and not torch.cuda.is_available():
-        raise SystemExit("error: no GPU answers; --rehearse runs everything on a CPU, with tiny shapes")
-    return {
-        "rehearsal": rehearsal,
-        "gpu": None if rehearsal else torch.cuda.get_device_name(0),
-        "gpu_memory_gb": None if rehearsal else round(torch.cuda.get_device_properties(0).total_memory / 1e9, 1),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "commit": commit(study),
-    }
-
-
-def commit(study: Path | None) -> str | None:
-    """Return the commit of this checkout, ``-dirty`` if files differ from it, else the one packed with a study."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    if shutil.which("git"):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode == 0:
-            return done.stdout.strip()
-    packed = study.parent / COMMIT if study else None
-    return packed.read_text().strip() if packed and packed.exists() else None
+        Raises:
+            TimeOver: the time is over, or the process was stopped from outside.
+            RuntimeError: it failed; its output is the text.
+        """
+        if not self.seconds_left:
+            raise TimeOver
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PYTHONPATH": path, "PIPELINE_PLAIN_PROGRESS": "1"}
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        if self.rehearsal:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], cwd=cwd, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            _, errors = process.communicate(timeout=self.seconds_left)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=GRACE_SECONDS)
+            process.kill()
+            process.communicate()
+            raise TimeOver from None
+        if process.returncode == STOPPED:
+            raise TimeOver
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(arguments)} ended with status {process.returncode}: {errors[-1500:]}")
 
 
-def check_gpu() -> None:
-    """End this process if an error has left its CUDA context unusable: another one goes on."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
+def read_results(out: Path) -> dict[str, Any]:
+    path = out / "results.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def in_one_line(result: Mapping[str, Any]) -> str:
-    """Return the plain values of a result."""
-    plain = {
-        key: round(value, 4) if isinstance(value, float) else value
-        for key, value in result.items()
-        if isinstance(value, int | float) or isinstance(value, str) and "\n" not in value
-    }
-    return ", ".join(f"{key} {value}" for key, value in plain.items())[:300]
-
-
-def piece_file(out: Path, name: str) -> Path:
-    """Return the file of a piece."""
-    return out / "pieces" / f"{name}.json"
-
-
-def read_piece(out: Path, name: str) -> dict[str, Any]:
-    """Return the content of a piece's file; empty if it has not begun."""
-    path = piece_file(out, name)
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def write_piece(out: Path, name: str, content: Mapping[str, Any]) -> None:
-    """Write a piece's file."""
-    path = piece_file(out, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+def write_results(out: Path, changed: Mapping[str, Any]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "results.json", read_results(out) | dict(changed))

@@ -90,7 +90,6 @@ ELSEWHERE = {
     "dvc metrics diff": f"{REAL}::{EXPERIMENT}",
     "dvc plots show": f"{REAL}::{EXPERIMENT}",
     "dvc exp run -S mask_prob=0.2": f"{REAL}::{EXPERIMENT}",
-    "python -m benchmarks.gpu --list": f"{GPU}::test_benchmark_gpu_list_names_every_piece",
     "python -m benchmarks.gpu --rehearse --out /tmp/rehearsal": f"{GPU}::test_benchmark_gpu_rehearses_rates",
     "dvc exp run -S 'finetune.defaults.learning_rates=[5e-5,3e-5]' -S 'finetune.seeds=[1,2,3]'": (
         "tests/unit/finetune/test_finetune.py::test_finetune_grid_saves_best_run_and_predicts_test_file"

@@ -1,234 +1,121 @@
-"""The quarter of an hour of a GPU, rehearsed: pieces, their time, what a second call repeats, what comes back."""
+"""The benchmark for a quarter of an hour of a GPU, rehearsed on a CPU: its time, its failures, what it repeats."""
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
-import tarfile
 import time
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 import torch
 
 from benchmarks import _gpu_session, gpu
-from benchmarks._gpu_session import Session, read_piece
+from benchmarks._gpu_session import Session, TimeOver, read_results
 from benchmarks._gpu_steps import SHAPES, VARIANTS, Variant, fastest
-from benchmarks._gpu_study import (
-    PIECE_BYTES,
-    TRAINED,
-    make_tiny_study,
-    pack_model,
-    pack_study,
-    planned_steps,
-    set_tasks,
-    study_folder,
-    trained_model,
-    wheels_command,
-)
-from benchmarks.gpu import PIECES, Piece, main
+from benchmarks._gpu_study import copy_study, planned_steps
+from benchmarks.gpu import main
 
-HERE = "tests.unit.training.test_benchmark_gpu"
-
-
-def quick(session: Session) -> None:
-    session.cell("one", lambda: {"figure": 1}, variant="eager")
-
-
-def sleeps(session: Session) -> None:
-    """Ends by itself only in a second call."""
-    session.cell("before", lambda: {"figure": 1})
-    session.cell("slow", lambda: time.sleep(0 if (session.out / "hurry").exists() else 600) or {"figure": 2})
-
-
-def deaf(session: Session) -> None:
+SLEEPER = """
+import signal, sys, time
+from pathlib import Path
+if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    session.cell("slow", lambda: time.sleep(600) or {})
+Path("started").touch()
+time.sleep(600)
+"""
 
 
-def dies(session: Session) -> None:
-    """Its process is killed in the second of three cells."""
-    session.cell("first", lambda: {"figure": 1})
-    session.cell("second", lambda: signal.raise_signal(signal.SIGKILL) or {})
-    session.cell("third", lambda: {"figure": 3})
-
-
-def raises(session: Session) -> None:
-    session.cell("wrong", lambda: {"figure": 1 // 0}, variant="eager")
-    session.cell("right", lambda: {"figure": 1})
-
-
-def lacks(session: Session) -> None:
-    raise SystemExit("error: something is not here")
-
-
-@pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put functions of this module in the place of the pieces."""
-
-    def put(**minutes: float) -> None:
-        monkeypatch.setattr(gpu, "PIECES", {name: Piece(each, "", f"{HERE}:{name}") for name, each in minutes.items()})
-
-    return put
-
-
-def call(out: Path, *more: str) -> int:
-    return main(["--rehearse", "--out", str(out), *more])
-
-
-def results(out: Path) -> dict[str, Any]:
-    return json.loads((out / "back/results.json").read_text())
+def make_session(out: Path, seconds: float = 60.0) -> Session:
+    return Session("rates", out, rehearsal=True, deadline=time.monotonic() + seconds)
 
 
 def test_benchmark_gpu_rehearses_rates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert call(tmp_path, "--pieces", "rates") == 0
-    result = results(tmp_path)
-    piece = result["rates"]
-    assert result["rehearsal"] and result.keys() == {"rehearsal", "rates"}
-    assert piece["rehearsal"] and piece["gpu"] is None and piece["torch"] == torch.__version__ and piece["commit"]
-    cells = piece["cells"]
-    assert piece["status"] == "done" and all(cell["rehearsal"] for cell in cells.values())
-    assert not any("error" in cell for cell in cells.values())
-    expected = [f"{shape}, {name}" for name, variant in VARIANTS.items() for shape in variant.shapes]
-    assert sorted(cells) == sorted(expected)
+    assert main(["--rehearse", "--out", str(tmp_path)]) == 0
+    results = read_results(tmp_path)
+    assert results["rehearsal"] and results["gpu"] is None and results["torch"] == torch.__version__
+    cells = results["rates"]
+    assert sorted(cells) == sorted(f"{shape}, {name}" for name, variant in VARIANTS.items() for shape in variant.shapes)
     for cell in cells.values():
         assert cell["steps_per_s"] > 0 and 0 < cell["mfu"] and cell["peak_mb"] > 50 and 0 < cell["mean_loss"] < 20
     lines = capfd.readouterr().out.splitlines()
-    assert len(lines) >= len(cells) + 1 and all(line.endswith("(rehearsal)") for line in lines)
+    assert all(line.endswith("(rehearsal)") for line in lines[:-1]) and lines[-1].startswith("rates: complete after")
 
 
-def test_benchmark_gpu_piece_over_time_is_cut_and_resumed(tmp_path: Path, pieces: Any) -> None:
-    pieces(sleeps=1.0, quick=3.0)
-    assert call(tmp_path, "--minutes", "0.8") == 1
-    result = results(tmp_path)
-    assert result["sleeps"]["status"] == "cut" and list(result["sleeps"]["cells"]) == ["before"]
-    assert result["quick"]["status"] == "done" and result["quick"]["cells"]["one"]["variant"] == "eager"
-
-    written = (tmp_path / "pieces/quick.json").stat().st_mtime_ns
-    (tmp_path / "hurry").touch()
-    assert call(tmp_path) == 0  # goes on
-    result = results(tmp_path)
-    assert result["sleeps"]["status"] == "done" and result["sleeps"]["cells"]["slow"]["figure"] == 2
-    assert (tmp_path / "pieces/quick.json").stat().st_mtime_ns == written
+def test_session_failed_cell_is_recorded_and_measured_again(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    assert "ZeroDivisionError" in session.cell("one", lambda: {"figure": 1 // 0}, variant="eager")["error"]
+    assert session.cell("one", lambda: {"figure": 1}, variant="eager") == {"variant": "eager", "figure": 1}
+    assert session.cell("one", lambda: {"figure": 2})["figure"] == 1
+    assert read_results(tmp_path) == {"rates": {"one": {"variant": "eager", "figure": 1}}}
 
 
-def test_benchmark_gpu_piece_ignoring_sigterm_is_killed(
-    tmp_path: Path, pieces: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", [[], ["deaf"]])
+def test_session_run_is_stopped_when_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    monkeypatch.setattr(gpu, "GRACE", 0.5)
-    pieces(deaf=1.0)
-    assert call(tmp_path, "--minutes", "0.15") == 1
-    assert read_piece(tmp_path, "deaf")["status"] == "cut" and read_piece(tmp_path, "deaf")["cells"] == {}
+    monkeypatch.setattr(_gpu_session, "GRACE_SECONDS", 0.2)
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    with pytest.raises(TimeOver):
+        make_session(tmp_path, 0.5).run("sleeper", *arguments, cwd=tmp_path)
+    assert (tmp_path / "started").exists()
+    with pytest.raises(TimeOver):
+        make_session(tmp_path, 0).run("sleeper", cwd=tmp_path)
 
 
-def test_benchmark_gpu_terminated_call_ends_piece(tmp_path: Path) -> None:
-    """And what was measured until then is kept; the cell that was not is measured by the next call."""
-    program = f"from {HERE} import *; gpu.PIECES = {{'sleeps': Piece(1.0, '', '{HERE}:sleeps')}}; sys.exit(main())"
-    words = ["--rehearse", "--out", str(tmp_path)]
-    with subprocess.Popen([sys.executable, "-c", program, *words], cwd=gpu.ROOT, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline().startswith(b"sleeps: before: figure 1")
-        process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
-    assert results(tmp_path)["sleeps"]["cells"]["before"]["figure"] == 1
-    running = [each.info["cmdline"] for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"]]
-    assert not any(str(tmp_path) in word for words in running for word in words)
-    session = Session("sleeps", tmp_path, None, tmp_path, True, 0.0)
-    assert list(session.cells) == ["before"]
+@pytest.mark.parametrize(
+    ("exit_call", "error"), [("sys.exit('no such shape')", RuntimeError), ("sys.exit(75)", TimeOver)]
+)
+def test_session_run_tells_failure_from_stop(tmp_path: Path, exit_call: str, error: type[Exception]) -> None:
+    (tmp_path / "program.py").write_text(f"import sys\n{exit_call}")
+    with pytest.raises(error, match="no such shape" if error is RuntimeError else None):
+        make_session(tmp_path).run("program", cwd=tmp_path)
 
 
-def test_benchmark_gpu_errors_are_recorded_and_others_run(tmp_path: Path, pieces: Any) -> None:
-    pieces(lacks=1.0, dies=1.0, raises=1.0)
-    assert call(tmp_path, "--minutes", "3") == 1
-    result = results(tmp_path)
-    assert result["lacks"]["status"] == "error" and "something is not here" in result["lacks"]["error"]
-    assert result["dies"]["status"] == "done"
-    assert result["dies"]["cells"]["second"]["error"] == "the process ended with status -9"
-    assert result["dies"]["cells"]["third"]["figure"] == 3
-    wrong = result["raises"]["cells"]["wrong"]
-    assert wrong["error"].startswith("ZeroDivisionError") and wrong["variant"] == "eager" and wrong["rehearsal"]
-    assert result["raises"]["cells"]["right"]["figure"] == 1
+def test_benchmark_gpu_time_over_and_failed_cells_end_in_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pretraining(session: Session) -> None:
+        assert 0 < session.seconds_left <= 60
+        raise TimeOver
+
+    def finetuning(session: Session) -> None:
+        session.cell("rte, seed 1", lambda: {"figure": 1 // 0})
+
+    monkeypatch.setattr(gpu, "STUDY_PIECES", {"pretraining": pretraining, "finetuning": finetuning})
+    (tmp_path / "params.yaml").touch()
+    options = ["--rehearse", "--out", str(tmp_path / "out"), "--study", str(tmp_path), "--minutes", "1"]
+    assert main([*options, "--pieces", "pretraining", "finetuning"]) == 1
+    printed = capsys.readouterr().out
+    assert "pretraining: time over" in printed and "finetuning: failed: rte, seed 1" in printed
 
 
-def test_benchmark_gpu_invalid_arguments_are_rejected(tmp_path: Path, pieces: Any) -> None:
-    with pytest.raises(SystemExit, match="no piece is called 'ratse'; there are rates"):
-        main(["--out", str(tmp_path), "--pieces", "ratse"])
-    with pytest.raises(SystemExit, match="--out names the folder"):
-        main([])
-    pieces(quick=1.0)
-    assert main(["--out", str(tmp_path / "real"), "--minutes", "1"]) == 1
-    assert "no GPU answers" in results(tmp_path / "real")["quick"]["error"]
-    with pytest.raises(SystemExit, match="is no rehearsal: name another folder"):
-        call(tmp_path / "real")
+def test_benchmark_gpu_without_gpu_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="no GPU answers"):
+        main(["--out", str(tmp_path)])
+    _gpu_session.write_results(tmp_path, {"rehearsal": True})
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path)])
+    assert "has results of a rehearsal: name another folder" in capsys.readouterr().err
 
 
-def test_benchmark_gpu_list_names_every_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(PIECES)
-    assert sum(piece.minutes for piece in PIECES.values()) == pytest.approx(13)
-
-
-def test_pack_study_round_trip_is_complete(tmp_path: Path) -> None:
-    study = tmp_path / "study"
-    study.mkdir()
-    make_tiny_study(study)
-    params = (study / "params.yaml").read_text()
-    (study / "params.yaml").write_text(params.replace("from: ", "from: no-such-", 1))
-    with pytest.raises(SystemExit, match="does not load here"):
-        main(["--pack", str(tmp_path / "packed"), "--study", str(study)])
-    (study / "params.yaml").write_text(params)
-    pack_study(study, tmp_path / "study.tar.xz")
-    (tmp_path / _gpu_session.COMMIT).write_text("0123abc\n")
-    for given in (study, tmp_path / "study.tar.xz"):
-        session = Session("p", tmp_path / given.name[:6], given, tmp_path, True, time.monotonic())
-        session.rehearsal = False
-        unpacked = study_folder(session)
-        assert sorted(path.name for path in (unpacked / "data").iterdir()) == [
-            "examples", "tasks", "tokens", "vocabulary"
-        ]  # fmt: skip
-        assert (unpacked / "params.yaml").read_text() == (study / "params.yaml").read_text()
-    selected = unpacked / "checkpoints/phase2/19f0/kept/14"
-    with pytest.raises(SystemExit, match="no model was pretrained"):
-        trained_model(unpacked)
-    selected.mkdir(parents=True)
-    (selected / "config.json").write_text("{}")
-    halfway = trained_model(unpacked)
-    assert (unpacked / halfway / "config.json").exists()
-    values = set_tasks(unpacked, halfway)
-    assert values["finetune"]["model"] == "models/halfway" and values["finetune"]["seeds"] == [1, 2, 3]
-    (unpacked / TRAINED).mkdir(parents=True)
-    assert trained_model(unpacked) == TRAINED
-
-
-def test_pack_model_splits_and_restores_weights(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    model, back = tmp_path / "model", tmp_path / "back"
-    (model / "training_state").mkdir(parents=True)
-    (model / "config.json").write_text("{}")
-    save_file({"weight": torch.randn(9_000_000)}, model / "model.safetensors")
-    assert pack_model(model, back)["files"] == 2
-    parts = sorted(back.iterdir())
-    assert [part.name for part in parts] == ["model.tar.00", "model.tar.01"]
-    assert all(part.stat().st_size <= PIECE_BYTES for part in parts)
-    (tmp_path / "model.tar").write_bytes(b"".join(part.read_bytes() for part in parts))
-    with tarfile.open(tmp_path / "model.tar") as archive:
-        archive.extractall(tmp_path / "unpacked")
-    weights = load_file(tmp_path / "unpacked/model/model.safetensors")
-    assert weights["weight"].dtype == torch.bfloat16 and (tmp_path / "unpacked/model/config.json").exists()
+def test_copy_study_takes_inputs_of_training_once(tmp_path: Path) -> None:
+    study, copy = tmp_path / "study", tmp_path / "copy"
+    for name in ("data/tokens", "data/text", "models/pretrained"):
+        (study / name).mkdir(parents=True)
+    (study / "params.yaml").write_text("seed: 1\n")
+    copy_study(study, copy)
+    assert [path.name for path in (copy / "data").iterdir()] == ["tokens"] and not (copy / "models").exists()
+    (copy / "params.yaml").write_text("seed: 2\n")
+    copy_study(study, copy)
+    assert (copy / "params.yaml").read_text() == "seed: 2\n"
 
 
 def test_planned_steps_fit_into_time() -> None:
-    phase1 = {"wall_seconds": 30.0, "training_seconds": 10.0, "steady_steps": 200}
+    phase1 = {"wall_seconds": 30.0, "training_seconds": 10.0, "steps_per_s": 20.0}
     assert planned_steps(phase1, 330.0) == round(0.93 * 300 * 20)
     assert planned_steps(phase1, 10.0) == 2  # never none
 
 
-def test_benchmark_helpers() -> None:
+def test_fastest_variant_is_that_of_the_shape() -> None:
     assert Variant._field_defaults["shapes"] == tuple(SHAPES)
     cells = {
         "a": {"shape": "mini", "variant": "eager", "tokens_per_s": 1.0},
@@ -237,5 +124,3 @@ def test_benchmark_helpers() -> None:
         "d": {"shape": "mini", "variant": "compiled", "error": "no"},
     }
     assert fastest(cells, "mini") == "compiled" and fastest(cells, "large") == next(iter(VARIANTS))
-    command = wheels_command(Path("wheels"))
-    assert any(word.startswith("pydantic-core==") for word in command) and "3.12" in command
