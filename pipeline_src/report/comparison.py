@@ -1,4 +1,4 @@
-"""Compare several experiments with each other, and ablations with the paper's: ``report --experiments A B``."""
+"""The page that ``report --experiments A B`` writes: experiments side by side, and ablations next to the paper's."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from scipy.special import stdtrit
 from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.report.columns import ScoreRow, verdict
 from pipeline_src.report.experiments import Experiment, compared_with
-from pipeline_src.report.figures import BELOW, BLUE, GREY, INK, ORANGE, PANELS, curve_points, new_axes, svg
+from pipeline_src.report.figures import BLUE, GREY, ORANGE, PANELS, curve_points, new_axes, svg
 from pipeline_src.report.page import summary_label
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import SUMMARY, extra_scores
 
 # Keys that may differ between the runs of a member.
 WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}
-# The first average that all members have is plotted.
-AVERAGES = ("glue", "from_corpus", "synthetic_glue")
 TABLES = Path("workflow/ablations")
 # Metric of the paper's tables -> ours.
 METRIC_KEYS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1"), "Matthews": ("matthews",)}
@@ -68,7 +66,6 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
         panels=panels,
         members=members,
         means=means,
-        members_picture=picture(members, means),
     )
 
 
@@ -100,7 +97,6 @@ def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, 
 
 
 def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
-    """Return the parameters that differ between experiments, with the value in each experiment."""
     keys = {key for experiment in experiments for key in experiment.params}
     rows = []
     for key in sorted(keys):
@@ -111,7 +107,6 @@ def differing(experiments: Sequence[Experiment]) -> list[tuple[str, list[Any]]]:
 
 
 def curve_panels(experiments: Sequence[Experiment]) -> list[str]:
-    """Plot the training curves of all experiments over each other, one plot for each quantity that any measured."""
     panels = []
     for name, panel in PANELS.items():
         if name == "learning_rate":
@@ -157,16 +152,14 @@ class Cell:
 
     @property
     def significant(self) -> bool | None:
-        """Whether the difference is larger than its error; None if it is not known."""
         if self.difference is None or self.difference_error is None:
             return None
         return abs(self.difference) > self.difference_error
 
 
 class Line(NamedTuple):
-    """One figure for every member, with the format ``digits``; ``name`` is its name in the summary, if it has one."""
+    """One figure for every member, and the name of its format."""
 
-    name: str | None
     title: str
     metric: str
     digits: str
@@ -205,7 +198,6 @@ def _name(runs: Sequence[Experiment]) -> str:
 
 
 def lines_of(members: Sequence[Member]) -> list[Line]:
-    """Return the lines of the comparison: figures of the summaries, then every score."""
     experiments = [experiment for member in members for experiment in member.experiments]
     lines = []
     for name, label, format, synthetic in _summary_figures(experiments):
@@ -215,18 +207,17 @@ def lines_of(members: Sequence[Member]) -> list[Line]:
             of_name = {experiment.name: experiment.summary.get(name) for experiment in experiments}
             title = f"{label}, synthetic" if synthetic else label
             digits = "one" if format == "one" else "three"
-            lines.append(Line(name, title, "", digits, _cells(members, of_name)))
+            lines.append(Line(title, "", digits, _cells(members, of_name)))
     for rows in _rows_by_key(experiments).values():
         first = next(row for row in rows if row)
         of_row = {}
         for experiment, row in zip(experiments, rows, strict=True):
             of_row[experiment.name] = row.mean if row else None
-        lines.append(Line(None, first.title, first.metric, "one", _cells(members, of_row)))
+        lines.append(Line(first.title, first.metric, "one", _cells(members, of_row)))
     return lines
 
 
 def _cells(members: Sequence[Member], values: Mapping[str, float | None]) -> list[Cell | None]:
-    """Return the cells of a line; ``values`` has each experiment's figure by its name."""
     first = members[0]
     baselines = _known_values(first, values)
     cells: list[Cell | None] = []
@@ -258,28 +249,6 @@ def _error(values: Sequence[float]) -> float | None:
     return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
 
 
-def picture(members: Sequence[Member], lines: Sequence[Line]) -> str:
-    """Plot the first of ``AVERAGES`` that all members have, with intervals; empty if they share none."""
-    shared = {line.name: line for line in lines if None not in line.cells}
-    average = next((name for name in AVERAGES if name in shared), None)
-    if average is None:
-        return ""
-    line = shared[average]
-    cells = [cell for cell in line.cells if cell]
-    names = [member.name for member in members]
-    # The first member is at the top.
-    heights = list(reversed(range(len(members))))
-    axes = new_axes(4.7, 0.42 * len(members) + 1.2)
-    for height, cell in zip(heights, cells, strict=True):
-        error = cell.error or 0.0
-        axes.errorbar(cell.mean, height, xerr=error, fmt="o", color=BLUE, ecolor=GREY, capsize=3)
-    axes.axvline(cells[0].mean, color=INK, linewidth=0.8, linestyle=":")
-    axes.set_yticks(heights, names)
-    axes.set_xlabel(f"{line.title} (percent)")
-    axes.set_title("Mean over seeds, with its 95 % interval")
-    return svg(axes, "members", f"{line.title}: {', '.join(names)}")
-
-
 class Variant(NamedTuple):
     """A line of an ablation table: the paper's score, and the experiment of the same name with its score."""
 
@@ -296,11 +265,10 @@ class Ablation(NamedTuple):
     synthetic: bool
     source: str
     variants: list[Variant]
-    picture: str
 
 
 def read_tables() -> list[dict[str, Any]]:
-    """Read the paper's ablations: the files in ``workflow/ablations/`` that have a source."""
+    # A table without a source is not the paper's.
     tables = [parse_yaml(path.read_text(encoding="utf-8")) for path in sorted(TABLES.glob("*.yaml"))]
     return [table for table in tables if table.get("source")]
 
@@ -332,47 +300,13 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
                 continue
             title = f"{rows[0].title}, {rows[0].metric}"
             synthetic = any(row.synthetic for row in rows)
-            bars = _bars(f"ablation-{len(ablations)}", title, synthetic, variants)
-            ablations.append(Ablation(title, synthetic, table["source"], variants, bars))
+            ablations.append(Ablation(title, synthetic, table["source"], variants))
     return ablations
 
 
 def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | None:
-    """Return the score of ``experiment`` that corresponds to ``key`` and ``metric`` of a table."""
     if experiment is None:
         return None
     # The paper's "mnli_m" is our evaluation set "mnli".
     rows = [experiment.row(key.removesuffix("_m"), metric_key) for metric_key in METRIC_KEYS.get(metric, ())]
     return next((row for row in rows if row), None)
-
-
-def _bars(name: str, title: str, synthetic: bool, variants: Sequence[Variant]) -> str:
-    """Plot how each variant differs from the first one that is an experiment, in this study and in the paper."""
-    first = next(variant for variant in variants if variant.row)
-    # The first bar is at the top.
-    changed = [variant for variant in reversed(variants) if variant is not first]
-    scores = {variant.name: variant.row.mean for variant in variants if variant.row}
-    papers = {variant.name: variant.paper for variant in variants if variant.paper is not None}
-    mark = ", synthetic" if synthetic else ""
-    style_of_study: dict[str, Any] = {"color": BLUE, "label": f"this study{mark}"}
-    style_of_paper = {"color": GREY, "hatch": "//", "edgecolor": INK, "linewidth": 0, "label": "paper"}
-    sides = ((scores, 0.2, style_of_study), (papers, -0.2, style_of_paper))
-    axes = new_axes(4.7, 0.5 * len(changed) + 1.4)
-    for values, shift, style in sides:
-        # The paper, or this study, may lack either score.
-        baseline = values.get(first.name)
-        heights = []
-        points = []
-        for height, variant in enumerate(changed):
-            value = values.get(variant.name)
-            if value is not None and baseline is not None:
-                heights.append(height + shift)
-                points.append(value - baseline)
-        axes.barh(heights, points, 0.36, **style)
-    axes.axvline(0, color=INK, linewidth=1)
-    names = [variant.name for variant in changed]
-    axes.set_yticks(range(len(names)), names)
-    axes.set(title=title, xlabel=f"points from {first.name}")
-    axes.figure.legend(**BELOW)
-    where = "in this study (synthetic)" if synthetic else "in this study"
-    return svg(axes, name, f"{title}: change of each variant, {where} and in the paper")
