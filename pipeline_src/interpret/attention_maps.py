@@ -50,7 +50,7 @@ def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _owner(module: nn.Module, method: str) -> type:
-    """Return the class that defines ``method`` for this module."""
+    # The class that defines the method for this module.
     return next(base for base in type(module).__mro__ if method in vars(base))
 
 
@@ -67,7 +67,6 @@ def merge_tokens(maps: Tensor, units: Sequence[int]) -> Tensor:
 
 
 def unit_of_tokens(model: ProbedModel, words: Sequence[int]) -> list[int]:
-    """Return each token's unit, a word or a special token; ``words``: each token's word, without special tokens."""
     # [CLS] and two words, of one and two tokens, and [SEP] have the units 0, 1, 2, 2, 3.
     unit_of_word = {word: model.num_leading + rank for rank, word in enumerate(dict.fromkeys(words))}
     first_trailing = model.num_leading + len(unit_of_word)

@@ -29,7 +29,7 @@ def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[l
 # Two, for training documents and test documents.
 @lru_cache(maxsize=2)
 def _resampled_counts(seed: int, documents: int) -> np.ndarray:
-    """Return how often each resample contains each document, float64 [NUM_RESAMPLES, documents]."""
+    # How often each resample contains each document, float64 [NUM_RESAMPLES, documents].
     columns = np.arange(documents)
     resamples = np.arange(NUM_RESAMPLES)[:, None]
     sampled = integers(derive_seed(seed, "documents drawn"), resamples, columns, documents)
@@ -37,7 +37,7 @@ def _resampled_counts(seed: int, documents: int) -> np.ndarray:
 
 
 def interval(first: np.ndarray, second: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
-    """Return the 95 % interval of the mean of ``first`` minus that of ``second`` (paired bootstrap)."""
+    # A paired bootstrap.
     difference = first.astype(float) - second.astype(float)
     return intervals(difference[None], documents, seed)[0]
 
@@ -50,20 +50,16 @@ def balancing(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def mean(values: np.ndarray) -> float | None:
-    """Return the rounded mean; None if there are no values."""
     return rounded(values.mean()) if len(values) else None
 
 
 def balanced(correct: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the balanced accuracy: the accuracy of each label, averaged over labels."""
     return mean(balancing(correct, labels)) if len(correct) else None
 
 
 def rounded(value: float) -> float:
-    """Round to four digits, as results are written."""
     return round(float(value), 4)
 
 
 def rounded_list(values: Iterable[float]) -> list[float]:
-    """Round every value to four digits."""
     return [rounded(value) for value in values]

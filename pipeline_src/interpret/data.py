@@ -28,22 +28,17 @@ MAX_TRAIN_WORDS, MAX_TEST_WORDS = 20_000, 6_000
 
 
 class LabelledSentences(NamedTuple):
-    """Sentences with a label for each word."""
-
     sentences: list[Sentence]
     labels: list[list[int]]
 
 
 class TagSet(NamedTuple):
-    """Training and test sentences of a tagging task, and its number of tags."""
-
     num_tags: int
     train: LabelledSentences
     test: LabelledSentences
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Split a text into words and punctuation marks."""
     return tuple(word for word, _ in BertPreTokenizer().pre_tokenize_str(text))
 
 
@@ -79,7 +74,6 @@ def _sentences(document: Document, language: str) -> Iterator[Sentence]:
 
 
 def read_tagged(spec: TaskSpec, path: Path, max_words: int) -> LabelledSentences:
-    """Read the first sentences of a tagging file until they have ``max_words`` words."""
     number_of = {tag: number for number, tag in enumerate(spec.labels)}
     result = LabelledSentences([], [])
     for example in read_sentences(spec, path):
@@ -109,11 +103,10 @@ class InterpretationContext:
 
     @cached_property
     def control(self) -> ProbedModel:
-        """The same architecture with random weights."""
         return self.model.with_random_weights(self.seed, position_init=self.position_init)
 
     def param(self, name: str) -> Any:
-        """Return a value of the section ``interpretation``; if it is empty or 0, the measure is skipped."""
+        # If the value is empty or 0, the measure is skipped.
         value = getattr(self.params, name)
         if not value:
             raise SkipMeasure(f"interpretation.{name} is {'empty' if value == () else value}")
@@ -121,7 +114,6 @@ class InterpretationContext:
 
     @cached_property
     def texts(self) -> tuple[list[Sentence], list[Sentence]]:
-        """Sentences of training documents and of validation documents."""
         train, test = read_texts(self.sources, self.param("words"), self.seed, self.validation)
         if not train or not test:
             raise SkipMeasure("the text has no training documents, or no validation documents")
@@ -129,12 +121,11 @@ class InterpretationContext:
 
     @cached_property
     def specs(self) -> dict[str, TaskSpec]:
-        """The tasks in ``interpretation.tags`` that the study has."""
+        # The tasks in interpretation.tags that the study has.
         return {task: load_spec(task) for task in self.params.tags if task in self.tasks}
 
     @cached_property
     def tagged(self) -> dict[str, TagSet]:
-        """Sentences of each tagging task; test sentences are from the file of the first evaluation set."""
         tagged = {}
         for task, spec in self.specs.items():
             if spec.kind == "tagging":
@@ -145,7 +136,7 @@ class InterpretationContext:
 
     @cached_property
     def trees(self) -> list[Tree]:
-        """Dependency trees of the first tagging task that has any, from the file of its first evaluation set."""
+        # Those of the first tagging task that has any.
         for task, spec in self.specs.items():
             trees = read_trees(spec, _scored_file(task, spec)) if spec.kind == "tagging" else []
             if trees:
@@ -154,6 +145,5 @@ class InterpretationContext:
 
 
 def _scored_file(task: str, spec: TaskSpec) -> Path:
-    """Return the file of the first evaluation set."""
     first = next(iter(spec.scores.values()))
     return TASKS / task / first.file

@@ -30,7 +30,7 @@ WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
 
 
 def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
-    """Fill ``num_masks`` masks after a prompt (token ids) in the way ``how``; return their ids after each step."""
+    # Fill the masks after a prompt, and return their ids after each step.
     # A full stop after the masks makes the model end the sentence.
     full_stop = model.tokenizer.token_to_id(".")
     end = [] if full_stop is None else [full_stop]
@@ -53,7 +53,7 @@ def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str
 
 
 def _special_tokens(model: ProbedModel) -> list[int]:
-    """Return the ids that must not fill a mask: those around a text, padding, the unknown token and the mask."""
+    # Ids that must not fill a mask.
     leading, trailing = model.template.special_ids
     special = {*leading, *trailing}
     for token in (model.kind.pad, model.kind.unk, model.kind.mask):
@@ -62,7 +62,6 @@ def _special_tokens(model: ProbedModel) -> list[int]:
 
 
 def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM_COMPLETED) -> list[dict[str, Any]]:
-    """Complete each prompt in all ``WAYS``: the text after each step, and the share of repeated tokens at the end."""
     rows = []
     for prompt in prompts:
         # Not truncated as ProbedModel.ids does it: of a long prompt, the end counts.

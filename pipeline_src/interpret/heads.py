@@ -38,7 +38,7 @@ class Tree(NamedTuple):
     relations: tuple[str, ...]
 
     def dependents(self) -> Iterator[tuple[int, int, str]]:
-        """Yield (word, head, relation) for each word but the root and punctuation."""
+        # Every word but the root and punctuation.
         for word, (head, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
             if head >= 0 and relation != "punct":
                 yield word, head, relation
@@ -68,13 +68,11 @@ def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
 
 
 def _column(spec: TaskSpec, path: Path, number: int) -> list[Sequence[str]]:
-    """Return column ``number`` of the words of every sentence."""
     columns = Columns(texts=(number,), label=spec.columns.label)  # type: ignore[union-attr]
     return [example.words for example in read_sentences(spec.model_copy(update={"columns": columns}), path)]
 
 
 def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Compute each head's mean attention for each of ``ROLES``, and its role."""
     texts = [ids for ids in tokenize_words(model, sentences).ids if ids]
     sums: Any = 0
     tokens = 0
@@ -93,7 +91,7 @@ def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, A
 
 
 def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
-    """Sum each role's attention over the tokens of a text, [roles, L, A]; a missing special token gets none."""
+    # [roles, L, A]; a missing special token gets no attention.
     length = maps.shape[-1]
     text = slice(leading, length - trailing)
     attention = maps[..., text, :]
@@ -168,7 +166,7 @@ def relations(
 
 
 def best_head(hits: np.ndarray) -> tuple[int, int, int]:
-    """Return the (layer, head, direction) with the most hits in the first half; ``hits`` are [halves, L, A, 2]."""
+    # The (layer, head, direction) with the most hits in the first half; hits are [halves, L, A, directions].
     layer, head, direction = np.unravel_index(int(np.argmax(hits[0])), hits.shape[1:])
     return int(layer), int(head), int(direction)
 
@@ -203,7 +201,7 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
 
 
 def hits_of_offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:
-    """Return relation -> its words in each half, and how many of them have their head at each offset, [2, OFFSETS]."""
+    # Relation -> its words in each half, and how many of them have their head at each offset, [2, OFFSETS].
     result: dict[str, tuple[list[int], np.ndarray]] = {}
     for tree, half_of_tree in zip(trees, half, strict=True):
         for word, head, relation in tree.dependents():

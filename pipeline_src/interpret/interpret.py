@@ -61,7 +61,6 @@ def run(
 
 
 def write_measures(context: InterpretationContext, folder: Path) -> None:
-    """Run all measures on the model of ``context``, and write them to ``folder``."""
     # The order of sums, and with it the last digits, must not depend on the number of cores.
     torch.set_num_threads(1)
     skipped: dict[str, str] = {}
@@ -85,7 +84,7 @@ def write_measures(context: InterpretationContext, folder: Path) -> None:
 
 
 def _collect(parts: Mapping[str, Callable[[], Any]]) -> Results:
-    """Run each part of a measure; a part that raises SkipMeasure is missing, and its text is the reason."""
+    # A part that raises SkipMeasure is missing, and its text is the reason.
     results = {}
     reasons = {}
     for name, part in parts.items():
@@ -142,7 +141,7 @@ def _compare_probes(
     labels, documents = test_words.labels, test_words.documents
 
     def scores(correct: np.ndarray) -> np.ndarray:
-        """Return what each word adds to the score; the score is their mean."""
+        # What each word adds to the score, which is their mean.
         return balancing(correct, labels) if balance else correct.astype(float)
 
     key = "balanced" if balance else "accuracy"

@@ -46,7 +46,6 @@ class WordPair:
     cluster: str
 
     def with_form(self, form: str) -> Sentence:
-        """Return the sentence with ``form`` at ``position``."""
         words = list(self.words)
         words[self.position] = form
         return Sentence(tuple(words), self.cluster)
@@ -54,8 +53,6 @@ class WordPair:
 
 @dataclass(frozen=True)
 class SentencePair:
-    """A grammatical and an ungrammatical sentence, with their phenomenon and its subtype, the paradigm."""
-
     good: str
     bad: str
     phenomenon: str
@@ -63,7 +60,6 @@ class SentencePair:
 
 
 def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
-    """Return name -> (title, pairs) of each set in ``minimal_pairs.yaml``."""
     content = parse_yaml(TEMPLATES.read_text(encoding="utf-8"))
     people = content["nouns"][: content["people"]]
     sets = {}
@@ -159,7 +155,6 @@ def judge_word_pairs(
 
 
 def preference(good: float, bad: float) -> float:
-    """Return 1 if the score ``good`` is higher than ``bad``, 0.5 if they are equal, else 0."""
     return float(np.sign(good - bad) + 1) / 2
 
 

@@ -86,7 +86,6 @@ class ProbedModel:
 
     @cached_property
     def template(self) -> Template:
-        """Special tokens around one text."""
         return read_templates(self.tokenizer).single
 
     @cached_property
@@ -103,12 +102,11 @@ class ProbedModel:
 
     @property
     def max_tokens(self) -> int:
-        """Length of the longest text in tokens, without special tokens."""
+        # Without special tokens.
         return self.config.longest_input - self.template.size
 
     @property
     def num_leading(self) -> int:
-        """Number of special tokens before a text."""
         return len(self.template.special_ids[0])
 
     @property
@@ -117,20 +115,18 @@ class ProbedModel:
 
     @property
     def lacks(self) -> str | None:
-        """Reason why the model cannot fill a mask; None if it can."""
+        # None if the model can fill a mask.
         if self.head is None:
             return "the model has no head of masked words"
         return "the model reads left to right and fills no mask" if self.config.is_decoder else None
 
     @property
     def mlm_head(self) -> nn.Module:
-        """The MLM head, if the model can fill a mask."""
         if self.head is None or self.lacks:
             raise SkipMeasure(self.lacks)
         return self.head
 
     def ids(self, text: str) -> list[int]:
-        """Encode a text without special tokens, truncated to ``max_tokens``."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids[: self.max_tokens]
 
     def pack(self, texts: Sequence[Sequence[int]] | np.ndarray) -> tuple[Tensor, Tensor, PackedBatch]:
@@ -152,7 +148,7 @@ class ProbedModel:
         return tensor(ids), tensor(types), layout
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Yield batches of indices of texts, sorted by length, with up to ``batch_tokens`` padded tokens each."""
+        # Sorted by length, so that little is padded.
         batch: list[int] = []
         for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
             # This text is the longest so far, so the batch would be padded to its length.
@@ -165,7 +161,7 @@ class ProbedModel:
             yield batch
 
     def token_index(self, layout: PackedBatch, positions: Sequence[Sequence[int]]) -> Tensor:
-        """Return the index in the packed texts of ``positions`` in each text (without special tokens), int64."""
+        # Positions do not count special tokens.
         starts = (layout.first + self.num_leading).tolist()
         index: list[int] = []
         for start, positions_of_text in zip(starts, positions, strict=True):
@@ -203,8 +199,6 @@ class ProbedModel:
 
 
 class Sentence(NamedTuple):
-    """The words of a sentence, and its document."""
-
     words: tuple[str, ...]
     document: str
 
@@ -225,7 +219,7 @@ class WordVectors(NamedTuple):
 
 
 def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
-    """Tokenize sentences, whose words are joined by spaces; they are truncated between words to the longest input."""
+    # Words are joined by spaces. Sentences are truncated between words to the longest input.
     texts = [" ".join(sentence.words) for sentence in sentences]
     encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
     subwords = Subwords([], [])
@@ -247,7 +241,7 @@ def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subword
 
 @torch.no_grad()
 def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVectors:
-    """Return the vector of every word in every layer, which is the mean of its subwords' hidden states."""
+    # A word's vector is the mean of its subwords' hidden states.
     subwords = tokenize_words(model, sentences)
     # The sentence of each word, and the word's position in it.
     sentence: list[int] = []

@@ -64,7 +64,6 @@ class ProbeResult:
 
 
 def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Sequence[Sequence[int]]) -> LabelledWords:
-    """Return the vectors of all words whose label is not NO_LABEL, with their labels."""
     words = word_vectors(model, sentences)
     selected: list[int] = []
     label_of_word: list[int] = []
@@ -83,10 +82,7 @@ def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Se
 
 
 def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
-    """Return an index of CAPITALS for each word, which says whether it is capitalised.
-
-    The first word of a sentence and words that do not begin with a letter get NO_LABEL.
-    """
+    # The first word of a sentence and words that do not begin with a letter get NO_LABEL.
     labels = []
     for sentence in sentences:
         # The first word of a sentence is capitalised in any case.
@@ -98,7 +94,6 @@ def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
 
 
 def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) -> ProbeResult:
-    """Train probes on all layers and test them; ``unseen`` is the accuracy on types that training words do not have."""
     weights, bias = train_probes(train.vectors, probe_targets(train, train, classes, seed), classes, seed)
     # The labels, and those of the control task if there is one, int64 [tasks, W].
     targets = probe_targets(test, train, classes, seed).T.numpy()
@@ -136,7 +131,7 @@ def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) ->
 
 
 def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed: int) -> Tensor:
-    """Return the labels of ``words``, and those of the control task if ``train`` has enough types, int64 [W, tasks]."""
+    # The labels, and those of the control task if there are enough types, int64 [W, tasks].
     columns = [words.labels]
     if len(set(train.types)) >= MIN_CONTROL_TYPES:
         columns.append(control_labels(words.types, train.labels, classes, seed))
@@ -163,7 +158,7 @@ def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed:
 
 
 def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str]) -> np.ndarray:
-    """Return the most frequent label of each of ``tested`` types, int64; for an unseen type, of all words."""
+    # For an unseen type, the most frequent label of all words.
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(labels.max() + 1, np.int64))
     for word_type, label in zip(types, labels.tolist(), strict=True):
         counts[word_type][label] += 1
@@ -220,7 +215,7 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
 
 
 def _adam_step(values: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], step: int, rate: float) -> None:
-    """Update in place with Adam's default constants (Kingma and Ba 2015)."""
+    # With Adam's default constants (Kingma and Ba 2015).
     first, second = moments
     first.lerp_(grad, 0.1)
     second.mul_(0.999).addcmul_(grad, grad, value=0.001)

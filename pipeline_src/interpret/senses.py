@@ -32,7 +32,7 @@ MAX_BASELINE_WORDS = 1000
 
 
 class WordSenses(NamedTuple):
-    """Sentences, and word -> index of a sentence -> sense of the word there."""
+    # Word -> index of a sentence -> sense of the word there.
 
     sentences: list[Sentence]
     senses: dict[str, dict[int, str]]
@@ -40,8 +40,6 @@ class WordSenses(NamedTuple):
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Occurrences of one word (in lower case): for each, its sense, sentence, document, and index among the vectors."""
-
     word: str
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
@@ -50,7 +48,7 @@ class Occurrences:
 
 
 def two_contexts() -> WordSenses:
-    """Read ``two_contexts.yaml``; each sentence is a document."""
+    # Each sentence is a document.
     by_word: dict[str, dict[str, list[str]]] = parse_yaml(TWO_CONTEXTS.read_text(encoding="utf-8"))
     sentences: list[Sentence] = []
     senses: dict[str, dict[int, str]] = {}
@@ -65,7 +63,6 @@ def two_contexts() -> WordSenses:
 
 
 def same_language(sentences: Sequence[Sentence], text: Sequence[Sentence]) -> bool:
-    """Return whether at least half of the words in ``sentences`` occur in ``text``."""
     known = {word.lower() for sentence in text for word in sentence.words}
     shared = [word.lower() in known for sentence in sentences for word in sentence.words]
     return sum(shared) >= MIN_SHARED_WORDS * len(shared)
@@ -117,7 +114,7 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordS
 
 
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
-    """Find the first occurrence of ``word`` in each sentence in which ``senses`` has its sense."""
+    # The first occurrence of the word in each sentence in which it has a sense.
     # Sentence -> index of the word's vector.
     first: dict[int, int] = {}
     for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
@@ -133,7 +130,7 @@ def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, s
 
 
 def _similarities(vectors: Tensor, occurrences: Occurrences) -> Tensor:
-    """Return the cosines between occurrences in each layer, [L + 1, O, O]; EXCLUDED if both are of one document."""
+    # Cosines, [L + 1, O, O].
     unit = torch.nn.functional.normalize(vectors[:, list(occurrences.index)], dim=-1)
     _, document = np.unique(occurrences.documents, return_inverse=True)
     same_document = torch.from_numpy(document[:, None] == document[None])
@@ -141,7 +138,7 @@ def _similarities(vectors: Tensor, occurrences: Occurrences) -> Tensor:
 
 
 def _nearest_correct(similarities: Tensor, occurrences: Occurrences) -> np.ndarray:
-    """Return whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O]."""
+    # Whether the neighbour has the same sense, bool [L + 1, O].
     senses = np.array(occurrences.senses)
     return senses[similarities.argmax(-1).numpy()] == senses
 
@@ -191,10 +188,7 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
 
 
 def _mean_cosine(unit: Tensor) -> float:
-    """Return the mean cosine over all pairs of vectors of length 1.
-
-    The square of the vectors' sum has each pair twice, and each vector's square, which is 1:
-    (a + b)² = 2 a·b + 1 + 1.
-    """
+    # The square of the vectors' sum has each pair twice, and each vector's square, which is 1:
+    # (a + b)² = 2 a·b + 1 + 1.
     count = len(unit)
     return (float(unit.sum(0).square().sum()) - count) / (count * (count - 1))

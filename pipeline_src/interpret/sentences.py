@@ -15,7 +15,7 @@ MIN_WORDS, MAX_WORDS = 6, 12
 
 
 def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Choose short sentences of different documents that end in punctuation and have the fewest subwords per word."""
+    # Sentences of different documents that end in punctuation, with the fewest subwords per word.
     short = []
     for sentence in sentences:
         if MIN_WORDS <= len(sentence.words) <= MAX_WORDS and not sentence.words[-1].isalnum():

@@ -78,7 +78,6 @@ class ScoreRow:
 
     @property
     def marks(self) -> str:
-        """Kind of data and what was chosen on it, in parentheses; empty for real data and a single training."""
         return _in_parentheses(self.kind, self.chosen)
 
     @property
@@ -93,12 +92,11 @@ class ScoreRow:
 
     @property
     def best_of_seeds(self) -> float | None:
-        """Score of the seed with the highest main score; None for a single seed."""
         return self.best if len(self.values) > 1 else None
 
     @property
     def difference(self) -> float | None:
-        """Difference from the published score of the same evaluation set, metric and split."""
+        # The published score is of the same evaluation set, metric and split.
         return None if self.published is None else self.mean - self.published.value
 
 
@@ -107,7 +105,6 @@ def _in_parentheses(*notes: str) -> str:
 
 
 def score_rows(scores: Mapping[str, Any], published: PublishedScores | None = None) -> list[ScoreRow]:
-    """Return the rows of ``results/scores.json``, with rows of synthetic tasks last and without published scores."""
     rows = [_row(row, scores, published or {}) for row in scores["rows"]]
     return sorted(rows, key=lambda row: row.synthetic)
 
@@ -144,7 +141,6 @@ def _row(row: Mapping[str, Any], scores: Mapping[str, Any], published: Published
 
 
 def averaged_rows(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
-    """Return the rows that are part of the paper's GLUE average."""
     return [row for row in rows if GLUE_AVERAGE.get(row.eval_set) == row.metric_key]
 
 
@@ -201,8 +197,6 @@ def verdict(difference: Difference | None, seeds: int, better: str = "yes") -> s
 
 
 class Table(Flag):
-    """The tables that have columns of scores."""
-
     PAGE = auto()
     MARKDOWN = auto()
     TERMINAL = auto()
@@ -260,7 +254,6 @@ COLUMNS = (
 
 
 def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
-    """Return the columns of a table in which any of ``rows`` has a value."""
     columns = []
     for column in COLUMNS:
         if table in column.where and any(column.value(row) is not None for row in rows):
@@ -269,7 +262,7 @@ def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
 
 
 def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
-    """Return the columns of the table in report.html, those that share a cell of a row in one list."""
+    # Columns that share a cell of a row are in one list.
     cells: list[list[Column]] = []
     for column in columns_of(PAGE, rows):
         if column.style in ("soft", "doubt", "tag"):
@@ -280,7 +273,7 @@ def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
 
 
 def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
-    """Return a Markdown table whose columns line up in a terminal, with numbers aligned right."""
+    # The columns line up in a terminal too.
     # The cells of each column: header, rule, and a value of each row.
     padded = []
     for column in columns_of(table, rows):

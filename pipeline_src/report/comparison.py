@@ -33,7 +33,6 @@ CURVE_STYLES = list(itertools.product(("-", "--", ":"), (BLUE, ORANGE, GREY)))
 
 
 def render_comparison(experiments: Sequence[Experiment]) -> str:
-    """Render the page that compares the first experiment with each of the others."""
     first, *others = experiments
     differences = [{}, *(compared_with(first, other) for other in others)]
     scores = []
@@ -70,7 +69,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    """Return, for each (evaluation set, metric), one row per experiment, or None if it has no such row."""
+    # One row per experiment, or None where an experiment has no such row.
     keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
     rows_by_key = {}
     for eval_set, metric in keys:
@@ -79,7 +78,7 @@ def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], lis
 
 
 def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, str, bool]]:
-    """Return (name, label, format, whether it is synthetic) of each figure that is in any summary."""
+    # (name, label, format, whether it is synthetic) of each figure that is in any summary.
     known: set[str] = set()
     extra: dict[str, ScoreRow] = {}
     for experiment in experiments:
@@ -167,10 +166,7 @@ class Line(NamedTuple):
 
 
 def group(experiments: Sequence[Experiment]) -> list[Member]:
-    """Make one ``Member`` of all experiments that differ only in their seed.
-
-    Its name is that of its experiments, without the number at the end. Members are in the order of their first runs.
-    """
+    # A member's name is that of its experiments, without the number at the end.
     # Parameters as text -> seed -> the first experiment with both: two runs of one seed are one result.
     by_params: dict[str, dict[int, Experiment]] = {}
     for experiment in experiments:
@@ -189,7 +185,7 @@ def _seed(experiment: Experiment) -> int:
 
 
 def _name(runs: Sequence[Experiment]) -> str:
-    """Return the name of one run, or what most of several have in common: "bert" for "bert-1" and "bert-2"."""
+    # "bert" for "bert-1" and "bert-2": what most names have in common.
     number = re.compile(r"-\d+$")
     stems = Counter(number.sub("", run.name) for run in runs if number.search(run.name))
     if len(runs) == 1 or not stems:
@@ -243,14 +239,14 @@ def _known_values(member: Member, values: Mapping[str, float | None]) -> list[fl
 
 
 def _error(values: Sequence[float]) -> float | None:
-    """Return half the 95 % interval of the mean of a few values (Student 1908); None for fewer than two."""
+    # Half the 95 % interval of the mean of a few values (Student 1908).
     if len(values) < 2:
         return None
     return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
 
 
 class Variant(NamedTuple):
-    """A line of an ablation table: the paper's score, and the experiment of the same name with its score."""
+    # The paper's score of a variant, and the experiment of the same name with its score.
 
     name: str
     paper: float | None
@@ -259,7 +255,7 @@ class Variant(NamedTuple):
 
 
 class Ablation(NamedTuple):
-    """A score of a table of the paper, for which at least two variants are among the experiments."""
+    # A score of a table of the paper, for which at least two variants are among the experiments.
 
     title: str
     synthetic: bool

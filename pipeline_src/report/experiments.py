@@ -69,7 +69,7 @@ class Folders:
         return path
 
     def _fetched(self, path: Path) -> Path:
-        """Return where the folder's copy is; nothing is there if DVC's cache lacks a file of it."""
+        # Nothing is at the returned path if DVC's cache lacks a file.
         from dvc.exceptions import DvcException
 
         copy = self._target / path
@@ -82,7 +82,6 @@ class Folders:
 
 
 def read_experiment(name: str) -> Experiment:
-    """Read an experiment by its DVC name, a git revision, or ``workspace``."""
     # It takes a second to import.
     import dvc.api
     from dvc.exceptions import DvcException
@@ -113,7 +112,6 @@ def read_experiment(name: str) -> Experiment:
 
 
 def resolve(name: str) -> str:
-    """Return the commit of a DVC experiment or git revision."""
     from dvc.scm import SCM, RevError, SCMError, resolve_rev
 
     try:
@@ -127,7 +125,7 @@ def resolve(name: str) -> str:
 
 
 def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested blocks: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
+    # {"a": {"b": 1}} becomes {"a.b": 1}.
     flat: dict[str, Any] = {}
     for name, value in block.items():
         if isinstance(value, dict) and value:
@@ -160,7 +158,7 @@ def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str]
 
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
-    """Return (``eval_set``, metric) -> the difference of the first of two ``sides`` from the second."""
+    # The difference of the first of the two sides from the second.
     from pipeline_src.evaluate.scores import confidence_intervals, predictions_path, read_predictions
     from pipeline_src.study.task_spec import load_spec
     from pipeline_src.tasks.kinds import make_task

@@ -50,7 +50,6 @@ matplotlib.rcParams.update(
 
 
 def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Axes:
-    """Return the axes of a new figure."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasSVG(figure)
     return figure.add_subplot()
@@ -87,7 +86,6 @@ EDGES = {"edgecolors": "white", "linewidths": 0.8}
 
 
 def colours(phases: Iterable[str]) -> dict[str, str]:
-    """Return phase -> colour of its curves."""
     return dict(zip(sorted(phases), itertools.cycle((BLUE, ORANGE, GREY)), strict=False))
 
 
@@ -122,7 +120,6 @@ PANELS = {
 
 
 def pretraining_panels(results: Results) -> list[str]:
-    """Plot training and validation curves over all phases, one plot for each quantity that was measured."""
     curves = list(results.curves.values())
     panels = []
     for name in PANELS:
@@ -133,7 +130,6 @@ def pretraining_panels(results: Results) -> list[str]:
 
 
 def pretraining_panel(results: Results, name: str, element: str | None = None) -> str:
-    """Plot the quantity ``name`` over all phases; ids in the plot begin with ``element``, by default ``name``."""
     panel = PANELS[name]
     axes = new_axes()
     for phase, colour in colours(results.curves).items():
@@ -175,7 +171,7 @@ def curve_points(curves: Sequence[Curve], name: str, factor: int = 1) -> tuple[l
 
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
-    """Return step -> validation figure ``name``, for measurements during training and at the phase's end."""
+    # Measurements during training, and the one at the phase's end.
     steps, values = curve_points([results.curves[phase]], f"validation_{name}")
     points = dict(zip(map(int, steps), values, strict=True))
     # At the end, the phase's own figure is the exact one.
@@ -188,7 +184,6 @@ def validation_curve(results: Results, phase: str, name: str) -> dict[int, float
 
 
 def throughput_panel(curves: dict[str, Curve]) -> str:
-    """Plot tokens per second by step; ``curves``: phase -> curve. Empty if there are no curves."""
     if not curves:
         return ""
     axes = new_axes()
@@ -201,7 +196,6 @@ def throughput_panel(curves: dict[str, Curve]) -> str:
 
 
 def length_bars(results: Results) -> list[str]:
-    """Plot the lengths of the training examples, one plot per phase."""
     panels = []
     for phase, colour in colours(results.corpus["examples"]).items():
         lengths = results.corpus["examples"][phase]["train"]["lengths"]
@@ -218,7 +212,6 @@ def length_bars(results: Results) -> list[str]:
 
 
 def label_panels(results: Results) -> list[str]:
-    """Plot the score by the number of labelled examples, for each task that was trained on several numbers."""
     panels = []
     for task, details in results.tasks.items():
         points = details.get("label_curve")
@@ -254,7 +247,6 @@ def label_panels(results: Results) -> list[str]:
 
 
 def _errors(scores: Sequence[float], intervals: Sequence[Sequence[float] | None]) -> tuple[list[float], list[float]]:
-    """Return the distances of scores from both ends of their intervals; zero if there is no interval."""
     below = []
     above = []
     for score, interval in zip(scores, intervals, strict=True):
@@ -266,10 +258,6 @@ def _errors(scores: Sequence[float], intervals: Sequence[Sequence[float] | None]
 
 
 def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
-    """Plot each main score with its interval and baselines, for the synthetic tasks or for all other tasks.
-
-    Empty if there are no such scores.
-    """
     rows = [row for row in rows if row.main and row.synthetic == synthetic]
     if not rows:
         return ""
@@ -298,7 +286,7 @@ def score_bars(rows: Sequence[ScoreRow], synthetic: bool) -> str:
 
 
 def _mark(axes: Axes, label: str, values: Sequence[float | None], **style: Any) -> None:
-    """Draw a marker on the bar of each value that is not None; the first bar is at the top."""
+    # The first bar is at the top.
     known = []
     heights = []
     for number, value in enumerate(values):

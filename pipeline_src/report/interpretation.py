@@ -46,8 +46,6 @@ class Verdict(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The figures of one probe, as in ``probes.json``."""
-
     title: str
     synthetic: bool
     figures: dict[str, Any]
@@ -59,18 +57,16 @@ class Probe(NamedTuple):
 
     @property
     def words(self) -> float:
-        """Score of a baseline, the "table of words", that gives each word its most frequent label."""
+        # The score of a "table of words", which gives each word its most frequent label.
         key = "type_majority_balanced" if self.figures["score"] == "balanced" else "type_majority"
         return self.figures["model"][key]
 
 
 def is_complete(parts: Mapping[str, Any]) -> bool:
-    """Return whether ``parts`` (name of a file -> its content) has all files of ``results/interpretation/``."""
     return parts.keys() >= set(FILES)
 
 
 def interpretation(results: Results) -> dict[str, Any] | None:
-    """Return the values for the section's template; None if files of the stage are missing."""
     parts = results.interpretation
     if not is_complete(parts):
         return None
@@ -83,7 +79,6 @@ def interpretation(results: Results) -> dict[str, Any] | None:
 
 
 def _measures(parts: Mapping[str, Any], probes: Sequence[Probe]) -> list[Measure]:
-    """Return everything that is measured by layer."""
     measures = [_probe_measure(probe) for probe in probes]
     senses = parts.get("senses", {}).get("two contexts")
     cosines = parts.get("probes", {}).get("self-similarity")
@@ -142,7 +137,7 @@ def _verdict(gain: Sequence[float]) -> str:
 
 
 def _curve(name: str, values: Sequence[float], between: Sequence[Sequence[float]], layers: int = 1) -> dict[str, Any]:
-    """Return a curve with its intervals ``between``; a single value is repeated for all ``layers``."""
+    # A single value is repeated for all layers.
     repeats = layers if len(values) == 1 else 1
     return {"name": name, "values": [*values] * repeats, "between": [*between] * repeats}
 

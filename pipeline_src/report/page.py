@@ -53,7 +53,6 @@ NUM_STEPS_SHOWN = 5
 
 
 def render_page(results: Results, summary: Mapping[str, float]) -> str:
-    """Render report.html; ``summary`` is the content of ``results/summary.json``."""
     rows = results.rows
     corpus = results.corpus
     rules = results.scores["rules"]
@@ -121,7 +120,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
 
 
 def piece(token: Mapping[str, Any]) -> Markup:
-    """Render a token of a masked example; predicted tokens are marked and followed by the original word."""
+    # Predicted tokens are marked, and followed by the original word.
     text = escape(token["text"])
     fate = token["fate"]
     if fate in (None, "next"):
@@ -131,7 +130,7 @@ def piece(token: Mapping[str, Any]) -> Markup:
 
 
 def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-    """Return, for each text with a mask, the model's predictions at some steps that are evenly spaced over training."""
+    # For each text with a mask, the predictions at some steps that are evenly spaced over training.
     texts: dict[str, list[dict[str, Any]]] = {}
     for answer in phase.get("fill_mask", ()):
         texts.setdefault(answer["text"], []).append(answer)
@@ -146,10 +145,7 @@ def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
-    """Return baseline -> titles of the tasks in which the model is better, worse, or not significantly different.
-
-    Only main scores count; scores of synthetic tasks count only if there are no other tasks.
-    """
+    # Only main scores count; scores of synthetic tasks count only if there are no other tasks.
     main = [row for row in rows if row.main]
     not_synthetic = [row for row in main if not row.synthetic]
     comparison: dict[str, dict[str, list[str]]] = {}
@@ -168,8 +164,6 @@ def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
 
 
 class Box(NamedTuple):
-    """A value at the top of the page, with its 95 % interval if it has one."""
-
     label: str
     value: float
     format: str
@@ -190,7 +184,6 @@ def summary_label(name: str, extra: Mapping[str, ScoreRow]) -> tuple[str, str, b
 
 
 def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
-    """Return the values at the top of the page."""
     extra = extra_scores(results.rows)
     values = []
     for name, value in summary.items():
@@ -208,7 +201,7 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
 
 
 def arithmetic(results: Results) -> list[dict[str, Any]]:
-    """Return rows with the computation of training, then rows of the paper's models; empty for old results."""
+    # Old results have no costs.
     costs = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
     if not costs:
         return []
@@ -237,7 +230,7 @@ def arithmetic(results: Results) -> list[dict[str, Any]]:
 
 
 def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
-    """Return (its first row, its errors) for each evaluation set."""
+    # Each evaluation set's first row, and its errors.
     first: dict[str, ScoreRow] = {}
     for row in results.rows:
         first.setdefault(row.eval_set, row)
@@ -250,13 +243,12 @@ def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
 
 
 def right_of(kind: str, errors: Mapping[str, Any]) -> str:
-    """Return the name of the figure by which ``errors`` shows scores by length; it may differ from the set's metric."""
     # A classification without labels, and so without a confusion matrix, is a regression.
     return CLOSENESS if kind == "classification" and errors["confusion"] is None else RIGHT[kind]
 
 
 def changes(study: Mapping[str, str], sample: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (key, its value here, its value in the preset) of each parameter that differs."""
+    # (key, its value here, its value in the preset) of each parameter that differs.
     rows = []
     for key in dict.fromkeys([*study, *sample]):
         here = study.get(key, "not there")
@@ -267,7 +259,6 @@ def changes(study: Mapping[str, str], sample: Mapping[str, str]) -> list[tuple[s
 
 
 def parameters(path: Path) -> dict[str, str]:
-    """Return dotted key -> value as text of a file of parameters; empty if there is no such file."""
     try:
         values = dotted(parse_yaml(read_settled(path)))
     except FileNotFoundError:

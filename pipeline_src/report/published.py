@@ -34,18 +34,16 @@ PublishedScores = dict[tuple[str, str, str], Published]
 
 
 def read_paper() -> dict[str, Any]:
-    """Return the content of ``paper.yaml``."""
     return parse_yaml(PAPER.read_text(encoding="utf-8"))
 
 
 def split_of(file: str) -> str:
-    """Return the split that a file's name contains; if it contains none, the name."""
+    # "dev" of "dev_matched.tsv"; a name that contains no split is returned itself.
     words = re.findall(r"[a-z_]+", file.lower().rsplit(".", 1)[0])
     return next((SPLITS[word] for word in words if word in SPLITS), file)
 
 
 def model_of(config: dict[str, Any]) -> str | None:
-    """Return the name of the published model that has the sizes in ``config``, or None."""
     for model in read_paper()["models"]:
         # An architecture without heads has no such key.
         if all(config.get(key, model[size]) == model[size] for size, key in SIZES.items()):
@@ -54,7 +52,7 @@ def model_of(config: dict[str, Any]) -> str | None:
 
 
 def published_scores(model: str | None) -> PublishedScores:
-    """Return a model's published scores; if several sources report a score, the first in ``paper.yaml`` counts."""
+    # If several sources report a score, the first in paper.yaml counts.
     letters: dict[str, str] = {}
     scores: PublishedScores = {}
     for report in read_paper()["reports"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ MAX_TEXT_LENGTH = 420
 
 
 def scientific(value: float) -> str:
-    """Format a number as in ``1.408e19``."""
+    # 14_080_000_000_000_000_000 becomes "1.408e19".
     mantissa, exponent = f"{value:.3e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def fold_repeats(text: str) -> str:
-    """Shorten repetitions in a model's text: ``be , , , , ,`` becomes ``be [, ×5]``."""
+    # "be , , , , ," becomes "be [, ×5]".
 
     def fold(match: re.Match[str]) -> str:
         repeated, space, token = match.groups()
@@ -36,14 +37,13 @@ def fold_repeats(text: str) -> str:
 
 
 def clip(text: str) -> str:
-    """Shorten a long text at a space."""
+    # Cut at a space.
     if len(text) <= MAX_TEXT_LENGTH:
         return text
     return text[:MAX_TEXT_LENGTH].rsplit(" ", 1)[0] + " …"
 
 
 def difference(test: Mapping[str, Any]) -> str:
-    """Format a difference from a baseline with its interval."""
     points = f"{test['difference']:+.1f}"
     return f"{points} ({show(test['interval'], 'interval')})" if test["interval"] else points
 
@@ -78,7 +78,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 def show(value: Any, format: str = "text") -> str:
-    """Format a value by the format of this name in ``FORMATS``; None becomes a dash."""
     if isinstance(value, jinja2.Undefined):
         # This raises an error that names the value.
         str(value)
@@ -86,14 +85,17 @@ def show(value: Any, format: str = "text") -> str:
 
 
 def with_code(text: str) -> Markup:
-    """Render text between backticks as ``<code>``."""
     return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
-def render(template: str, **values: Any) -> str:
-    """Render a template, which has the filters ``show`` and ``with_code``."""
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"show": show, "with_code": with_code}
-    return environment.get_template(template).render(values)
+    return environment
+
+
+def render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)

@@ -73,7 +73,6 @@ def _write_report(results: Results, price: float | None) -> None:
 
 
 def _confusions(results: Results) -> Iterator[Sequence[Any]]:
-    """Yield the cells of all confusion matrices, with CONFUSION_COLUMNS."""
     row_of_set = {row.eval_set: row for row in results.rows}
     for task in results.tasks.values():
         for eval_set, errors in task["errors"].items():

@@ -83,12 +83,11 @@ class Results:
 
     @cached_property
     def model(self) -> str | None:
-        """Name of the published model that has the same sizes, or None."""
+        # The published model that has the same sizes.
         return model_of(self.last["config"])
 
     @property
     def last(self) -> dict[str, Any]:
-        """Results of the last phase of pretraining."""
         return list(self.pretrain.values())[-1]
 
     @cached_property
@@ -101,7 +100,6 @@ class Results:
 
     @property
     def table(self) -> list[ScoreRow]:
-        """Rows of the results table: every score, then the GLUE average."""
         return [*self.rows, self.average] if self.average else list(self.rows)
 
     @property
@@ -110,12 +108,11 @@ class Results:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Task -> title of its first evaluation set."""
         return {row.task: row.title for row in reversed(self.rows)}
 
     @property
     def sources(self) -> dict[str, str]:
-        """Letter -> source of the published scores in the table."""
+        # Letter -> source of the published scores in the table.
         sources = {}
         for row in self.table:
             for score in (row.published, row.test_server):
@@ -125,12 +122,11 @@ class Results:
 
     @property
     def filled_masks(self) -> list[dict[str, Any]]:
-        """The model's predictions for the texts of ``interpretation.masks``; empty if their file is missing."""
         return self.interpretation.get("completion", {}).get("filled masks", [])
 
 
 def position_losses(results: Results) -> dict[str, dict[str, float]]:
-    """Return range of positions -> phase -> MLM loss after it; empty if no phase has over 512 tokens."""
+    # Range of positions -> phase -> MLM loss after it.
     by_range: dict[str, dict[str, float]] = {}
     for phase, result in results.pretrain.items():
         for positions, loss in result.get("by_position", {}).items():
@@ -140,12 +136,10 @@ def position_losses(results: Results) -> dict[str, dict[str, float]]:
 
 
 def all_phases(results: Results) -> str:
-    """Return ``both phases`` or, of more than two, ``all phases``."""
     return "both phases" if len(results.pretrain) == 2 else "all phases"
 
 
 def read_results(folder: Path = RESULTS) -> Results:
-    """Read a study's results."""
     scores = read_json(folder / "scores.json")
     corpus = read_json(folder / "corpus.json", {"examples": dict})
     # Names from files become paths.
@@ -166,14 +160,13 @@ def read_results(folder: Path = RESULTS) -> Results:
 
 
 def read_curve(path: Path) -> Curve:
-    """Read columns of numbers from a TSV file, see ``curve_of``."""
     if not path.exists():
         raise PipelineError("no loss curve", path, hint="run the study, or `dvc pull` its results")
     return curve_of(path.read_text(encoding="utf-8"), path)
 
 
 def curve_of(text: str, path: str | Path) -> Curve:
-    """Parse a TSV file ``path`` of numbers; an empty cell is None."""
+    # An empty cell is None.
     header, *rows = csv.reader(text.splitlines(), delimiter="\t")
     curve: Curve = {}
     try:
@@ -198,7 +191,7 @@ class SourceLosses:
 
     @property
     def nine_tenths(self) -> int | None:
-        """First step by which nine tenths of the loss's fall were reached; None if the loss rose."""
+        # The first step by which nine tenths of the loss's fall were reached; None if the loss rose.
         fall = -self.change
         if fall <= 0:
             return None
@@ -207,7 +200,7 @@ class SourceLosses:
 
 
 def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
-    """Return the losses of each source that was measured twice; ``key``: ``source_losses`` or ``by_source``."""
+    # Each source that was measured twice; the key is source_losses or by_source.
     sources = []
     for name, rows in phase.get(key, {}).items():
         if len(rows) > 1:

@@ -30,13 +30,11 @@ HASHED_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_po
 
 
 def check_price(price: float, option: str) -> None:
-    """Raise an error if the price that ``option`` gives is negative, infinite or not a number."""
     if not 0 <= price < float("inf"):
         raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
 
 
 def render_run(results: Results, price: float | None) -> str:
-    """Render run.html; ``price`` is that of one process for an hour, None if it is not known."""
     phases = measured_phases(results)
     hours = sum(phase["seconds"] * phase["processes"] for phase in phases.values()) / 3600
     curves = {}
@@ -59,7 +57,7 @@ def render_run(results: Results, price: float | None) -> str:
 
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
-    """Return the content of ``logs/pretrain/<phase>.cost.json`` by phase, for logs that belong to these results."""
+    # Logs of other runs than these results' are left out.
     logs = {}
     for phase, result in results.pretrain.items():
         path = LOGS / f"pretrain/{phase}.cost.json"
@@ -77,7 +75,6 @@ def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def stage_costs() -> list[dict[str, Any]]:
-    """Return the sums of ``logs/<stage>/*.run.json`` for each stage, in the order in which the stages began."""
     costs = []
     for folder in sorted(LOGS.glob("*")):
         runs = [read_json(path, RUN) for path in sorted(folder.glob("*.run.json"))]
@@ -95,7 +92,6 @@ def stage_costs() -> list[dict[str, Any]]:
 
 
 def provenance() -> dict[str, str]:
-    """Return commit, command to reproduce, versions and machine."""
     described = _described_commit()
     commit = described.removesuffix("-dirty")
     versions = [f"Python {platform.python_version()}"]
@@ -116,7 +112,7 @@ def provenance() -> dict[str, str]:
 
 
 def _described_commit() -> str:
-    """Return the commit, and "-dirty" if tracked files differ from it; empty without a git repository."""
+    # It ends in "-dirty" if tracked files differ from the commit.
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -132,10 +128,7 @@ def _processor() -> str:
 
 
 def data_hashes() -> list[dict[str, Any]] | None:
-    """Return dvc.lock's entries, with hashes, for the data, the pretrained models, the scores and the corpus counts.
-
-    None if dvc.lock is missing, or from another run: its hash of the scores or of the counts differs from the file's.
-    """
+    # None if dvc.lock is missing, or from another run: its hash of the scores or of the counts differs from the file's.
     if not LOCK.exists():
         return None
     # `dvc exp run` writes dvc.lock anew while it makes an experiment, and it is empty for a moment.

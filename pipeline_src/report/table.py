@@ -23,11 +23,11 @@ from pipeline_src.report.results import RESULTS, SEEDS, Results, position_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``results`` takes no arguments."""
+    # The tool has none.
+    pass
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the table and the path of the report."""
     with reading_results("table"):
         scores = read_json(RESULTS / "scores.json")
         last = max(read_json(RESULTS / "corpus.json", {"examples": dict})["examples"])
@@ -40,7 +40,6 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def render_markdown(results: Results) -> str:
-    """Render report.md: validation figures, tables of scores, and the GLUE average."""
     real = [row for row in results.rows if not row.synthetic]
     synthetic = [row for row in results.rows if row.synthetic]
     tables = []
@@ -70,7 +69,6 @@ def render_markdown(results: Results) -> str:
 
 
 def heading(rows: Sequence[ScoreRow]) -> str:
-    """Return one line that names the kinds of data in the scores."""
     kinds = {row.kind for row in rows}
     names = [
         "real tasks" if "" in kinds else "",
@@ -81,7 +79,6 @@ def heading(rows: Sequence[ScoreRow]) -> str:
 
 
 def validation_line(validation: dict[str, Any]) -> str:
-    """Return the validation figures of pretraining as one line."""
     if "mask_loss" not in validation:
         return "Validation text: " + ", ".join(f"{as_text(name)} {value:.4g}" for name, value in validation.items())
     words = (
@@ -96,7 +93,6 @@ def validation_line(validation: dict[str, Any]) -> str:
 
 
 def average_line(rows: Sequence[ScoreRow]) -> str:
-    """Return the paper's GLUE average as one line, which says so if scores are missing."""
     how = "MNLI-m and -mm apart, F1 for QQP and MRPC, Spearman for STS-B, without WNLI"
     average = glue_average(rows)
     if average is None:
