@@ -1,15 +1,24 @@
-"""What the comparisons with transformers share: random weights, and a model of ours as transformers loads it."""
+"""What the comparisons with transformers share: a batch, random weights, a model as transformers loads it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from pipeline_src.model.bert import BertConfig, initialise
-from pipeline_src.model.hub import save_model
+from pipeline_src.model.hub import save_model, save_tensors
+from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
+from pipeline_src.pretrain.objective import PretrainingObjective
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+
+# Three sequences: which places of their rectangle hold tokens, and where each begins if they lie end to end.
+LENGTHS = (20, 7, 13)
+KEEP = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+STARTS = np.array([0, *np.cumsum(LENGTHS)])
 
 
 def assert_close(result: Tensor, expected: Tensor, name: str = "") -> None:
@@ -39,3 +48,37 @@ def load_in_transformers(folder: Path, huggingface_class: str, **more: Any) -> A
     model, info = kind.from_pretrained(folder, output_loading_info=True, **more)
     assert not info["missing_keys"] and not info["mismatched_keys"], info
     return model.eval()
+
+
+def random_ids(entries: int) -> Tensor:
+    """Token ids of the three sequences in a rectangle, padded with 0."""
+    return torch.randint(5, entries, KEEP.shape, generator=torch.Generator().manual_seed(1)) * KEEP
+
+
+def flat_batch(ids: Tensor, predicted: Tensor, labels: Tensor, *draws: Tensor) -> TensorBatch:
+    """The same as this project's objectives take it; ``predicted`` are places end to end."""
+    flat, pairs = ids[KEEP].numpy(), np.zeros(len(LENGTHS), np.int64)
+    numbers = (predicted.numpy(), labels.numpy(), pairs, np.arange(len(LENGTHS)), *(draw.numpy() for draw in draws))
+    return TensorBatch.of(PretrainingBatch(flat, flat * 0, STARTS, *numbers))
+
+
+def loaded_again(folder: Path, module: nn.Module, config: BertConfig, huggingface_class: str, **more: Any) -> Any:
+    """A module of ours as transformers' class."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tensors(folder, module.state_dict(), config, huggingface_class)
+    return load_in_transformers(folder, huggingface_class, attn_implementation="eager", **more)
+
+
+def mean_losses(objective: PretrainingObjective, batch: TensorBatch) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Take the gradients of the weighted sum of an objective's mean losses; return these, and their counts."""
+    terms, counts = objective(batch), objective.loss_counts(batch.workload)
+    means = {name: term.loss / counts[name] for name, term in terms.items()}
+    sum(objective.weights[name] * mean for name, mean in means.items()).backward()
+    return means, counts
+
+
+def assert_gradients_close(parameters: Mapping[str, nn.Parameter], expected: Mapping[str, Tensor]) -> None:
+    """To 1e-5 of the largest one, if that is more than 1."""
+    for name, parameter in parameters.items():
+        tolerance = 1e-5 * max(1, float(expected[name].abs().max()))
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-5, atol=tolerance, msg=name)

@@ -6,24 +6,21 @@ import copy
 import os
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pipeline_src.family.electra.encoder import ARCHITECTURE
 from pipeline_src.family.electra.objective import MODELS, ElectraObjective
 from pipeline_src.model.hub import load_config, load_weights, save_tensors
 from pipeline_src.model.losses import sample_tokens
-from pipeline_src.pretrain.data import PretrainingBatch, TensorBatch
 from pipeline_src.study.pretrain import ElectraParams
+from tests.parity.peers import KEEP, LENGTHS, STARTS, assert_gradients_close, flat_batch, mean_losses
 
 transformers = pytest.importorskip("transformers")
-ENTRIES, LENGTHS = 97, (20, 7, 13)
-LENGTH = max(LENGTHS)
-KEEP = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
+ENTRIES = 97
 PREDICTED = [(0, 3), (0, 11), (1, 2), (2, 5), (2, 6)]  # sequence and place
 
 
@@ -86,7 +83,7 @@ def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, emb
     ids = torch.randint(5, ENTRIES, KEEP.shape, generator=seed) * KEEP
     sequence, position = torch.tensor(PREDICTED).T
     labels, draws = torch.randint(5, ENTRIES, (5,), generator=seed), torch.rand(5, generator=seed)
-    flat = torch.tensor([sum(LENGTHS[:row]) + column for row, column in PREDICTED])
+    flat = torch.from_numpy(STARTS)[sequence] + position
 
     padded = {"attention_mask": KEEP.long()}
     scores = generator(ids, **padded).logits[sequence, position]
@@ -110,12 +107,7 @@ def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, emb
     words = F.cross_entropy(scores, labels)
     (words + 50 * judged).backward()
 
-    starts = np.array([0, *np.cumsum(LENGTHS)])
-    numbers = flat.numpy(), labels.numpy(), np.zeros(3, np.int64), np.arange(3), draws.numpy()
-    batch = TensorBatch.of(PretrainingBatch(ids[KEEP].numpy(), ids[KEEP].numpy() * 0, starts, *numbers))
-    terms, counts = objective(batch), objective.loss_counts(batch.workload)
-    means = {name: term.loss / counts[name] for name, term in terms.items()}
-    sum(objective.weights[name] * mean for name, mean in means.items()).backward()
+    means, counts = mean_losses(objective, flat_batch(ids, flat, labels, draws))
     torch.testing.assert_close(means["mlm"], words, rtol=1e-5, atol=1e-5)
     term = "rtd" if learns == "rtd" else "words"
     torch.testing.assert_close(means[term], judged, rtol=1e-5, atol=1e-5)
@@ -123,16 +115,11 @@ def test_electra_loss_and_gradients_equal_transformers(tmp_path, embeddings, emb
     for model, (module, config, kind) in zip((judge, generator), objective.saved_models().values(), strict=True):
         expected = {name: parameter.grad for name, parameter in model.named_parameters(remove_duplicate=False)}
         expected |= zip(("copy_gate.weight", "copy_gate.bias"), (part.grad for part in gate), strict=False)
-        for name, parameter in module.named_parameters():
-            if name != "cls.predictions.decoder.weight":
-                equal(parameter, expected[config.names.to_hf_name(name, kind)], name)
-
-
-def equal(parameter: nn.Parameter, expected: torch.Tensor, name: str) -> None:
-    """Gradients to 1e-5; transformers holds the vector of [PAD] still, which nothing here reads."""
-    result = parameter.grad
-    assert result is not None and expected is not None, name
-    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5 * max(1, float(expected.abs().max())), msg=name)
+        # transformers holds the vector of [PAD] still, which nothing here reads.
+        parameters = dict(module.named_parameters())
+        parameters.pop("cls.predictions.decoder.weight", None)
+        ours = {config.names.to_hf_name(name, kind): parameter for name, parameter in parameters.items()}
+        assert_gradients_close(ours, expected)
 
 
 def test_load_weights_electra_folder_of_transformers_is_exact(tmp_path):
