@@ -1,4 +1,4 @@
-"""Every other encoder of the family beside its class in transformers: same weights, same outputs, same gradients."""
+"""Every encoder of the family beside its class in transformers: same weights, same outputs, same gradients."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class Case:
 
 
 CASES = {
+    "bert": Case("bert"),
     "roberta": Case("roberta"),
     "roberta, padded with 1": Case("roberta", {"pad_token_id": 1}),
     "modernbert": Case("modernbert", {"num_hidden_layers": 4, "local_attention": 8}),
