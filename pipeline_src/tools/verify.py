@@ -1,8 +1,8 @@
 """Tool ``verify``: check saved models against the ledger of their training, and by replaying their last steps.
 
-The ledger in ``results/pretrain/PHASE.json`` has the parameters, data, code and machine of a phase, and the size and
-sha256 of every file of every model that the phase saved. A step depends only on its number and the model before it. So
-replaying the steps from one saved model must give the next with the same bits.
+The ledger in ``results/pretrain/PHASE.json`` has the parameters, data and machine of a phase, and the size and sha256 of
+every file of every model that the phase saved. A step depends only on its number and the model before it. So replaying
+the steps from one saved model must give the next with the same bits.
 """
 
 from __future__ import annotations
@@ -27,17 +27,10 @@ from pipeline_src.base.registry import member_module
 from pipeline_src.engine.dvc_lock import hashes, parse_entry, read_entry_text
 from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.examples.token_store import read_sample_index
+from pipeline_src.pretrain import pretrain
 from pipeline_src.pretrain.outputs import TRAINING_STATE, save_models
 from pipeline_src.pretrain.phases import Phase, StepRange
-from pipeline_src.pretrain.pretrain import (
-    CODE,
-    checkpoint_identity,
-    make_phase_trainer,
-    open_training_examples,
-    phase_batches,
-    phase_capacity,
-)
-from pipeline_src.study.machine import Machine, load_machine
+from pipeline_src.study.machine import load_machine
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import ObjectivesParams, PretrainParams
 from pipeline_src.study.reading import check_block
@@ -45,43 +38,43 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.checkpoint import STEPS, difference, environment, saved_files
 from pipeline_src.training.distributed import Distributed, single_process
 
-OK, MISMATCH, TRUNCATED, MODIFIED = "ok", "mismatch", "truncated", "modified"
-STEP = re.compile(r"(?:steps/|step-)(\d+)$")  # at the end of a folder's path
-FILES = {str: {str: {"bytes": int, "sha256": str}}}
+# "models/pretrained/phase1/steps/200" and "downloads/step-200" -> 200
+STEP = re.compile(r"(?:steps/|step-)(\d+)$")
 IDENTITY = {"seed": int, "mask_prob": float, "model": dict, "pretrain": {"objective": str}, "objective": dict}
-LEDGER = {"ledger": {"identity": IDENTITY, "machine": dict, "files": FILES}}
-NOT_MACHINE = ("torch", "processes", "device", "mixed")  # keys of an environment that machine.yaml does not set
+LEDGER = {"ledger": {"identity": IDENTITY, "machine": dict, "files": {str: {str: {"bytes": int, "sha256": str}}}}}
 
 
 class Result(NamedTuple):
-    """Result for a model; ``kind`` is OK, MISMATCH (it is another model), TRUNCATED or MODIFIED."""
-
-    kind: str
-    why: str
+    is_ok: bool
+    message: str
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger of a phase.
-
-    Attributes:
-        identity, machine: see ``training.checkpoint.Checkpointer``; ``machine`` also has ``mixed``.
-        files: step of a saved model -> path -> size and sha256 of the file.
-    """
-
     phase: Phase
+    # Parameters and data.
     identity: Mapping[str, Any]
     machine: Mapping[str, Any]
+    # Step of a saved model -> path -> size and sha256.
     files: Mapping[int, Mapping[str, Mapping[str, Any]]]
 
-    def folder(self, step: int) -> Path:
-        """Return the folder of the model saved after a step."""
-        folder = PRETRAINED / self.phase.name
-        return folder if step == self.phase.last else folder / STEPS / str(step)
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        ledger = read_json(path, LEDGER)["ledger"]
+        identity = ledger["identity"]
+        phase = Phase(
+            path.stem,
+            identity["seed"],
+            identity["mask_prob"],
+            check_block(ModelParams, identity["model"], path),
+            check_block(PretrainParams, identity["pretrain"], path),
+            load_machine(),
+            check_block(ObjectivesParams, {identity["pretrain"]["objective"]: identity["objective"]}, path),
+        )
+        return cls(phase, identity, ledger["machine"], {int(step): files for step, files in ledger["files"].items()})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument(
         "models",
         nargs="*",
@@ -94,42 +87,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print a line for each model; the exit status is 2 if a model is not OK."""
-    ledgers, status = read_ledgers(), 0
+    """Print a line for each model; the exit status is 2 if one is not as the study saved it."""
+    ledgers = read_ledgers()
+    results = []
     for folder in arguments.models:
-        kind, why = verify(folder, ledgers, arguments.step)
-        print(f"{folder}: {kind}: {why}", flush=True)
-        status = status if kind == OK else 2
-    return status
+        result = verify(folder, ledgers, arguments.step)
+        print(f"{folder}: {'ok' if result.is_ok else 'differs'}: {result.message}", flush=True)
+        results.append(result.is_ok)
+    return 0 if all(results) else 2
 
 
 def read_ledgers() -> list[Ledger]:
-    """Return the ledgers of the phases that have run, in the order of phases."""
     paths = sorted(PRETRAIN_RESULTS.glob("phase*.json"))
     if not paths:
         raise PipelineError("no ledger of a training", PRETRAIN_RESULTS, hint="run the study, or `dvc pull` it")
-    return [_read_ledger(path) for path in paths]
-
-
-def _read_ledger(path: Path) -> Ledger:
-    ledger = read_json(path, LEDGER)["ledger"]
-    identity, machine = ledger["identity"], ledger["machine"]
-    settings = {key: value for key, value in machine.items() if key not in NOT_MACHINE}
-    shared = {key: settings.pop(key) for key in Machine.model_fields if key in settings}
-    here = load_machine()
-    if shared.get("portable", False) != here.portable:  # the code paths were chosen when this process started
-        hint = f"set portable: {str(not here.portable).lower()} in machine.yaml"
-        raise PipelineError("trained with another setting of machine.yaml", "portable", where=path, hint=hint)
-    phase = Phase(
-        path.stem,
-        identity["seed"],
-        identity["mask_prob"],
-        check_block(ModelParams, identity["model"], path),
-        check_block(PretrainParams, identity["pretrain"], path),
-        check_block(Machine, {**shared, "device": here.device, "pretrain": settings}, path),
-        check_block(ObjectivesParams, {identity["pretrain"]["objective"]: identity["objective"]}, path),
-    )
-    return Ledger(phase, identity, machine, {int(step): files for step, files in ledger["files"].items()})
+    return [Ledger.read(path) for path in paths]
 
 
 def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> Result:
@@ -140,14 +112,14 @@ def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> 
         step = _step_of(folder, ledgers)
     for ledger in ledgers:
         if step in ledger.files:
-            return compare_files(folder, step, ledgers) or _compare_with_replay(folder, step, ledger, ledgers)
+            changed = find_changed_file(folder, ledger.files[step])
+            return Result(False, changed) if changed else _compare_with_replay(folder, step, ledger)
     steps = [str(saved) for ledger in ledgers for saved in sorted(ledger.files)]
     hint = f"it has those of {', '.join(steps)}"
     raise PipelineError("the ledger has no model of that step", step, where=PRETRAIN_RESULTS, hint=hint)
 
 
 def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
-    """Return the step at the end of a path, as in steps/200, or the last one of the phase that it is named for."""
     if match := STEP.search(folder.resolve().as_posix()):
         return int(match[1])
     for ledger in ledgers:
@@ -156,106 +128,88 @@ def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
     raise PipelineError("the path does not say after which step it was saved", folder, hint="give --step N")
 
 
-def compare_files(folder: Path, step: int, ledgers: Sequence[Ledger]) -> Result | None:
-    """Return the first mismatch of a model's files with the ledger, or None; the training state may be missing."""
-    by_step: dict[int, Mapping[str, Mapping[str, Any]]] = {}
-    for ledger in ledgers:
-        by_step |= ledger.files
+def find_changed_file(folder: Path, recorded: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Compare a model's files with the ledger's, and say how the first one differs. A copy needs no training state."""
     files = saved_files(folder)
     has_state = (folder / TRAINING_STATE).exists()
-    for name, recorded in by_step[step].items():
-        saved = files.get(name)
-        if saved is None:
-            if name.startswith(f"{TRAINING_STATE}/") and not has_state:
-                continue
-            return Result(TRUNCATED, f"{name} is missing")
-        # checked first: the ledger may have been changed with the file
-        others = [other for other in by_step if other != step and by_step[other].get(name) == saved]
-        if name.endswith(".safetensors") and others:
-            return Result(MISMATCH, f"{name} is that of step {others[0]:,}, not {step:,}")
-        if saved["bytes"] < recorded["bytes"]:
-            return Result(TRUNCATED, f"{name} has {saved['bytes']:,} of {recorded['bytes']:,} bytes")
-        if saved != recorded:
-            return Result(MODIFIED, f"{name} is not as it was written after step {step:,}")
+    for name, expected in recorded.items():
+        found = files.get(name)
+        if found is None:
+            if has_state or not name.startswith(f"{TRAINING_STATE}/"):
+                return f"{name} is missing"
+        elif found["bytes"] != expected["bytes"]:
+            return f"{name} has {found['bytes']:,} bytes, not {expected['bytes']:,} as in the ledger"
+        elif found != expected:
+            return f"{name} has another SHA-256 than in the ledger"
     return None
 
 
-def _compare_with_replay(folder: Path, step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> Result:
-    """Replay the steps from the last model before ``step``, and compare the files they write with the folder's."""
+def _compare_with_replay(folder: Path, step: int, ledger: Ledger) -> Result:
+    """Repeat the steps from the last model before ``step``, and compare the files that they write with the folder's."""
     phase = ledger.phase
     torch.set_num_threads(phase.machine.pretrain.threads)
     distributed = single_process(phase.machine.precision, phase.machine.device)
     _check_conditions(ledger, distributed)
-    start, first = _nearest_start(step, ledger, ledgers)
+    start, first = _nearest_start(step, ledger)
     tokenizer = load_tokenizer(VOCABULARY)
-    examples = open_training_examples(phase, tokenizer)
+    examples = pretrain.open_training_examples(phase, tokenizer)
     step_range = StepRange(start, first, step)
-    trainer = make_phase_trainer(phase, tokenizer, examples.pairs, distributed, step_range=step_range)
-    capacity = phase_capacity(phase, examples, tokenizer, trainer.objective.config.attention, distributed)
-    trainer.run(phase_batches(phase, examples, first, step, distributed, capacity))
+    trainer = pretrain.make_phase_trainer(phase, tokenizer, examples.pairs, distributed, step_range=step_range)
+    attention = trainer.objective.config.attention
+    capacity = pretrain.phase_capacity(phase, examples, tokenizer, attention, distributed)
+    trainer.run(pretrain.phase_batches(phase, examples, first, step, distributed, capacity))
     with TemporaryDirectory() as scratch:
-        replayed = Path(scratch, "model")
-        save_models(replayed, phase, trainer)
-        expected = saved_files(replayed)
+        save_models(Path(scratch, "model"), phase, trainer)
+        expected = saved_files(Path(scratch, "model"))
     files = saved_files(folder)
     changed = [name for name, content in expected.items() if name in files and files[name] != content]
     steps = f"{step - first:,} steps from step {first:,} taken again write"
-    if changed:
-        return Result(MODIFIED, f"{steps} another {', '.join(changed)}")
-    return Result(OK, f"{steps} the same")
+    return Result(not changed, f"{steps} another {', '.join(changed)}" if changed else f"{steps} the same")
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     """Raise an error unless a replay on this machine, with this code and data, gives the same bits."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
-    # lists for tuples, as in the file
-    here = json.loads(json.dumps({**checkpoint_identity(phase), **machine}))
+    # JSON makes lists of tuples, as in the ledger.
+    here = json.loads(json.dumps({**pretrain.checkpoint_identity(phase), **machine}))
     del here["code"]
     changes = difference({**ledger.identity, **ledger.machine}, here) or ", ".join(_edited_code(phase.name))
     if changes:
         what = "the steps cannot be taken again under the same conditions"
-        hint = "verify in the checkout, and on the kind of machine, where it was trained"
+        hint = "verify where it was trained: same code and data, kind of machine, settings of machine.yaml"
         raise PipelineError(what, changes, where=PRETRAIN_RESULTS, hint=hint)
-    tokens = read_json(TOKENS / "manifest.json", {"splits": {"train": {"sha256": str}}})["splits"]["train"]["sha256"]
+    tokens = read_json(TOKENS / "manifest.json")["splits"]["train"]["sha256"]
     index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
     samples = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
-    same_tokens = hash_file(TOKENS / "train.ids") == tokens
-    same_examples = hashlib.sha256(samples).hexdigest() == index
-    if not (same_tokens and same_examples):
+    if (hash_file(TOKENS / "train.ids"), hashlib.sha256(samples).hexdigest()) != (tokens, index):
         raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
 
 
 def _edited_code(phase: str) -> list[str]:
     """Return the fingerprints of a phase's code that are not as dvc.lock has them; none if it has no such stage."""
     stage = f"pretrain_{phase}" if phase in ("phase1", "phase2") else f"pretrain@{phase}"
-    recorded = hashes(parse_entry(read_entry_text(stage)), "deps")
     edited = []
-    for path, digest in recorded.items():
+    for path, digest in hashes(parse_entry(read_entry_text(stage)), "deps").items():
         folder, _, name = path.partition("/")
         if folder == "code":
             # "models/bert" is the fingerprint of pipeline_src/model/bert.py
-            module = CODE if name == "pretrain" else member_module(*name.split("/"))
+            module = pretrain.CODE if name == "pretrain" else member_module(*name.split("/"))
             if hashlib.md5(f"{fingerprint(module)}\n".encode()).hexdigest() != digest:
                 edited.append(f"code of {name}")
     return edited
 
 
-def _nearest_start(step: int, ledger: Ledger, ledgers: Sequence[Ledger]) -> tuple[Path | None, int]:
+def _nearest_start(step: int, ledger: Ledger) -> tuple[Path | None, int]:
     """Return (folder, step) of the last intact model before ``step``; the folder is None for initial weights."""
     phase = ledger.phase
-    candidates: list[tuple[Path | None, int]] = []
-    # disentangled embeddings are saved as a sum, which rounds; training of the second phase starts from such sums too
+    # Disentangled embeddings are saved as a sum, which rounds; training of the second phase starts from such sums too.
     if ledger.identity["objective"].get("embeddings") != "disentangled":
         for saved in sorted(ledger.files, reverse=True):
+            folder = PRETRAINED / phase.name / STEPS / str(saved)
             if saved < step:
-                candidates.append((ledger.folder(saved), saved))
-    candidates.append((phase.start, phase.first))
-    for folder, start in candidates:
-        if folder is None:
-            return None, start
-        has_state = (folder / TRAINING_STATE).exists()
-        if has_state and compare_files(folder, start, ledgers) is None:
-            return folder, start
-        log.warning("%s is not as the ledger says: no start for `verify`", folder)
-    raise PipelineError("no intact model to start from", phase.start, hint="`dvc checkout` it, and verify it first")
+                if (folder / TRAINING_STATE).exists() and find_changed_file(folder, ledger.files[saved]) is None:
+                    return folder, saved
+                log.warning("%s is not as the ledger says: no start for `verify`", folder)
+    # Without a hash of its own: ``make_phase_trainer`` compares it with the checksums in its training state.
+    return phase.start, phase.first

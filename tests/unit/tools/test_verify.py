@@ -1,4 +1,4 @@
-"""Tool ``verify``: intact, exchanged, truncated and modified models are distinguished, for every objective."""
+"""Tool ``verify``: models that are not as the study saved them are found, for every objective."""
 
 import shutil
 from pathlib import Path
@@ -11,12 +11,21 @@ from pipeline_src.engine.dvc_lock import HEADER
 from pipeline_src.examples.build_examples import run as plan_examples
 from pipeline_src.tools import verify as tool
 from tests.stress import swaps
-from tests.unit.pretrain.conftest import study as study
+from tests.unit.pretrain.conftest import study as small_study
 from tests.unit.pretrain.small import EXAMPLES, PAIRS, WAYS, build_teacher
 from tests.unit.pretrain.small import train_phase as run
 
 PHASE1 = Path("models/pretrained/phase1")
 IN_CI = [way if way in ("mlm", "disentangled") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
+__all__ = ["small_study"]
+
+
+@pytest.fixture
+def study(small_study):
+    Path("machine.yaml").write_text("pretrain: {threads: 1}\n")
+    return small_study
 
 
 @pytest.mark.parametrize("way", IN_CI)
@@ -29,13 +38,13 @@ def test_verify_intact_models_of_each_objective_are_ok(study, way, capsys):
         run(phase, **{"phase1": 6, "keep_checkpoint_steps": (2, 4, 9), **WAYS[way]})
     ledgers = tool.read_ledgers()
     for folder in (PHASE1 / "steps/2", PHASE1 / "steps/4", PHASE1, Path("models/pretrained/phase2")):
-        assert tool.verify(folder, ledgers).kind == tool.OK
+        assert tool.verify(folder, ledgers).is_ok
     copy = shutil.copytree(PHASE1 / "steps/4", study / "copy", ignore=shutil.ignore_patterns("training_state"))
-    assert tool.verify(copy, ledgers, 4).kind == tool.OK  # weights alone
-    assert tool.verify(copy, ledgers, 2).kind == tool.MISMATCH
+    assert tool.verify(copy, ledgers, 4).is_ok
+    assert not tool.verify(copy, ledgers, 2).is_ok
 
 
-def test_verify_random_damage_is_named(capsys):
+def test_verify_random_damage_is_found(capsys):
     assert swaps.main(["--cases", "12", "--seed", "3"]) == 0, capsys.readouterr().out
 
 
@@ -50,7 +59,7 @@ def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained,
     assert call(tool, PHASE1, PHASE1 / "steps/2") == 2
     one, two = capsys.readouterr().out.splitlines()
     assert one.endswith("phase1: ok: 4 steps from step 0 taken again write the same")
-    assert "steps/2: truncated: model.safetensors has 0 of" in two
+    assert "steps/2: differs: model.safetensors has 0 bytes, not" in two
     assert call(tool, PHASE1) == 0
 
 
@@ -63,6 +72,7 @@ def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained,
         (lambda: shutil.rmtree("results"), [PHASE1], "no ledger of a training"),
         (lambda: edit("results/pretrain/phase1.json", ledger=3), [PHASE1], "ledger is 3, not an object"),
         (lambda: edit("data/tokens/manifest.json", more=1), [PHASE1], "the same conditions: data.tokens \\w+ there"),
+        (lambda: Path("machine.yaml").unlink(), [PHASE1], "the same conditions: threads 1 there, 2 here"),
         (lambda: mix(), [PHASE1], "the same conditions: mixed True there, False here"),
         (lambda: record_code(), [PHASE1], "the same conditions: code of pretrain\n"),
         (lambda: flip("data/tokens/train.ids"), [PHASE1], "training data is not as it was written"),
