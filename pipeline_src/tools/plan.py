@@ -2,7 +2,7 @@
 
 Bytes are the catalogue's. FLOPs are counted by the model, with every sequence full, as papers count. The time of
 training is its FLOPs by the rate of a short probe on this machine's CPU, or by a given rate; the time of a stage on
-text is its bytes by the rates in docs/measurements.md.
+text is its bytes by ``RATES``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.messages import amount
 from pipeline_src.base.parallel import usable_cores
 from pipeline_src.base.paths import START_MODEL
+from pipeline_src.base.progress import duration
 from pipeline_src.base.registry import objective_spec
 from pipeline_src.base.yaml_files import MODELS, parse_yaml
 from pipeline_src.finetune.hyperparameter_grid import grid_points
@@ -30,11 +31,9 @@ from pipeline_src.study.machine import load_machine
 from pipeline_src.study.preset import PARAMS, preset_text
 from pipeline_src.study.study import Study, check_study, load_study
 
-BYTES_PER_TOKEN = 4.5
-BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
-FILL = 0.6  # of an example's length, by the tokens of articles and of pairs
-# Bytes per second and core, but tokens for build_examples and train_word_vectors (docs/lab/tenth-of-wikipedia.md)
-TEXT_RATES = {
+# Work per second and core, as `python -m benchmarks.tenth_of_wikipedia` measures it (docs/lab/tenth-of-wikipedia.md):
+# bytes of .bz2 or of text, but tokens for build_examples and train_word_vectors.
+RATES = {
     "clean": 2.7e6,
     "train_tokenizer": 7e6,
     "tokenize": 5.5e6,
@@ -42,11 +41,19 @@ TEXT_RATES = {
     "train_word_vectors": 1.7e6,
     "corpus_statistics": 20e6,
 }
-TOKEN_WIDTH = 134  # of word vectors whose arithmetic takes the time of reading a token
-DOWNLOAD_RATE = 5e6  # bytes per second, assumed
-BOOKS_SPEED = 2.5  # bytes of books cleaned in the time of a byte of .bz2
-START_SECONDS = 4  # of a job: imports, reading the data
-# Tasks: training examples (GLUE's table 1, the tasks' papers) times their mean tokens; of others, bytes are counted.
+# A byte of books is cleaned 2.5 times as fast as a byte of .bz2.
+BOOKS_SPEED = 2.5
+# Reading a token takes word vectors as long as the arithmetic of so many of its numbers.
+TOKEN_WIDTH = 134
+# Assumed, in bytes per second.
+DOWNLOAD_RATE = 5e6
+# A job's imports and reading of data.
+START_SECONDS = 4
+BYTES_PER_TOKEN = 4.5
+BYTES_PER_STORED_TOKEN, BYTES_PER_STORED_EXAMPLE = 2.3, 21
+# Articles fill so much of an example's length.
+FILL = 0.6
+# Training examples (GLUE's table 1, the tasks' papers) times their mean tokens; of other tasks, bytes are counted.
 TASK_TOKENS = {
     "qqp": 11.6e6,
     "mnli": 15.7e6,
@@ -58,13 +65,18 @@ TASK_TOKENS = {
     "rotten_tomatoes": 0.21e6,
     **dict.fromkeys(("ner", "conll_pos", "chunks"), 0.26e6),
 }
-MADE_TASK_TOKENS, MADE_TASK_BYTES = 40e3, 0.5e6  # mean of the tasks that are synthetic or made from the corpus
-PARADIGMS, PAIR_TOKENS, SENTENCE_TOKENS = 67, 550, 25  # of BLiMP: files of 1,000 pairs; tokens read to judge a pair
-# Models: bytes per parameter. A checkpoint has the weights and two moments; the newest two and the best are kept.
+# The mean of the tasks that are synthetic or made from the corpus.
+MADE_TASK_TOKENS, MADE_TASK_BYTES = 40e3, 0.5e6
+# BLiMP has 67 files of 1,000 pairs, and judging a pair reads 550 tokens.
+PARADIGMS, PAIR_TOKENS, SENTENCE_TOKENS = 67, 550, 25
+# Bytes per parameter. A checkpoint has the weights and two moments; the newest two and the best are kept.
 MODEL_BYTES, CHECKPOINT_BYTES, NUM_CHECKPOINTS = 4, 12, 3
-COPIES = 2  # of an output: in the working tree and in DVC's cache
-FORWARD = 1 / 3  # of a training step's FLOPs
-PROBE_SECONDS, PROBE_FLOPS = 5, 2e11  # the time that is measured, and the maximum work of one step
+# An output is in the working tree and in DVC's cache.
+COPIES = 2
+# A forward pass has a third of a training step's FLOPs.
+FORWARD = 1 / 3
+# The probe's time, and the maximum work of one of its steps.
+PROBE_SECONDS, PROBE_FLOPS = 5, 2e11
 WIDTH = 100
 HEADS = ("stage", "jobs", "fetched", "output", "tokens", "FLOPs", "disk", "time", "cost")
 ABOUT = "FLOPs, time: full sequences; the optimizer has no FLOPs. disk: outputs twice (DVC's cache), and checkpoints."
@@ -72,38 +84,42 @@ ABOUT = "FLOPs, time: full sequences; the optimizer has no FLOPs. disk: outputs 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices that train, and the FLOP/s of one GPU, or of one CPU core if there is no GPU."""
-
     cores: int
     gpus: int
+    # Of one GPU, or of one CPU core if there is no GPU.
     flops_per_second: float
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Amounts of a stage. ``work`` is in the unit of ``TEXT_RATES``; ``extra`` are bytes on disk besides outputs."""
-
     stage: str
     jobs: int = 1
+    # Bytes.
     fetched: float = 0
     written: float = 0
+    # Bytes on disk besides the outputs, such as checkpoints.
     extra: float = 0
+    # In the unit of ``RATES``.
     work: float = 0
     tokens: float = 0
     flops: float = 0
-    max_cores: float = math.inf  # of one job
+    # The cores that one job can use.
+    max_cores: float = math.inf
+
+    @property
+    def disk(self) -> float:
+        return COPIES * self.written + self.extra
 
     def seconds(self, devices: Devices) -> float:
         """Return the time of the stage, if jobs run at once on all cores, or on all GPUs for jobs that train."""
         parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
         cores = min(devices.cores, self.max_cores)
-        text = self.work / (TEXT_RATES[self.stage] * cores) if self.work else 0
+        text = self.work / (RATES[self.stage] * cores) if self.work else 0
         training = self.flops / (devices.flops_per_second * (devices.gpus or cores))
         return START_SECONDS * self.jobs / parallel + self.fetched / DOWNLOAD_RATE + text + training
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     cores = usable_cores()
     parser.add_argument("--preset", metavar="NAME", help="plan this study instead of params.yaml, which stays")
     parser.add_argument("--cores", type=int, default=cores, help=f"CPU cores in all (default: this machine's, {cores})")
@@ -119,7 +135,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the plan."""
     for option, minimum in {"cores": 1, "gpus": 0, "teraflops": 1e-6, "price": 0}.items():
         value = getattr(arguments, option)
         if value is not None and not minimum <= value < math.inf:
@@ -130,7 +145,8 @@ def main(arguments: argparse.Namespace) -> None:
     name = arguments.preset
     study = load_study(PARAMS) if name is None else check_study(parse_yaml(preset_text(name)), f"{name}.yaml")
     machine = load_machine()
-    machine.choose_code_paths()  # before torch is imported
+    # Before torch is imported.
+    machine.choose_code_paths()
     objective = make_objective(study)
     if arguments.teraflops is None:
         rate = probe(study, min(machine.pretrain.threads, arguments.cores))
@@ -160,8 +176,8 @@ def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any
     seconds = stage.seconds(devices)
     paid = (devices.gpus if stage.flops else 0) if devices.gpus else 1
     cost = None if price is None else price * paid * seconds / 3600
-    amounts = {key: getattr(stage, key) for key in ("stage", "jobs", "fetched", "written", "tokens", "flops")}
-    return amounts | {"disk": COPIES * stage.written + stage.extra, "seconds": seconds, "cost": cost}
+    amounts = {key: getattr(stage, key) for key in ("stage", "jobs", "fetched", "written", "tokens", "flops", "disk")}
+    return amounts | {"seconds": seconds, "cost": cost}
 
 
 def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
@@ -179,17 +195,25 @@ def stages_of(study: Study, objective: Any, sizes: Mapping[str, SourceSize]) -> 
 def _fetching(study: Study, sizes: Mapping[str, SourceSize]) -> Iterator[Stage]:
     raw = sum(size.files for size in sizes.values())
     fetched = sum(size.fetched for size in sizes.values())
-    yield Stage("download", len(sizes), fetched, raw, max(0, fetched - raw))
-    start = 0.0
+    archives = max(0, fetched - raw)
+    yield Stage("download", len(sizes), fetched, raw, archives)
+    yield _start_model(study)
+    yield _download_tasks(study)
+
+
+def _start_model(study: Study) -> Stage:
     entry = Path(study.pretrain.init_from)
-    if entry.parent == Path(MODELS):
-        start = fetched_bytes(load_source(MODELS, entry.stem))
-    yield Stage("start_model", fetched=start, written=start, extra=start)
+    is_fetched = entry.parent == Path(MODELS)
+    size = fetched_bytes(load_source(MODELS, entry.stem)) if is_fetched else 0.0
+    return Stage("start_model", fetched=size, written=size, extra=size)
+
+
+def _download_tasks(study: Study) -> Stage:
     tasks = _task_sources(study)
-    wire = sum(map(fetched_bytes, tasks.values()))
+    fetched = sum(map(fetched_bytes, tasks.values()))
     num_made = len(set(study.tasks) - tasks.keys())
-    written = wire + MADE_TASK_BYTES * num_made
-    yield Stage("download_tasks", fetched=wire, written=written, extra=wire)
+    written = fetched + MADE_TASK_BYTES * num_made
+    return Stage("download_tasks", fetched=fetched, written=written, extra=fetched)
 
 
 def _text_stages(study: Study, sizes: Mapping[str, SourceSize], text: float, tokens: float) -> Iterator[Stage]:
@@ -240,7 +264,8 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
         recipe = study.finetune.recipe(task)
         trained = task_tokens(study, task, tasks.get(task))
         count += trained
-        share = FORWARD if recipe.feature_layers else 1  # a frozen encoder
+        # Feature-based tasks freeze the encoder.
+        share = FORWARD if recipe.feature_layers else 1
         work = workload(round(trained / recipe.max_length), recipe.max_length)
         flops += share * objective.config.training_flops(work)
     written = jobs * MODEL_BYTES * parameters
@@ -248,7 +273,8 @@ def _fine_tuning(study: Study, objective: Any) -> Iterator[Stage]:
     yield Stage("finetune", jobs, written=written, extra=extra, tokens=count, flops=flops)
     params = study.interpretation
     pairs = PARADIGMS * min(params.pairs_per_set or 1000, 1000) * len(params.pair_sets)
-    read = 2 * (4 * params.words + PAIR_TOKENS * pairs)  # through the model and through random weights
+    # Each text goes through the model and through random weights.
+    read = 2 * (4 * params.words + PAIR_TOKENS * pairs)
     work = workload(read // SENTENCE_TOKENS, SENTENCE_TOKENS)
     yield Stage("interpret", tokens=read, flops=FORWARD * objective.config.training_flops(work))
 
@@ -277,7 +303,7 @@ def workload(sequences: int, length: int, predictions: int = 0, outputs: int | N
 
 
 def count_parameters(objective: Any) -> int:
-    """Return the number of an objective's parameters; parameters that are shared count once."""
+    # Parameters that are shared count once.
     return sum(parameter.numel() for parameter in objective.parameters())
 
 
@@ -291,7 +317,6 @@ def phase_flops(study: Study, objective: Any, phase: str) -> float:
 
 
 def predicted_share(study: Study) -> float:
-    """Return the share of tokens that pretraining predicts."""
     collator = objective_spec(study.pretrain.objective).collator
     return {"clm": 1.0, "none": 0.0}.get(collator, study.mask_prob)
 
@@ -333,7 +358,8 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     from pipeline_src.training.optimizers import make_optimizer
 
     objective = make_objective(study)
-    if objective.predictor != "model":  # ELECTRA's generator is smaller, TinyBERT's model predicts no tokens
+    # ELECTRA's generator is smaller than its model, and TinyBERT's model predicts no tokens.
+    if objective.predictor != "model":
         pretrain = study.pretrain.model_copy(update={"objective": "mlm"})
         objective = make_objective(study.model_copy(update={"pretrain": pretrain}))
     objective.to_empty(device="cpu")
@@ -353,7 +379,8 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
     def step() -> None:
         objective.token_logits(ids, torch.zeros_like(ids), ends, predicted, length).logsumexp(-1).sum().backward()
 
-    step()  # the optimizer needs its gradients
+    # The optimizer needs gradients.
+    step()
     update = make_optimizer(objective, 1e-9, 0.0, study.pretrain.optimizer).step
     step_seconds, update_seconds = (
         Timer("call()", globals={"call": call}, num_threads=threads).blocked_autorange(min_run_time=seconds / 2).median
@@ -364,15 +391,13 @@ def probe(study: Study, threads: int, seconds: float = PROBE_SECONDS) -> float:
 
 
 def as_table(plan: Mapping[str, Any]) -> str:
-    """Return the plan as text for people, at most 100 columns wide."""
     devices = plan["devices"]
     gpus = f"{devices['gpus']} GPUs, " if devices["gpus"] else ""
     rate = f"{amount(devices['flops_per_second'])}FLOP/s each"
     parameters = amount(plan["parameters"])
     lines = [f"{plan['study']}: {parameters} parameters, on {gpus}{devices['cores']} cores, {rate}", ""]
     lines.append(_line(HEADS))
-    for row in plan["stages"]:
-        lines.append(_row(row))
+    lines += map(_row, plan["stages"])
     lines.append("-" * WIDTH)
     lines.append(_row({"stage": "total", **plan["totals"]}))
     lines.append("")
@@ -389,12 +414,4 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"{cells[0]:<18}{cells[1]:>5}" + "".join(f"{cell:>11}" for cell in cells[2:])
-
-
-def duration(seconds: float) -> str:
-    """Return ``59 s``, ``12 min``, ``3.5 h``, ``2.1 d``."""
-    for start, length, name in ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min")):
-        if seconds >= start:
-            return f"{seconds / length:,.1f} {name}" if name != "min" else f"{seconds / length:.0f} min"
-    return f"{seconds:.0f} s"
+    return f"{cells[0]:<18}{cells[1]:>5}" + "".join(f" {cell:>10}" for cell in cells[2:])

@@ -1,8 +1,8 @@
 """Tool ``verify``: check saved models against the ledger of their training, and by replaying their last steps.
 
-The ledger in ``results/pretrain/PHASE.json`` has the parameters, data and machine of a phase, and the size and sha256 of
-every file of every model that the phase saved. A step depends only on its number and the model before it. So replaying
-the steps from one saved model must give the next with the same bits.
+The ledger in ``results/pretrain/PHASE.json`` has a phase's parameters, data and machine, and the size and sha256 of the
+files of each model that it saved. A step depends only on its number and the model before it, so replaying the steps from
+one saved model must give the next with the same bits.
 """
 
 from __future__ import annotations
@@ -159,12 +159,15 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger) -> Result:
     capacity = pretrain.phase_capacity(phase, examples, tokenizer, attention, distributed)
     trainer.run(pretrain.phase_batches(phase, examples, first, step, distributed, capacity))
     with TemporaryDirectory() as scratch:
-        save_models(Path(scratch, "model"), phase, trainer)
-        expected = saved_files(Path(scratch, "model"))
+        replayed = Path(scratch, "model")
+        save_models(replayed, phase, trainer)
+        expected = saved_files(replayed)
     files = saved_files(folder)
     changed = [name for name, content in expected.items() if name in files and files[name] != content]
     steps = f"{step - first:,} steps from step {first:,} taken again write"
-    return Result(not changed, f"{steps} another {', '.join(changed)}" if changed else f"{steps} the same")
+    if changed:
+        return Result(False, f"{steps} another {', '.join(changed)}")
+    return Result(True, f"{steps} the same")
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
@@ -174,7 +177,8 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     # JSON makes lists of tuples, as in the ledger.
     here = json.loads(json.dumps({**pretrain.checkpoint_identity(phase), **machine}))
     del here["code"]
-    changes = difference({**ledger.identity, **ledger.machine}, here) or ", ".join(_edited_code(phase.name))
+    there = {**ledger.identity, **ledger.machine}
+    changes = difference(there, here) or ", ".join(_edited_code(phase.name))
     if changes:
         what = "the steps cannot be taken again under the same conditions"
         hint = "verify where it was trained: same code and data, kind of machine, settings of machine.yaml"
@@ -182,7 +186,9 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     tokens = read_json(TOKENS / "manifest.json")["splits"]["train"]["sha256"]
     index = read_json(EXAMPLES / "manifest.json")[phase.name]["sha256"]["train"]
     samples = read_sample_index(EXAMPLES / phase.name / "train.npy").tobytes()
-    if (hash_file(TOKENS / "train.ids"), hashlib.sha256(samples).hexdigest()) != (tokens, index):
+    same_tokens = hash_file(TOKENS / "train.ids") == tokens
+    same_examples = hashlib.sha256(samples).hexdigest() == index
+    if not (same_tokens and same_examples):
         raise PipelineError("training data is not as it was written", f"{TOKENS}, {EXAMPLES}", hint="`dvc checkout` it")
 
 

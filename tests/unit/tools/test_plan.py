@@ -21,10 +21,9 @@ from pipeline_src.sources.sizes import source_size
 from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import Study, check_study
 from pipeline_src.tools.plan import (
-    TEXT_RATES,
+    RATES,
     Devices,
     Stage,
-    duration,
     make_objective,
     phase_flops,
     probe,
@@ -159,7 +158,7 @@ def test_plan_gpus_cost_their_training_hours(planned: Callable[..., Any]) -> Non
 
 
 def test_stage_seconds_follow_work_cores_and_gpus() -> None:
-    text = Stage("tokenize", work=TEXT_RATES["tokenize"] * 60)
+    text = Stage("tokenize", work=RATES["tokenize"] * 60)
     training = Stage("pretrain_phase1", flops=1e15, max_cores=2)
     assert text.seconds(Devices(4, 0, 1)) == pytest.approx(4 + 15)
     assert training.seconds(Devices(4, 0, 1e12)) == pytest.approx(4 + 500)
@@ -168,7 +167,10 @@ def test_stage_seconds_follow_work_cores_and_gpus() -> None:
 
 
 @pytest.mark.parametrize("objective", member_names("objectives"))
-def test_probe_measures_every_objective(study_of: Callable[..., Study], objective: str, tmp_path: Path) -> None:
+def test_probe_measures_every_objective(
+    study_of: Callable[..., Study], objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline_src.tools.plan.PROBE_FLOPS", 1e9)
     architecture = {"bilm": "bilstm", "electra": "electra"}.get(objective, "bert")
     model = {"architecture": architecture, "position_init": "random"}
     pretrain = {"objective": objective}
@@ -195,9 +197,7 @@ def test_plan_table_fits_100_columns(planned: Callable[..., Any], capsys: Any, a
     assert len({len(line) for line in lines[2:20]}) == 1  # no cell pushed its neighbours aside
 
 
-def test_amount_and_duration_are_readable() -> None:
-    seconds = {59: "59 s", 119: "119 s", 200: "3 min", 8000: "2.2 h", 3e5: "3.5 d"}
-    assert [duration(value) for value in seconds] == list(seconds.values())
+def test_amount_is_readable() -> None:
     values = {0: "-", 999: "999.0 ", 1_696_448: "1.7 M", 25e9: "25.0 G", 32.7e12: "32.7 T", 1.77e19: "1.8e19"}
     assert [amount(value) for value in values] == list(values.values())
 
