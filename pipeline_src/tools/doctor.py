@@ -16,7 +16,7 @@ import tempfile
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,58 +30,49 @@ WIDTH = 80
 PROJECT, TORCH_LOCK = (Path(__file__).parents[2] / name for name in ("pyproject.toml", "torch.lock"))
 PACKAGES = ("dvc", "snakemake", "snakemake-executor-plugin-slurm", "torch")
 ENVIRONMENT = "run `make study`, which installs it, or activate the environment: `source .venv/bin/activate`"
-# what the engines and stages write, below the checkout
-WRITTEN = (
-    *("dvc.lock", ".dvc", ".dvc/tmp", ".dvc/cache", ".dvc/cache/files", ".git", ".snakemake", ".snakemake/dvc"),
-    *("code", "data", "models", "results", "logs", "checkpoints"),
-)
 MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 ENVIRONMENT_BYTES = 2e9
-TRAINING_BYTES = 16  # of memory per parameter: weights, gradients, two moments
-MAX_SHOWN = 5  # wrong files
-LIBRARY_BYTES = 1.5e9  # of memory for libraries and the activations of a microbatch
+# Weights, gradients and two moments.
+TRAINING_BYTES_PER_PARAMETER = 16
+# Memory of libraries and of a microbatch's activations.
+LIBRARY_BYTES = 1.5e9
+MAX_SHOWN_FILES = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of a check: ``ok``, a ``warning`` if a run may fail, a ``problem`` if the study cannot run."""
-
     check: str
+    # OK; WARNING if a run may fail; PROBLEM if the study cannot run.
     state: str
-    message: str
+    found: str
     hint: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("--json", action="store_true", help="print a list of objects: check, state, found, hint")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print every finding; the exit status is 2 if one is a problem."""
     parameters, study = read_study()
-    findings = [parameters, check_versions(installed_versions()), check_folders()]
+    findings = [parameters, check_versions(installed_versions())]
     if study is not None:
         checks = {
             "memory": check_memory,
             "disk": check_disk,
             "sources": check_sources,
             "start model": check_start_model,
-            "outputs": check_recordable_outputs,
         }
-        findings += [check_torch(), *(run_check(name, check, study) for name, check in checks.items())]
+        findings.append(check_torch())
+        findings += [run_check(name, check, study) for name, check in checks.items()]
     if arguments.json:
-        entries = [
-            dict(zip(("check", "state", "found", "hint"), astuple(finding), strict=True)) for finding in findings
-        ]
-        print(json.dumps(entries, indent=2))
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         print(as_text(findings))
     return 2 if any(finding.state == PROBLEM for finding in findings) else 0
 
 
 def run_check(name: str, check: Callable[[Any], Finding], study: Any) -> Finding:
-    """Return the finding of ``check``; if the check fails with an error, a finding that says why."""
     try:
         return check(study)
     except ImportError as error:
@@ -93,12 +84,11 @@ def run_check(name: str, check: Callable[[Any], Finding], study: Any) -> Finding
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """Return lines for people, 80 columns wide."""
     lines = []
     for finding in findings:
         start = f"{finding.state:<8} {finding.check:<12} "
         indent = " " * len(start)
-        for first, text in ((start, finding.message), (f"{indent}-> ", finding.hint or "")):
+        for first, text in ((start, finding.found), (f"{indent}-> ", finding.hint or "")):
             wrap = textwrap.TextWrapper(WIDTH, first, indent, break_long_words=False, break_on_hyphens=False)
             lines += wrap.wrap(text)
     states = [finding.state for finding in findings]
@@ -110,7 +100,6 @@ def as_text(findings: Sequence[Finding]) -> str:
 
 
 def read_study() -> tuple[Finding, Any | None]:
-    """Check params.yaml; return the finding and the study, which is None if it cannot be read."""
     try:
         from pipeline_src.study.study import load_study
 
@@ -123,7 +112,6 @@ def read_study() -> tuple[Finding, Any | None]:
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return the version of Python and of each of ``PACKAGES``, by name, without importing it; None: not installed."""
     versions: dict[str, str | None] = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -132,7 +120,7 @@ def installed_versions() -> dict[str, str | None]:
 
 
 def check_versions(versions: Mapping[str, str | None]) -> Finding:
-    """Check that pyproject.toml allows the versions of Python and of ``PACKAGES``; see ``installed_versions``."""
+    """Compare versions (None: not installed) with those that pyproject.toml allows."""
     missing = [name for name, installed in versions.items() if installed is None]
     if missing:
         return Finding("versions", PROBLEM, f"not installed: {', '.join(missing)}", ENVIRONMENT)
@@ -156,26 +144,7 @@ def check_versions(versions: Mapping[str, str | None]) -> Finding:
     return Finding("versions", OK, ", ".join(listed))
 
 
-def check_folders(cache_home: Path | None = None) -> Finding:
-    """Check that the study's files and folders can be written, and ``cache_home`` (None: as the system has it)."""
-    cache_home = cache_home or Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    closed = []
-    for path in (Path(), *map(Path, WRITTEN)):
-        if os.path.exists(path) and not os.access(path, os.W_OK):
-            closed.append(str(path.absolute()))
-    if closed:
-        hint = "give yourself permission to write there, or clone onto a disk that can be written"
-        return Finding("folders", PROBLEM, f"cannot be written: {', '.join(closed)}", hint)
-    # the folder itself, or the one in which Snakemake makes it
-    existing = next(path for path in (cache_home, *cache_home.parents) if os.path.exists(path))
-    if not os.access(existing, os.W_OK | os.X_OK):
-        hint = 'export XDG_CACHE_HOME="$PWD/.snakemake/cache", as make does'
-        return Finding("folders", PROBLEM, f"Snakemake's cache cannot be written: {cache_home}", hint)
-    return Finding("folders", OK, "the checkout can be written")
-
-
 def check_torch() -> Finding:
-    """Check that torch can use the GPUs, and that its version is the one with which the results were recorded."""
     try:
         import torch
     except ImportError as error:
@@ -192,11 +161,10 @@ def check_torch() -> Finding:
 
 
 def check_memory(study: Any, available: float | None = None) -> Finding:
-    """Check that ``available`` bytes of memory (None: ask the system) are enough for training."""
     from pipeline_src.tools.plan import count_parameters, make_objective
 
     available = usable_memory() if available is None else available
-    needed = LIBRARY_BYTES + TRAINING_BYTES * count_parameters(make_objective(study))
+    needed = LIBRARY_BYTES + TRAINING_BYTES_PER_PARAMETER * count_parameters(make_objective(study))
     state = WARNING if available < needed else OK
     hint = "set activation_checkpointing: true and fewer microbatch_tokens in machine.yaml, or use a larger machine"
     text = f"{amount(available)}B; the study needs about {amount(needed)}B"
@@ -204,15 +172,14 @@ def check_memory(study: Any, available: float | None = None) -> Finding:
 
 
 def check_disk(study: Any, free: float | None = None) -> Finding:
-    """Check that ``free`` bytes on the disk (None: ask the system) hold all files of the study, even if some exist."""
     from pipeline_src.sources.sizes import source_size
-    from pipeline_src.tools.plan import COPIES, make_objective, stages_of
+    from pipeline_src.tools.plan import make_objective, stages_of
 
     free = shutil.disk_usage(".").free if free is None else free
     sizes = {name: source_size(source) for name, source in study.corpus.sources.items()}
-    needed = ENVIRONMENT_BYTES
-    for stage in stages_of(study, make_objective(study), sizes):
-        needed += COPIES * stage.written + stage.extra
+    stages = stages_of(study, make_objective(study), sizes)
+    # The whole study, even if some of its files exist.
+    needed = ENVIRONMENT_BYTES + sum(stage.disk for stage in stages)
     text = f"{amount(free)}B free; the study needs about {amount(needed)}B in all"
     if free >= needed:
         return Finding("disk", OK, text)
@@ -221,24 +188,23 @@ def check_disk(study: Any, free: float | None = None) -> Finding:
 
 
 def check_sources(study: Any) -> Finding:
-    """Check that the study's own files of text and tasks (addresses ``file:``) can be read as the stages read them."""
     from pipeline_src.tools.own_files import find_wrong
 
     wrong = list(find_wrong(study))
     if not wrong:
         return Finding("sources", OK, "files of your own, if there are any, can be read")
     state = PROBLEM if any(file.stops for file in wrong) else WARNING
-    shown = [_problem("sources", file.error) for file in wrong[:MAX_SHOWN]]
-    messages = [finding.message for finding in shown]
-    if len(wrong) > MAX_SHOWN:
-        messages.append(f"and {len(wrong) - MAX_SHOWN} more")
-    # several files may have one hint
+    shown = [_problem("sources", file.error) for file in wrong[:MAX_SHOWN_FILES]]
+    messages = [finding.found for finding in shown]
+    if len(wrong) > MAX_SHOWN_FILES:
+        messages.append(f"and {len(wrong) - MAX_SHOWN_FILES} more")
+    # Several files may have the same hint.
     hints = dict.fromkeys(str(finding.hint) for finding in shown)
     return Finding("sources", state, "; ".join(messages), "; ".join(hints))
 
 
 def check_start_model(study: Any) -> Finding:
-    """Check the model that pretraining starts from, as its stage does, unless it must be fetched first."""
+    """Read the model that pretraining starts from, as its stage does, unless it must be fetched first."""
     if study.vocabulary.kind != "given" or not Path(study.pretrain.init_from).is_dir():
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretrain.start_model import import_start_model
@@ -248,20 +214,11 @@ def check_start_model(study: Any) -> Finding:
     return Finding("start model", OK, f"{study.pretrain.init_from} fits the study")
 
 
-def check_recordable_outputs(study: Any) -> Finding:
-    """Check that DVC can record the outputs, which lie in the checkout unless a folder is a link."""
-    from pipeline_src.engine.dependencies import declared_stages
-    from pipeline_src.engine.workspace import check_outputs
-
-    check_outputs(output for stage in declared_stages().values() for output in stage["outs"])
-    return Finding("outputs", OK, "all lie in the checkout, where DVC can record them")
-
-
 def usable_memory(limits: Sequence[Path] = MEMORY_LIMITS) -> float:
-    """Return the machine's bytes of memory, or the limit of a container."""
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in limits:
-        with contextlib.suppress(OSError, ValueError):  # not limited: there is no such file, or it says "max"
+        # Where memory is not limited, there is no such file, or it says "max".
+        with contextlib.suppress(OSError, ValueError):
             total = min(total, float(file.read_text(encoding="ascii")))
     return total
 

@@ -1,8 +1,8 @@
 """Tool ``verify``: check saved models against the ledger of their training, and by replaying their last steps.
 
 The ledger in ``results/pretrain/PHASE.json`` has a phase's parameters, data and machine, and the size and sha256 of the
-files of each model that it saved. A step depends only on its number and the model before it, so replaying the steps from
-one saved model must give the next with the same bits.
+files of each model that it saved. A step depends only on its number and the model before it, so replaying the steps
+from one saved model must give the next with the same bits.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""The doctor: every fault that it looks for is made, and found."""
+"""Every fault that the doctor looks for is made, and found."""
 
 from __future__ import annotations
 
 import errno
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,11 +17,8 @@ from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import Study, check_study, load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
-from tests.users import FIRST, GROUP, as_user
 
 SIZES = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-PAIR = json.dumps(dict.fromkeys(("sentence_good", "sentence_bad", "linguistics_term", "UID"), "x"))
-ENTRY = {"description": "d", "licence": "l", "citation": "c"}
 
 
 @pytest.fixture
@@ -55,8 +49,10 @@ def test_doctor_invalid_study_is_a_problem_in_json(project: Path, capsys: pytest
 
 
 def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); sys.argv = ['', 'doctor']; " \
-              "from pipeline_src.__main__ import main; sys.exit(main())"  # fmt: skip
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); sys.argv = ['', 'doctor']; "
+        "from pipeline_src.__main__ import main; sys.exit(main())"
+    )
     done = subprocess.run([sys.executable, "-S", "-c", program, str(root)], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "not installed" in " ".join(done.stdout.split()) and "make study" in done.stdout
@@ -77,7 +73,7 @@ def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) ->
 def test_versions_are_those_that_pyproject_allows(changes: dict[str, str | None], state: str) -> None:
     finding = doctor.check_versions(doctor.installed_versions() | changes)
     assert finding.state == state
-    assert state == OK or any(name in finding.message for name in changes)
+    assert state == OK or any(name in finding.found for name in changes)
 
 
 def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
@@ -86,53 +82,6 @@ def test_small_machine_is_told_for_a_large_study(root: Path) -> None:
     assert doctor.check_memory(small, available=8e9).state == OK
     assert [doctor.check_disk(base, free=free).state for free in (1e9, 100e9, 1e12)] == [PROBLEM, WARNING, OK]
     assert [doctor.check_disk(small, free=free).state for free in (0.3e9, 2e9, 4e9)] == [PROBLEM, WARNING, OK]
-
-
-@pytest.mark.parametrize(
-    ("changes", "entry", "pattern", "contents"),
-    [
-        (
-            {"wikipedia": {"from": "own-wikipedia"}},
-            None,
-            "data/own/wikipedia/excerpt.xml.bz2",
-            {"excerpt.xml.bz2": "<mediawiki>"},
-        ),
-        ({"books": {"from": "mine"}}, "sources/mine", "data/own/books/*.txt", {"a.txt": "text"}),
-        (
-            {"tasks": ["rte", "mine"]},
-            "task_sources/mine",
-            "data/own/mine/**/*",
-            {"train.tsv": "a\t1\t\ttext\n", "dev.tsv": "a\t1\t\ttext\n"},
-        ),
-        (
-            {"interpretation": {"minimal_pairs": ["mine"]}},
-            "task_sources/mine",
-            "data/own/mine/a.jsonl",
-            {"a.jsonl": PAIR},
-        ),
-    ],
-)
-def test_check_sources_missing_local_files_are_a_problem(
-    project: Path, catalogue: Path, changes: dict[str, Any], entry: str | None, pattern: str, contents: dict[str, str]
-) -> None:
-    raw = yaml.safe_load((project / "params.yaml").read_text())
-    if entry:
-        files = [{"path": "." if "*" in pattern else "a.jsonl", "url": f"file:{pattern}"}]
-        (catalogue / f"{entry}.yaml").write_text(json.dumps(ENTRY | {"files": files}))
-        declared = (catalogue / "tasks/cola.yaml").read_text()
-        (catalogue / "tasks/mine.yaml").write_text(declared.replace("cola:", "mine:"))
-        raw["finetune"]["per_task"]["mine"] = {}
-    for key, value in changes.items():
-        block = raw["corpus"]["sources"] if key in raw["corpus"]["sources"] else raw
-        block[key] = {**block[key], **value} if isinstance(value, dict) else value
-    study = check_study(raw)
-    finding = doctor.check_sources(study)
-    assert finding.state == PROBLEM and finding.message.startswith(f"your own file is not there: {pattern}")
-    folder = Path(pattern.partition("*")[0] if "*" in pattern else Path(pattern).parent)
-    folder.mkdir(parents=True)
-    for name, text in contents.items():
-        (folder / name).write_text(text)
-    assert doctor.check_sources(study).state == OK
 
 
 def test_check_sources_all_parts_are_not_looked_up(root: Path) -> None:
@@ -167,58 +116,8 @@ def test_run_check_failure_is_a_finding(error: Exception, state: str) -> None:
     assert (finding.check, finding.state) == ("memory", state)
 
 
-def test_doctor_outputs_on_another_disk_are_a_problem(
-    project: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (project / "models").symlink_to(tmp_path_factory.mktemp("disk"))
-    assert command.main(["doctor", "--json"]) == 2
-    (problem,) = [entry for entry in json.loads(capsys.readouterr().out) if entry["state"] == PROBLEM]
-    assert problem["check"] == "outputs" and "outside of the checkout" in problem["found"]
-
-
 def test_usable_memory_is_what_a_container_may_use(tmp_path: Path) -> None:
     (tmp_path / "max").write_text("2000000000\n")
     (tmp_path / "none").write_text("max\n")
     assert doctor.usable_memory([tmp_path / "max"]) == 2e9
     assert doctor.usable_memory([tmp_path / "none", tmp_path / "absent"]) > 1e8
-
-
-@pytest.mark.parametrize("closed", ["", ".dvc", ".dvc/cache", "data", "models", "results", "dvc.lock"])
-def test_check_folders_closed_part_of_the_checkout_is_a_problem(project: Path, closed: str) -> None:
-    (project / ".dvc/cache").mkdir(parents=True)
-    for name in ("data", "models", "results"):
-        (project / name).mkdir()
-    (project / "dvc.lock").touch()
-
-    def find() -> None:
-        assert doctor.check_folders(Path()).state == OK
-        Path(closed).chmod(0o555)
-        finding = doctor.check_folders(Path())
-        Path(closed).chmod(0o777)
-        assert finding.state == PROBLEM and finding.message == f"cannot be written: {Path(closed).absolute()}"
-
-    by_user(project, find)
-
-
-@pytest.mark.parametrize("name", ["home", "home/.cache"])
-def test_check_folders_closed_home_is_a_problem(project: Path, name: str) -> None:
-    (project / "home").mkdir()
-
-    def find() -> None:
-        assert doctor.check_folders(Path(name)).state == OK
-        Path("home").chmod(0o555)
-        finding = doctor.check_folders(Path(name))
-        Path("home").chmod(0o777)
-        assert finding.state == PROBLEM and "export XDG_CACHE_HOME" in str(finding.hint)
-
-    by_user(project, find)
-
-
-def by_user(folder: Path, find: Callable[[], None]) -> None:
-    """Call a function in ``folder`` as a user whom permissions bind."""
-    if os.getuid():
-        find()
-        return
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, FIRST, GROUP)
-    as_user(FIRST, find)
