@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,16 @@ from pipeline_src.study.study import check_study
 
 PRESETS, PARAMS = Path("workflow/presets"), Path("params.yaml")
 SAMPLE = "sample"
-REPLACED = "finetune.per_task"  # a preset's map of tasks replaces the whole map of its base
+# A preset's map of tasks replaces the whole map of its base.
+REPLACED = "finetune.per_task"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("name", nargs="?", help="a study of workflow/presets/, without .yaml")
     parser.add_argument("--list", action="store_true", help="list the studies, and change nothing")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """List the presets, or put one in place."""
     if arguments.list:
         for path in sorted(PRESETS.glob("*.yaml")):
             print(f"{path.stem:<20} {_title(path)}")
@@ -61,56 +59,34 @@ def preset_text(name: str | None, folder: Path = PRESETS) -> str:
         return text
     changes = round_trip().load(text)
     base = preset_text(changes.pop("base", SAMPLE), folder)
-    return merged(base, f"# {name}: {_title(path)}", changes)
-
-
-def merged(base: str, title: str, changes: CommentedMap) -> str:
-    """Return the text of ``base`` with another title and other values; a changed value loses the base's comment.
-
-    A map in ``changes`` updates the map in ``base``; null removes that map.
-    """
     values = round_trip().load(base)
-    values.ca.comment[1][0].value = f"{title}\n"
-    for key, value, has_items in _items(changes):
-        if has_items:
-            continue
-        value = list(value) if isinstance(value, list) else value  # a plain list, without the lines that follow it
-        parts = key.split(".")
-        for depth in range(2, len(parts)):  # the comment may be on a map around the value
-            _drop_comment(*_parent(values, ".".join(parts[:depth])))
-        block, last = _parent(values, key)
-        if value is None and isinstance(block.get(last), CommentedMap):  # a source that the study does not have
-            del block[last]
-            continue
-        block[last] = value
-        if not isinstance(value, CommentedMap):
-            _drop_comment(block, last)
-    for key, _, _ in _items(changes):
-        if comment := _comment(*_parent(changes, key)):
-            _set_comment(*_parent(values, key), comment)
+    values.ca.comment[1][0].value = f"# {name}: {_title(path)}\n"
+    _update(values, changes)
     return dumped(values)
 
 
-def _items(block: CommentedMap, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
-    """Yield (dotted key, value, whether the value is a map whose items follow)."""
-    for key, value in block.items():
-        has_items = isinstance(value, CommentedMap) and bool(value) and prefix + key != REPLACED
-        yield prefix + key, value, has_items
-        if has_items:
-            yield from _items(value, f"{prefix}{key}.")
+def _update(values: CommentedMap, changes: CommentedMap, prefix: str = "") -> None:
+    """Put changes with their comments into values; a changed value loses its comment. Null removes a map."""
+    for key, change in changes.items():
+        is_section = isinstance(change, CommentedMap) and bool(change) and prefix + key != REPLACED
+        if change is None and isinstance(values.get(key), CommentedMap):
+            del values[key]
+            continue
+        if is_section:
+            _update(values.setdefault(key, CommentedMap()), change, f"{prefix}{key}.")
+        else:
+            # A plain list has none of the comment lines that follow it in the preset.
+            values[key] = list(change) if isinstance(change, list) else change
+        # "per_task: # of the sample" and the sections of params.yaml keep their comment.
+        if prefix if is_section else not isinstance(change, CommentedMap):
+            _drop_comment(values, key)
+        if comment := _comment(changes, key):
+            _set_comment(values, key, comment)
 
 
 def _title(path: Path) -> str:
     first_line = path.read_text(encoding="utf-8").partition("\n")[0]
     return first_line.lstrip("# ").removeprefix(f"{path.stem}: ")
-
-
-def _parent(values: CommentedMap, key: str) -> tuple[CommentedMap, str]:
-    """Return the map that holds a dotted key, and the key's last part."""
-    *above, last = key.split(".")
-    for name in above:
-        values = values.setdefault(name, CommentedMap())
-    return values, last
 
 
 def _comment_token(block: CommentedMap, key: str) -> Any:
@@ -125,10 +101,10 @@ def _comment(block: CommentedMap, key: str) -> str:
 
 
 def _set_comment(block: CommentedMap, key: str, comment: str) -> None:
-    """Put a comment after a key's value; lines of comments below it stay."""
     if token := _comment_token(block, key):
         token.value = f"# {comment}\n{token.value.partition(chr(10))[2]}"
-        token.start_mark = CommentMark(0)  # one space after the value, however long the previous value was
+        # One space after the value, however long the previous value was.
+        token.start_mark = CommentMark(0)
     else:
         block.yaml_add_eol_comment(comment, key, column=0)
 
@@ -139,16 +115,16 @@ def _drop_comment(block: CommentedMap, key: str) -> None:
 
 
 def round_trip() -> YAML:
-    """Return a YAML reader and writer that keeps comments and layout."""
     editor = YAML()
-    editor.default_flow_style = False  # for values that are put in
-    editor.width = 1 << 16  # no line is folded
+    editor.default_flow_style = False
+    # No line is folded.
+    editor.width = 1 << 16
     return editor
 
 
 def dumped(values: CommentedMap) -> str:
-    """Return the text of values loaded by ``round_trip`` and changed."""
     first, second = io.StringIO(), io.StringIO()
     round_trip().dump(values, first)
-    round_trip().dump(round_trip().load(first.getvalue()), second)  # without quotes that are not needed
+    # Once more, without quotes that are not needed.
+    round_trip().dump(round_trip().load(first.getvalue()), second)
     return second.getvalue()

@@ -134,10 +134,10 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
             if not field.exclude_if:
                 yield key, None if field.is_required() else _spelled(field.get_default())
         elif isinstance(value, Mapping):
-            if inner := _inner_block(field.annotation):
+            if get_origin(field.annotation) is dict:
+                yield from _missing_in_entries(_kinds(field.annotation), value, key)
+            elif inner := _section_in(field.annotation):
                 yield from missing_keys(inner, value, f"{key}.")
-            if kinds := _kinds(field.annotation):
-                yield from _missing_in_entries(kinds, value, key)
 
 
 def _missing_in_entries(
@@ -145,21 +145,12 @@ def _missing_in_entries(
 ) -> Iterator[tuple[str, str | None]]:
     """Yield what the entries of a mapping lack, of which each says its ``kind``, such as ``corpus.sources``."""
     for name, entry in entries.items():
-        if not isinstance(entry, Mapping):
+        if not kinds or not isinstance(entry, Mapping):
             continue
         if "kind" not in entry:
             yield f"{key}.{name}.kind", None
         elif entry["kind"] in list(kinds):
             yield from missing_keys(kinds[entry["kind"]], entry, f"{key}.{name}.")
-
-
-def _inner_block(annotation: Any) -> type[Section] | None:
-    if get_origin(annotation) is dict:
-        return None
-    for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, Section):
-            return kind
-    return None
 
 
 def _kinds(annotation: Any) -> dict[str, type[Section]]:
