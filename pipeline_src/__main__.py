@@ -99,7 +99,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _overview() -> str:
-    """Return commands and exit statuses, grouped, for the end of the help text."""
     groups = {
         "stages, in the order of the study (`snakemake all` and `dvc repro` run them):": {
             name: stage.help for name, stage in STAGES.items()
@@ -119,7 +118,6 @@ def _overview() -> str:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line; unrecognized arguments print the subcommand's usage."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline_src",
         usage="%(prog)s COMMAND [options]",
@@ -148,7 +146,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], Any]]:
-    """Import a tool; return the functions that add its arguments and run it."""
     path, _, function = TOOLS[name][0].partition(":")
     module = importlib.import_module(path)
     add_arguments = f"add_{function}_arguments" if function else "add_arguments"

@@ -37,7 +37,6 @@ from pipeline_src.text.language import check_language
 
 
 def untracked_entries() -> str | None:
-    """Return a warning that lists the catalogue's entries that git does not track; None if git tracks all."""
     command = ["git", "ls-files", "--others", "--exclude-standard", "--", CATALOGUE]
     try:
         names = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
@@ -48,7 +47,7 @@ def untracked_entries() -> str | None:
 
 
 def modules() -> dict[str, str]:
-    """Return, for each path below ``code``, the module whose fingerprint is written there."""
+    # Path below ``code`` -> the module whose fingerprint is written there.
     stages = {}
     for name, stage in STAGES.items():
         # A ring, such as interpret/, can be taken away.
@@ -60,7 +59,7 @@ def modules() -> dict[str, str]:
 
 
 def fetch_models(paths: Iterable[str]) -> None:
-    """Import each model of the hub among ``paths`` into the folder of that path, unless it is there."""
+    # A model becomes the folder ``hub:OWNER/NAME@REVISION``.
     for path in sorted(set(paths)):
         if path.startswith(HUB) and not Path(path).exists():
             from pipeline_src.pretrain.import_model import fetch_and_import  # needs torch
@@ -105,7 +104,7 @@ class StageCode:
                 raise _edited(name)
 
     def import_all(self) -> None:
-        """Import every module now, so that later edits do not reach this process."""
+        # Later edits do not reach this process.
         for file in self._sources:
             if file.suffix == ".py":
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -128,7 +127,7 @@ class StageCode:
                 raise _edited(path)
 
     def _read_recorded(self) -> dict[str, str]:
-        """Return the content of the files in ``code``; their times would not do, as a rerun writes the same again."""
+        # Times of files would not do, as a rerun writes the same again.
         files = {name: CODE / name for name in self._modules}
         return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
 

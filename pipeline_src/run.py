@@ -85,7 +85,7 @@ def run_stage(name: str, items: Mapping[str, str], options: Mapping[str, object]
 
 
 def _checked_items(name: str, items: Mapping[str, str]) -> dict[str, str]:
-    """Return the items without DVC's name of the stage: ``download@wikipedia`` -> ``wikipedia``."""
+    # DVC's name of the stage is left out: "download@wikipedia" -> "wikipedia".
     checked = {}
     for key, given in items.items():
         value = given.partition(f"{name}@")[2] or given
@@ -135,7 +135,6 @@ def _run_watched(stage: Stage, study: Study, arguments: Mapping[str, Any], is_fi
 
 
 def _start_record(dvc_stage: str, is_first: bool) -> StageRecord:
-    """Note what a stage reads, after mending what an earlier run may have left."""
     stages = when_settled(declared_stages)
     declared = declared_stage(dvc_stage, stages)
     if is_first:

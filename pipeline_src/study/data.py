@@ -22,7 +22,6 @@ MIN_VOCAB_SIZE = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}  # five special
 
 @cache
 def known_languages() -> tuple[str, ...]:
-    """Return the languages that have sentence rules: English, and the tables of ``text/sentences.yaml``."""
     return ("en", *parse_yaml(SENTENCES.read_text(encoding="utf-8")))
 
 

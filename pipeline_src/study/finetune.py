@@ -85,7 +85,6 @@ class TaskHyperparameters(Section):
     num_augmentations: int = Field(default=0, ge=0, le=1000)
 
     def starting_from(self, weights: str) -> TaskHyperparameters:
-        """Return these hyperparameters with the grid of initial weights that are ``pretrained`` or ``random``."""
         grid: dict[str, Any] = {"random_learning_rates": None, "random_epochs": None}
         if weights == "random":
             grid["learning_rates"] = self.random_learning_rates or self.learning_rates
@@ -127,11 +126,9 @@ class FinetuneParams(Section):
     weight_decay: float = Field(default=0.01, ge=0, le=1)
 
     def recipe(self, task: str) -> TaskHyperparameters:
-        """Return the hyperparameters of a task, completed by ``defaults``."""
         changes = self.per_task.get(task, TaskHyperparameters())
         return self.defaults.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
 
     @property
     def recipes(self) -> tuple[TaskHyperparameters, ...]:
-        """``defaults``, and the hyperparameters of every task that is listed."""
         return (self.defaults, *map(self.recipe, self.per_task))

@@ -46,5 +46,5 @@ class InterpretationParams(Section):
 
     @property
     def pair_sets(self) -> list[str]:
-        """The sets of minimal pairs that are fetched."""
+        # The others are made here.
         return [name for name in self.minimal_pairs if name not in MADE_HERE]

@@ -71,7 +71,6 @@ class PretrainingMachine(TrainingMachine):
     sharding: Literal["none", "shard_grad_op", "full_shard"] = "none"
 
     def max_tokens(self, device_type: str) -> int:
-        """Return ``microbatch_tokens``, with ``auto`` resolved for ``device_type`` (``cuda``, ``cpu``)."""
         if self.microbatch_tokens == "auto":
             return GPU_TOKENS if device_type == "cuda" else CPU_TOKENS
         return self.microbatch_tokens
@@ -128,7 +127,6 @@ DEFAULT_MACHINE = Machine()
 
 
 def load_machine(path: str | Path = MACHINE) -> Machine:
-    """Read and check machine.yaml; a missing file or key takes the default."""
     machine = check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE
     for name in machine.tracking:
         if name != "dvclive" and getattr(find_spec(name), "origin", None) is None:  # a folder has none

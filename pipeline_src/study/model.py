@@ -49,7 +49,6 @@ class ModelParams(Section):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a rate is above 0."""
         return bool(self.hidden_dropout_prob or self.attention_probs_dropout_prob)
 
     @field_validator("architecture")

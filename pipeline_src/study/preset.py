@@ -48,7 +48,6 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def preset_text(name: str | None, folder: Path = PRESETS) -> str:
-    """Return the text of params.yaml for a preset."""
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if name not in names:
         what = "no such preset" if name else "no preset is named"
@@ -90,7 +89,7 @@ def _title(path: Path) -> str:
 
 
 def _comment_token(block: CommentedMap, key: str) -> Any:
-    """Return the token that has a value's comment and the comment lines below it, or None."""
+    # It also has the comment lines below the value.
     tokens = block.ca.items.get(key)
     return tokens and tokens[2]
 

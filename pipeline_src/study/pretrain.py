@@ -138,13 +138,11 @@ class PretrainParams(Section):
     later_phases: dict[str, LaterPhase] = Field(default={}, exclude_if=operator.not_)
 
     def batch_size(self, phase: str) -> int:
-        """Return the sequences per step of a phase."""
         later = self.later_phases.get(phase)
         return (later and later.train_batch_size) or self.train_batch_size
 
     @property
     def continued(self) -> bool:
-        """Whether the first phase starts from a pretrained model."""
         return self.init_from != NO_MODEL
 
     @field_validator("objective")
@@ -167,7 +165,7 @@ class PretrainParams(Section):
 
 
 class ObjectiveParams(Section):
-    """The parameters of an objective; this base class has none."""
+    pass
 
 
 class ElectraParams(ObjectiveParams):
@@ -227,8 +225,6 @@ class DistilBertParams(ObjectiveParams):
 
 
 class ObjectivesParams(Section):
-    """Each attribute is the name of an objective."""
-
     mlm: ObjectiveParams = ObjectiveParams()
     clm: ObjectiveParams = ObjectiveParams()
     bilm: ObjectiveParams = ObjectiveParams()
@@ -237,7 +233,6 @@ class ObjectivesParams(Section):
     tinybert: ObjectiveParams = ObjectiveParams()
 
     def of(self, objective: str) -> ObjectiveParams:
-        """Return the section of an objective; an empty section if none is declared."""
         return getattr(self, objective, ObjectiveParams())
 
 

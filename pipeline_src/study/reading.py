@@ -41,7 +41,6 @@ class _Mistake(NamedTuple):
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping in a file of parameters."""
     try:
         text = read_settled(path)
         if marker := MERGE_MARKER.search(text):
@@ -143,7 +142,7 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
 def _missing_in_entries(
     kinds: Mapping[str, type[Section]], entries: Mapping[str, Any], key: str
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield what the entries of a mapping lack, of which each says its ``kind``, such as ``corpus.sources``."""
+    # Each entry of a mapping such as ``corpus.sources`` says its ``kind``.
     for name, entry in entries.items():
         if not kinds or not isinstance(entry, Mapping):
             continue
@@ -226,7 +225,6 @@ def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str
 
 
 def _section_in(annotation: Any) -> type[Section] | None:
-    """Return the section of a key, or of the entries of its list or mapping."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next(filter(None, map(_section_in, get_args(annotation))), None)

@@ -46,7 +46,7 @@ class ByPhase(Section):
 
 
 def _whole_number(value: Any) -> Any:
-    """Reject what Python also reads as a number (`` 1``, ``1_0``, ``true``): the number becomes part of a path."""
+    # Python also reads ` 1`, `1_0` and `true` as numbers, but the number becomes part of a path.
     if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value)):
         raise ValueError(f"a number of digits alone, unlike {shown(value)}")
     return value

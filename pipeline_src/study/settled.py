@@ -48,7 +48,6 @@ def when_settled(look: Callable[[], Seen], patience: float = PATIENCE) -> Seen:
 
 
 def read_settled(path: str | Path) -> str:
-    """Return the text of a file of the workspace."""
     return when_settled(lambda: Path(path).read_text(encoding="utf-8"))
 
 

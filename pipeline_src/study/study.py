@@ -100,7 +100,6 @@ def _model_checks(study: Study) -> Iterator[Check]:
 
 
 def _phase_checks(study: Study) -> Iterator[Check]:
-    """Phases, their lengths and their order."""
     model, pretrain = study.model, study.pretrain
     phases = dict(study.examples.max_seq_length)
     later = pretrain.later_phases
@@ -129,7 +128,6 @@ def _phase_checks(study: Study) -> Iterator[Check]:
 
 
 def _objective_checks(study: Study) -> Iterator[Check]:
-    """What the objective learns from: pairs, an architecture, a teacher."""
     name, objective = study.model.architecture, study.pretrain.objective
     architecture, rules = architecture_spec(name), objective_spec(objective)
     has_pairs = study.examples.pair_objective != "none"
@@ -149,7 +147,6 @@ def _objective_checks(study: Study) -> Iterator[Check]:
 
 
 def _embedding_checks(study: Study) -> Iterator[Check]:
-    """Embeddings that are narrower than the encoder, or shared with a generator."""
     model = study.model
     if architecture_spec(model.architecture).factorized_embeddings:
         return
@@ -257,7 +254,6 @@ def _recipes(finetune: FinetuneParams) -> list[tuple[str, TaskHyperparameters]]:
 
 
 def load_study(path: str | Path = "params.yaml") -> Study:
-    """Read and check a study."""
     return check_study(read_yaml(path), path)
 
 
@@ -278,7 +274,6 @@ def check_unchanged(started: Study, blocks: Iterable[str]) -> None:
 
 
 def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
-    """Turn the plain values of params.yaml into a study, and check it."""
     study = check_block(Study, raw, path, complete=True)
     for broken, key, hint in cross_checks(study):
         if broken:

@@ -60,7 +60,7 @@ class Columns(Section):
 
     @property
     def required(self) -> tuple[Column, ...]:
-        """Every column that is read, once; a group may be one of the texts."""
+        # Each once; a group may be one of the texts.
         columns = (*self.texts, *self.choices, *self.negatives, self.label, self.group)
         return tuple(dict.fromkeys(column for column in columns if column is not None))
 
@@ -114,7 +114,6 @@ class EvalSetSpec(Section):
 
     @property
     def files(self) -> list[str]:
-        """The files that examples are read from."""
         return [file for file in (self.file, self.corpus, self.queries) if file is not None]
 
 
@@ -135,7 +134,6 @@ class Layout:
     drop_short: bool
 
     def without_labels(self) -> Layout:
-        """Return the layout of the same table where only the texts are read."""
         return replace(self, columns=self.columns.without_labels())
 
 
@@ -272,11 +270,10 @@ class TaskSpec(Section):
 
     @property
     def is_pair(self) -> bool:
-        """Whether one label, or one number, belongs to two texts."""
+        """True for tasks on pairs of texts (MNLI, STS-B)."""
         return self.kind == "classification" and self.columns is not None and len(self.columns.texts) == 2
 
     def eval_set(self, name: str | None) -> EvalSetSpec:
-        """Return the evaluation set called ``name``, or the first set if it is None."""
         if name is None:
             return next(iter(self.scores.values()))
         if name not in self.scores:
@@ -310,11 +307,9 @@ class TaskSpec(Section):
 
 
 def task_names() -> list[str]:
-    """List the names of all declared tasks."""
     return entry_names(TASK_SPECS)
 
 
 @cache
 def load_spec(name: str) -> TaskSpec:
-    """Load a task's specification."""
     return check_block(TaskSpec, {"name": name, **read_entry(TASK_SPECS, name)}, f"{TASK_SPECS}/{name}.yaml")

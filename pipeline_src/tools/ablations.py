@@ -31,14 +31,6 @@ HEAD_WIDTH = 64  # of attention (paper, section 3)
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change to a study.
-
-    Attributes:
-        changes: dotted key of params.yaml -> value.
-        paper: name of a score -> the paper's score.
-        pretraining: serialised parameters that determine the pretrained model.
-    """
-
     name: str
     changes: dict[str, Any]
     paper: dict[str, float]
@@ -47,8 +39,6 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Table:
-    """A file of ablations. ``source``: the paper's table or None; ``study``: the paper's scores without any change."""
-
     title: str
     source: str | None
     experiments: tuple[Experiment, ...]
@@ -58,7 +48,6 @@ class Table:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("table", nargs="?", help="a file of workflow/ablations/, without .yaml (default: all of them)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these experiments")
     parser.add_argument(
@@ -70,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the commands of one table or of all tables, or queue the experiments that are neither done nor waiting."""
     load_study(PARAMS)
     params = parse_yaml(PARAMS.read_text(encoding="utf-8"))
     tables = [read_table(name, params) for name in ([arguments.table] if arguments.table else table_names())]
@@ -94,7 +82,6 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def describe(table: Table, selected: Collection[str]) -> list[str]:
-    """Return lines for people: the command of each selected experiment and the paper's scores."""
     title = f"{table.source}, {table.split}" if table.source else "not in the paper"
     lines = [f"# {table.title}: {title}"]
     if table.study:
@@ -111,7 +98,6 @@ def _papers(scores: dict[str, float]) -> str:
 
 
 def command(experiment: Experiment) -> list[str]:
-    """Return the arguments of ``dvc`` that queue an experiment."""
     settings = [word for key, value in experiment.changes.items() for word in ("-S", f"{key}={_hydra(value)}")]
     return ["exp", "run", "--queue", "-n", experiment.name, *settings]
 
@@ -135,18 +121,15 @@ def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) 
 
 
 def finished() -> set[str]:
-    """Return the names of the experiments that are done on this commit."""
     return set(dvc("exp", "list", "--name-only").split())
 
 
 def unfinished() -> set[str]:
-    """Return the names of the experiments that DVC's queue holds or runs."""
     lines = [line.split() for line in dvc("queue", "status").splitlines()]
     return {words[1] for words in lines if len(words) > 2 and words[-1] in ("Queued", "Running")}
 
 
 def dvc(*words: str) -> str:
-    """Run DVC and return its output."""
     done = subprocess.run(["dvc", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise PipelineError("DVC failed", shlex.join(["dvc", *words]), where=done.stderr.strip(), hint="see above")
@@ -154,7 +137,6 @@ def dvc(*words: str) -> str:
 
 
 def table_names(folder: Path = FOLDER) -> list[str]:
-    """Return the names of all tables."""
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
@@ -214,7 +196,6 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
 
 
 def flops(study: Study, teacher: Study | None = None) -> float:
-    """Return the FLOPs of pretraining on full sequences; ``teacher``: see ``plan.make_objective``."""
     objective = make_objective(study, teacher)
     return sum(phase_flops(study, objective, phase) for phase, _ in study.pretrain.steps)
 
@@ -245,7 +226,6 @@ RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # name -> a value tha
 
 
 def _resolve(key: str, value: Any, study: Study) -> Any:
-    """Return ``value``; if it is ``{name: argument}`` with a name in ``RELATIVE``, return that function's result."""
     if isinstance(value, dict) and len(value) == 1 and (how := next(iter(value))) in RELATIVE:
         return RELATIVE[how](key, value[how], study)
     return value

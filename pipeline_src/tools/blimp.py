@@ -28,7 +28,6 @@ DOWNLOADED = Path("data") / NAME  # used if the study has not downloaded BLiMP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help=f"folder (default {DEFAULT_MODEL})")
     parser.add_argument("--folder", type=Path, help="JSON Lines in BLiMP's format (default: BLiMP, fetched if missing)")
     parser.add_argument("--pairs", type=int, help="pairs of each of the 67 sets (default: all, as published figures)")
@@ -44,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print accuracy and 95 % interval, over all pairs and for each phenomenon."""
     if arguments.pairs is not None and arguments.pairs < 1:
         raise PipelineError("no pairs asked for", arguments.pairs, where="--pairs", hint="give 1 or more")
     _keep_freed_memory()
@@ -73,7 +71,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Ask the C library to keep freed memory for reuse: returning it costs a sixth of the CPU time."""
+    # Freed memory is kept for reuse by the C library: returning it costs a sixth of the CPU time.
     trim_threshold, mmap_threshold = -1, -3  # numbers of mallopt's options
     with contextlib.suppress(OSError, AttributeError):  # another C library, which has no mallopt
         for option in (trim_threshold, mmap_threshold):
@@ -81,7 +79,6 @@ def _keep_freed_memory() -> None:
 
 
 def _blimp() -> Path:
-    """Return the folder of BLiMP's files: the study's, or else that of an earlier download, or of a new one."""
     for folder in (TASKS / NAME, DOWNLOADED):
         if folder.is_dir():
             return folder

@@ -53,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print every finding; the exit status is 2 if one is a problem."""
     parameters, study = read_study()
     findings = [parameters, check_versions(installed_versions())]
     if study is not None:

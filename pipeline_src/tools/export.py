@@ -33,7 +33,7 @@ IGNORED = -100  # label of positions at which nothing is predicted, as in transf
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments. Options of a format have no default here, to see which ones are given."""
+    # Options of a format have no default here, to see which ones are given.
     parser.add_argument("output", type=Path, help="folder to write; must not exist")
     parser.add_argument(
         "--format",
@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the folder that ``--format`` asks for."""
     output, kind = arguments.output, arguments.format
     given = {
         name: value for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS) if (value := getattr(arguments, name)) is not None
@@ -97,13 +96,11 @@ def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EX
 
 
 def export_model(output: Path, model: Path, pooling: str, normalise: bool) -> None:
-    """Write a copy of a model's folder that sentence-transformers loads too, with a card that says how."""
     with atomic_directory(output) as folder:
         write_sentence_transformers(model, folder, pooling, normalise)
 
 
 def write_sentence_transformers(model: Path, folder: Path, pooling: str, normalise: bool) -> None:
-    """Copy a model into ``folder``, and add the files that sentence-transformers reads."""
     probed = ProbedModel.open(model)
     config = probed.config
     if "encoder" not in config.names.classes:

@@ -14,14 +14,12 @@ from pipeline_src.tools.inspect import open_masked_lm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("text", help=f'text with one {MASK} or several, such as "The cat sat on the {MASK}."')
     parser.add_argument("--model", type=Path, default=DEFAULT_MODEL, help=f"folder (default {DEFAULT_MODEL})")
     parser.add_argument("--top", type=int, default=5, help=f"candidates for each {MASK} (default 5)")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the candidates for each [MASK] with their probabilities."""
     if arguments.top < 1:
         raise PipelineError("no candidates asked for", arguments.top, where="--top", hint="give 1 or more")
     for number, candidates in enumerate(fill_mask(open_masked_lm(arguments.model), arguments.text, arguments.top), 1):

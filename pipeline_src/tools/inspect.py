@@ -20,13 +20,11 @@ from pipeline_src.tasks.made.synthetic import RULES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``inspect``."""
     parser.add_argument("output", type=Path, help="the HTML page to write")
     _add_model(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Measure a model on the text and tasks of the study in params.yaml, and write the page."""
     study = load_study()
     context = InterpretationContext(
         study.seed,
@@ -46,14 +44,12 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def add_attention_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``attention``."""
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="a sentence")
     _add_model(parser)
     parser.add_argument("--output", type=Path, help="an HTML page of it; without it, a table on the terminal")
 
 
 def attention(arguments: argparse.Namespace) -> None:
-    """Print, for each head, the word that each word attends to most, or write a page with all probabilities."""
     model, sentences = ProbedModel.open(arguments.model), [Sentence(words_of(text), text) for text in arguments.texts]
     for sentence in sentences:
         if not sentence.words:

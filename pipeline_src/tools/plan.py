@@ -111,7 +111,7 @@ class Stage:
         return COPIES * self.written + self.extra
 
     def seconds(self, devices: Devices) -> float:
-        """Return the time of the stage, if jobs run at once on all cores, or on all GPUs for jobs that train."""
+        # Jobs run at once on all cores, or on all GPUs if they train.
         parallel = min(self.jobs, devices.gpus if devices.gpus and self.flops else devices.cores)
         cores = min(devices.cores, self.max_cores)
         text = self.work / (RATES[self.stage] * cores) if self.work else 0
@@ -172,7 +172,6 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def row_of(stage: Stage, devices: Devices, price: float | None) -> dict[str, Any]:
-    """Return a stage's row of the plan; ``price`` is for an hour of a GPU, or without GPUs of the machine."""
     seconds = stage.seconds(devices)
     paid = (devices.gpus if stage.flops else 0) if devices.gpus else 1
     cost = None if price is None else price * paid * seconds / 3600
@@ -286,7 +285,7 @@ def _task_sources(study: Study) -> Mapping[str, Source]:
 
 
 def task_tokens(study: Study, task: str, source: Source | None) -> float:
-    """Return the tokens that fine-tuning trains on, over all seeds, points of the grid, epochs and initial weights."""
+    # Over all seeds, points of the grid, epochs and initial weights.
     rows = (TASK_TOKENS.get(task) or file_bytes(source) / BYTES_PER_WORD) if source else MADE_TASK_TOKENS
     recipe = study.finetune.recipe(task)
     points = list(grid_points(recipe))
@@ -308,7 +307,7 @@ def count_parameters(objective: Any) -> int:
 
 
 def phase_flops(study: Study, objective: Any, phase: str) -> float:
-    """Return a phase's FLOPs with full sequences, including generators and a teacher's forward passes."""
+    # Generators and a teacher's forward passes are included.
     steps, length = getattr(study.pretrain.steps, phase), getattr(study.examples.max_seq_length, phase)
     batch = study.pretrain.batch_size(phase)
     tokens, predictions = batch * length, round(predicted_share(study) * batch * length)

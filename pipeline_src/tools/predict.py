@@ -24,7 +24,6 @@ STDIN = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("task", help="name of a task that was fine-tuned, such as sst2")
     parser.add_argument(
         "file",
@@ -38,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Predict, and print or write a line for each example, in the order of the file."""
     # The log says what was cut or passed over.
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     machine = load_machine()
@@ -60,7 +58,6 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def find_model(task: str, seed: str) -> Path:
-    """Return the folder of a fine-tuned model of this study."""
     folder = finetuned_model(task, seed)
     if folder.is_dir():
         return folder

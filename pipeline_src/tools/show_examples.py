@@ -32,7 +32,6 @@ NEXT_KEY = "every word is predicted from those before it; none is masked or repl
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line arguments."""
     parser.add_argument("--phase", default="phase1", help="default: phase1")
     parser.add_argument("--split", choices=SPLITS, default="train")
     parser.add_argument("--count", type=int, default=3, help="how many, from all over the phase (default 3)")
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print examples of the study in params.yaml, masked as its training or its validation reads them."""
     study = load_study()
     tokenizer = load_tokenizer(VOCABULARY)
     phase, split = arguments.phase, arguments.split
@@ -76,7 +74,6 @@ def open_study_examples(study: Study, phase: str, split: str, tokenizer: Tokeniz
 
 
 def as_text(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: int, colour: bool = False) -> list[str]:
-    """Return the segments of the first example in ``batch`` as text, with predicted tokens in braces."""
     lines = []
     for segment in readable_pieces(batch, tokenizer, label_shift):
         words = [("" if piece.inner else " ") + _marked(piece, colour) for piece in segment]
@@ -92,11 +89,10 @@ def _marked(piece: ReadablePiece, colour: bool) -> str:
 
 
 def add_statistics_arguments(parser: argparse.ArgumentParser) -> None:
-    """``corpus-stats`` takes no arguments."""
+    pass
 
 
 def statistics(arguments: argparse.Namespace) -> None:
-    """Print the statistics of the study in params.yaml."""
     from pipeline_src.examples.corpus_statistics import corpus_statistics
 
     study = load_study()

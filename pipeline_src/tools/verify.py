@@ -87,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print a line for each model; the exit status is 2 if one is not as the study saved it."""
     ledgers = read_ledgers()
     results = []
     for folder in arguments.models:
@@ -145,7 +144,6 @@ def find_changed_file(folder: Path, recorded: Mapping[str, Mapping[str, Any]]) -
 
 
 def _compare_with_replay(folder: Path, step: int, ledger: Ledger) -> Result:
-    """Repeat the steps from the last model before ``step``, and compare the files that they write with the folder's."""
     phase = ledger.phase
     torch.set_num_threads(phase.machine.pretrain.threads)
     distributed = single_process(phase.machine.precision, phase.machine.device)
@@ -171,7 +169,6 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger) -> Result:
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
-    """Raise an error unless a replay on this machine, with this code and data, gives the same bits."""
     phase = ledger.phase
     machine = environment(distributed, phase.machine_settings(distributed.device.type)) | {"mixed": False}
     # JSON makes lists of tuples, as in the ledger.
@@ -193,7 +190,6 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
 
 
 def _edited_code(phase: str) -> list[str]:
-    """Return the fingerprints of a phase's code that are not as dvc.lock has them; none if it has no such stage."""
     stage = f"pretrain_{phase}" if phase in ("phase1", "phase2") else f"pretrain@{phase}"
     edited = []
     for path, digest in hashes(parse_entry(read_entry_text(stage)), "deps").items():
@@ -207,7 +203,6 @@ def _edited_code(phase: str) -> list[str]:
 
 
 def _nearest_start(step: int, ledger: Ledger) -> tuple[Path | None, int]:
-    """Return (folder, step) of the last intact model before ``step``; the folder is None for initial weights."""
     phase = ledger.phase
     # Disentangled embeddings are saved as a sum, which rounds; training of the second phase starts from such sums too.
     if ledger.identity["objective"].get("embeddings") != "disentangled":
