@@ -62,10 +62,12 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     try:
         for word in argv:
-            if any("\ud800" <= letter <= "\udfff" for letter in word):  # bytes that are not UTF-8
+            # Python decodes bytes that are not UTF-8 to surrogates.
+            if any("\ud800" <= letter <= "\udfff" for letter in word):
                 hint = "rename the file, or type it where the terminal's text is UTF-8"
                 raise PipelineError("not text in UTF-8", shown(word), where="the command line", hint=hint)
-        if argv[:1] in (["verify"], ["predict"]):  # give a stage's numbers again: set before torch is imported
+        # They compute the same numbers as a stage, by settings that torch reads when it is imported.
+        if argv[:1] in (["verify"], ["predict"]):
             from pipeline_src.study.machine import load_machine
 
             load_machine().choose_code_paths()
@@ -83,8 +85,9 @@ def main(argv: list[str] | None = None) -> int:
         return _complain(str(error))
     except Interrupted as stop:
         return _stopped(str(stop), Interrupted.STATUS)
-    except BrokenPipeError:  # `| head` has ended
-        if argv and argv[0] in STAGES:  # a worker's pipe
+    except BrokenPipeError:
+        # The pipe's reader has ended, such as `| head`; but a stage's pipe leads to its workers.
+        if argv and argv[0] in STAGES:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -136,7 +139,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
             command.add_argument(f"--{key}", type=option.type, nargs="+" if option.many else None, help=option.help)
     for name, (_, text) in TOOLS.items():
         command = commands.add_parser(name, description=text)
-        if name in argv[:1]:  # a tool is imported only when it is called
+        # A tool is imported only when it is called.
+        if name in argv[:1]:
             _tool(name)[0](command)
     arguments, unrecognized = parser.parse_known_args(argv)
     if unrecognized:
@@ -163,7 +167,8 @@ def _stopped(message: str, status: int) -> int:
 
 
 def _complain(text: str, status: int = 2, kind: str = "error") -> int:
-    with contextlib.suppress(OSError):  # the terminal was closed
+    # The terminal may have been closed.
+    with contextlib.suppress(OSError):
         print(f"{kind}: {text}", file=sys.stderr)
     return status
 

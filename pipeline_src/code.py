@@ -40,7 +40,8 @@ def untracked_entries() -> str | None:
     command = ["git", "ls-files", "--others", "--exclude-standard", "--", CATALOGUE]
     try:
         names = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    except FileNotFoundError:  # no git
+    except FileNotFoundError:
+        # git is not installed.
         return None
     warning = "`dvc exp save`, `dvc exp run --temp` and clones leave out what git does not know"
     return f"{warning}: git add {' '.join(names)}" if names else None
@@ -62,7 +63,8 @@ def fetch_models(paths: Iterable[str]) -> None:
     # A model becomes the folder ``hub:OWNER/NAME@REVISION``.
     for path in sorted(set(paths)):
         if path.startswith(HUB) and not Path(path).exists():
-            from pipeline_src.pretrain.import_model import fetch_and_import  # needs torch
+            # It imports torch.
+            from pipeline_src.pretrain.import_model import fetch_and_import
 
             with atomic_directory(path) as folder:
                 fetch_and_import(Path(path), folder)
@@ -108,7 +110,8 @@ class StageCode:
         for file in self._sources:
             if file.suffix == ".py":
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-                with contextlib.suppress(ModuleNotFoundError):  # of an optional library
+                # An optional library may be missing.
+                with contextlib.suppress(ModuleNotFoundError):
                     importlib.import_module(name)
         self.check_unchanged()
 
@@ -118,7 +121,8 @@ class StageCode:
         Args:
             imported: whether all modules are already imported, so that only edits of data files matter.
         """
-        if self._read_recorded() != self._recorded:  # the stage `code` ran after an edit
+        # The stage `code` ran after an edit.
+        if self._read_recorded() != self._recorded:
             raise _edited(f"{CODE}/")
         for path in changed_files(self._signature, self._files()):
             if imported and path.endswith(".py"):
@@ -137,7 +141,8 @@ class StageCode:
     def _same_statements(self, file: Path) -> bool:
         source = self._sources.get(file)
         if source is None or file.suffix != ".py" or not file.exists() or (edited := file.read_bytes()) == source:
-            return False  # the same bytes, written again: an edit that was undone
+            # The same bytes, written again, are an edit that was undone.
+            return False
         try:
             return statements_of(edited) == statements_of(source)
         except SyntaxError:

@@ -37,7 +37,8 @@ class Stage:
     on_beam: bool = False
 
 
-EVERY_BLOCK = (  # of params.yaml
+# The sections of params.yaml.
+EVERY_BLOCK = (
     *("seed", "mask_prob", "corpus", "vocabulary", "examples", "word_vectors", "model"),
     *("pretrain", "objectives", "task_source", "tasks", "finetune", "interpretation"),
 )
@@ -101,7 +102,8 @@ STAGES = {
     "report": Stage(
         "pipeline_src.report.report",
         "results -> report.html, report.md, summary.json; run.html",
-        EVERY_BLOCK,  # the page shows them
+        # The page shows them.
+        EVERY_BLOCK,
         options={
             "experiments": Option("compare these instead: DVC experiments, git revisions, `workspace`", many=True),
             "price": Option("of an hour of one process, in any currency (without it, none is shown)", float),

@@ -38,7 +38,8 @@ from pipeline_src.engine.records import cache_folder, run_of_same_inputs, settle
 STAMPS = Path(".snakemake/dvc")
 GRAPH = STAMPS / "graph.json"
 IN_USE = Path(".dvc/tmp/rwlock")
-NOT_IN_CACHE = "not in cache"  # DVC's words for an output that is in the workspace alone
+# DVC says so of an output that is in the workspace alone.
+NOT_IN_CACHE = "not in cache"
 # DVC runs commands by $SHELL, and dvc.yaml is written for bash
 RUN = "export SHELL=/bin/bash; dvc --wait-for-lock repro --single-item"
 
@@ -114,7 +115,8 @@ class Stages:
         stale = self._compare()
         if stale:
             _check_cache()
-        if "code" in stale:  # the other stages are compared with what it makes
+        # The other stages are compared with the fingerprints that `code` writes.
+        if "code" in stale:
             _answer(_dvc("repro", "--single-item", "code"), show_log=True)
             stale = self._compare()
         stale = {name: changes for name, changes in stale.items() if name in self.upstream}
@@ -126,8 +128,10 @@ class Stages:
         for name in self.upstream:
             stamp = STAMPS / name
             if name not in to_run:
-                _write(stamp, "", time=1)  # all of one age: no fresh stage is newer than one that depends on it
-            elif name in before and _changed(stamp) == before[name]:  # else another Snakemake has just made it
+                # All fresh stamps have one age, so that none is newer than a stamp that depends on it.
+                _write(stamp, "", time=1)
+            # If it has changed, another Snakemake has just made it.
+            elif name in before and _changed(stamp) == before[name]:
                 stamp.unlink(missing_ok=True)
 
     def _compare(self) -> dict[str, list[Any]]:
@@ -224,11 +228,12 @@ def living_jobs(names: set[str]) -> dict[str, str]:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
     except subprocess.TimeoutExpired:
-        return {}  # no controller answers; then none takes jobs either
-    rules = "|".join(map(re.escape, names))  # of a group of rules: GROUP_RULE_RULE, and `...` for more than five
-    comment_pattern = re.compile(
-        rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?"
-    )  # that the executor writes
+        # No controller answers, so none takes jobs either.
+        return {}
+    rules = "|".join(map(re.escape, names))
+    # The executor writes "rule_finetune_wildcards_cola_1". For a group of rules it is "rule_corpus_clean_tokenize", and
+    # `...` stands for rules after the fifth.
+    comment_pattern = re.compile(rf"rule_((?:{rules})(?:_(?:{rules}|\.\.\.))*)(?:_wildcards_.*)?")
     living = {}
     for line in answer.splitlines():
         number, _, comment_and_folder = line.strip().partition("|")
@@ -401,10 +406,12 @@ def _lives(pid: int, written: float) -> bool:
     """
     try:
         process = psutil.Process(pid)
-        is_younger = process.create_time() > written + 1  # Linux tells the time of its start in whole seconds
+        # Linux gives the time of a process's start in whole seconds.
+        is_younger = process.create_time() > written + 1
         is_reused = is_younger and not any("dvc" in word for word in process.cmdline())
         return not is_reused and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # of which ZombieProcess is a kind
+    except psutil.NoSuchProcess:
+        # ZombieProcess is a subclass.
         return False
     except psutil.AccessDenied:
         return True

@@ -26,7 +26,8 @@ GPU_REQUESTS = {
     "gpus_per_node": "--gpus-per-node={}",
     "gpus_per_task": "--gpus-per-task=1",
 }
-MIN_SEQUENCES = 8  # of a batch for each GPU
+# Each GPU gets at least so many sequences of a batch.
+MIN_SEQUENCES = 8
 GPUS_PER_NODE = 8
 # MB of the host's memory for a small and a full study: each process of a pretraining, with torch's compiler and all
 # initial weights; a gathered checkpoint; a fine-tuning

@@ -18,8 +18,10 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.run import main as torchrun
 
 FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGURG"
-STOPPED = 75  # exit status of `python -m pipeline_src` when it has saved after a signal
-SHUTDOWN_SECONDS = 110  # for the workers to save; Slurm's signal comes 120 seconds before the end
+# The exit status of `python -m pipeline_src` when it has saved after a signal.
+STOPPED = 75
+# The workers have this time to save: Slurm's signal comes 120 seconds before the end.
+SHUTDOWN_SECONDS = 110
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,8 +16,10 @@ from pipeline_src.study.filters import FiltersParams
 from pipeline_src.study.schema import ByPhase, ListedOnce, Name, Section
 
 SENTENCES = Path(__file__).parents[1] / "text/sentences.yaml"
-ALL_PARTS = ("all",)  # every part that the publisher lists
-MIN_VOCAB_SIZE = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}  # five special tokens; byte_bpe's 256 bytes
+# Every part that the publisher lists.
+ALL_PARTS = ("all",)
+# Five special tokens and one entry; byte_bpe also has 256 bytes.
+MIN_VOCAB_SIZE = {"wordpiece": 6, "byte_bpe": 262, "unigram": 6}
 
 
 @cache

@@ -6,8 +6,10 @@ from pydantic import Field, field_validator
 
 from pipeline_src.study.schema import Section
 
-MASK = "[MASK]"  # in params.yaml, whatever the vocabulary's spelling
-MADE_HERE = ("templates",)  # minimal pairs that are not fetched
+# The mask in params.yaml, however the vocabulary spells it.
+MASK = "[MASK]"
+# Minimal pairs that are not fetched.
+MADE_HERE = ("templates",)
 
 
 class InterpretationParams(Section):

@@ -33,7 +33,8 @@ PORTABLE = {
 # the CPUs of Intel and AMD the same bits, at half the speed.
 MKL = "AVX2,STRICT"
 CPUINFO = Path("/proc/cpuinfo")
-CPU_TOKENS, GPU_TOKENS = 16_384, 65_536  # of a microbatch of pretraining
+# Maximum tokens of a microbatch of pretraining.
+CPU_TOKENS, GPU_TOKENS = 16_384, 65_536
 
 
 class TrainingMachine(Section):
@@ -113,7 +114,8 @@ class Machine(Section):
 
     def choose_code_paths(self) -> None:
         """Set the variables of ``PORTABLE``, if ``portable``; to be called before NumPy and torch are imported."""
-        is_x86 = platform.machine() in ("x86_64", "AMD64")  # an Arm CPU has other bits
+        # An Arm CPU computes other bits.
+        is_x86 = platform.machine() in ("x86_64", "AMD64")
         if not (self.portable and is_x86) or self.precision == "bfloat16":
             return
         if CPUINFO.exists() and "avx2" not in CPUINFO.read_text(encoding="utf-8").split():
@@ -129,7 +131,8 @@ DEFAULT_MACHINE = Machine()
 def load_machine(path: str | Path = MACHINE) -> Machine:
     machine = check_block(Machine, read_yaml(path), path) if Path(path).exists() else DEFAULT_MACHINE
     for name in machine.tracking:
-        if name != "dvclive" and getattr(find_spec(name), "origin", None) is None:  # a folder has none
+        # The spec of a folder of that name has no origin.
+        if name != "dvclive" and getattr(find_spec(name), "origin", None) is None:
             hint = f"`pip install {name}`, or take it out of the list"
             raise PipelineError("a tracker is not installed", name, where=f"{path}, tracking", hint=hint)
     return machine

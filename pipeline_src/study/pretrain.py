@@ -156,7 +156,8 @@ class PretrainParams(Section):
     @field_validator("keep_checkpoint_steps")
     @classmethod
     def _kept_steps_are_taken(cls, steps: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        if "steps" in info.data:  # valid
+        # Without ``steps`` in it, the steps were invalid.
+        if "steps" in info.data:
             total = info.data["steps"].total
             for step in steps:
                 if not 1 <= step <= total:

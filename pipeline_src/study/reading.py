@@ -201,7 +201,8 @@ def _reason(details: ErrorDetails) -> str:
 
 def _dotted(details: ErrorDetails) -> str:
     location = details["loc"]
-    if location[:2] == ("corpus", "sources"):  # then the source's name, and its kind, which is no key
+    # "corpus.sources.books.books.min_words": the second "books" is the source's kind, which is no key.
+    if location[:2] == ("corpus", "sources"):
         location = (*location[:3], *location[4:])
     if details["type"].startswith("union_tag"):
         location = (*location, "kind")
@@ -217,7 +218,8 @@ def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str
         if field is None:
             continue
         if kinds := _kinds(field.annotation):
-            next(steps, None)  # the entry's name, before its kind
+            # The entry's name comes before its kind.
+            next(steps, None)
             block = kinds[str(next(steps))]
         else:
             block = _section_in(field.annotation) or block

@@ -12,7 +12,8 @@ from pipeline_src.base.names import check_file_name, check_name, check_path, sho
 # existing paths, since stages depend on them
 NO_TEACHER = "catalogue/no-teacher"
 NO_MODEL = "catalogue/no-model"
-HUB = "hub:"  # begins an address on Hugging Face's hub
+# The prefix of an address on Hugging Face's hub.
+HUB = "hub:"
 HUB_MODEL = re.compile(rf"{HUB}(?P<repo>\w[\w.-]*/\w[\w.-]*)@(?P<revision>\w[\w.-]*)", re.ASCII)
 
 
@@ -62,5 +63,6 @@ def _listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Name = Annotated[str, AfterValidator(check_name)]
 FileName = Annotated[str, AfterValidator(check_file_name)]
 FilePath = Annotated[str, AfterValidator(check_path)]
-Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]  # of a seed
+# A seed.
+Number = Annotated[int, BeforeValidator(_whole_number), Field(ge=0, lt=2**31)]
 ListedOnce = AfterValidator(_listed_once)

@@ -25,8 +25,10 @@ from pipeline_src.study.schema import HUB, HUB_MODEL, NO_TEACHER, ListedOnce, Se
 from pipeline_src.study.task_spec import load_spec, task_names
 
 OWN_ENTRIES = "In an experiment or clone, one of your own is there only after `git add`"
-MADE_HERE = tuple(("models", name) for name in ("pretrained", "finetuned", "word_vectors"))  # outputs of stages
-TAUGHT = ("classification",)  # kinds of tasks with a teacher's logits; a regression has only labels
+# Folders of models that stages write.
+MADE_HERE = tuple(("models", name) for name in ("pretrained", "finetuned", "word_vectors"))
+# Kinds of tasks that learn a teacher's logits.
+TAUGHT = ("classification",)
 
 
 class Study(Section):
@@ -51,7 +53,8 @@ class Study(Section):
     interpretation: InterpretationParams
 
 
-Check = tuple[object, str, str]  # (a condition that must not hold, dotted key, what to do about the key's value)
+# A condition that must not hold, a dotted key, and what to do about the key's value.
+Check = tuple[object, str, str]
 
 
 def cross_checks(study: Study) -> Iterator[Check]:
@@ -280,6 +283,7 @@ def check_study(raw: dict[str, Any], path: str | Path = "params.yaml") -> Study:
             value: Any = raw
             for step in key.split("."):
                 value = value.get(step)
-            given = "" if value is None else f" = {shown(value)}"  # a recipe may leave a key to the defaults
+            # A recipe may leave a key to the defaults.
+            given = "" if value is None else f" = {shown(value)}"
             raise PipelineError("value does not fit the others", f"{key}{given}", where=path, hint=hint)
     return study

@@ -25,8 +25,10 @@ from pipeline_src.study.study import Study, check_study, load_study
 from pipeline_src.tools.plan import make_objective, phase_flops
 
 FOLDER = Path("workflow/ablations")
-AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}  # sections that no stage before fine-tuning reads
-HEAD_WIDTH = 64  # of attention (paper, section 3)
+# Sections that no stage before fine-tuning reads.
+AFTER_PRETRAINING = {"task_source", "tasks", "finetune"}
+# Width of an attention head (paper, section 3).
+HEAD_WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
             raise PipelineError("not a name for an experiment", where=path, hint=str(error)) from None
         where = f"{path}, {experiment}"
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
-        if equal_compute:  # the number of steps differs
+        # Of another number of steps, those to keep would be others.
+        if equal_compute:
             changes = {"pretrain.keep_checkpoint_steps": []} | changes
         changed = check_study(apply(changes, params), where)
         has_steps = any(key.startswith("pretrain.steps.") for key in changes)
@@ -216,7 +219,9 @@ def _model_at(share: float, study: Study) -> str:
     return f"models/pretrained/{list(phases)[-1] if step == sum(phases.values()) else f'{phase}/steps/{step}'}"
 
 
-RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {  # name -> a value that depends on the study's values
+# Name -> function of (dotted key, argument, study), for a value that depends on the study's values.
+# `model.num_hidden_layers: {times: 0.5}` is half of the study's layers.
+RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {
     "times": lambda key, factor, study: max(1, round(_value(study, key) * factor)),
     "wider": lambda key, factor, study: HEAD_WIDTH * max(1, round(_value(study, key) * factor / HEAD_WIDTH)),
     "hidden_over": lambda _, width, study: max(1, study.model.hidden_size // width),

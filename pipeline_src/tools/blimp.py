@@ -23,8 +23,10 @@ from pipeline_src.tools.inspect import open_masked_lm
 from pipeline_src.training.distributed import choose_precision
 
 NAME = "blimp"
-BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}  # few enough for a core's cache, a twentieth faster; many for a GPU
-DOWNLOADED = Path("data") / NAME  # used if the study has not downloaded BLiMP
+# Few enough tokens for a core's cache are a twentieth faster.
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
+# Used if the study has not downloaded BLiMP.
+DOWNLOADED = Path("data") / NAME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +74,10 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _keep_freed_memory() -> None:
     # Freed memory is kept for reuse by the C library: returning it costs a sixth of the CPU time.
-    trim_threshold, mmap_threshold = -1, -3  # numbers of mallopt's options
-    with contextlib.suppress(OSError, AttributeError):  # another C library, which has no mallopt
+    # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h.
+    trim_threshold, mmap_threshold = -1, -3
+    # Other C libraries have no mallopt.
+    with contextlib.suppress(OSError, AttributeError):
         for option in (trim_threshold, mmap_threshold):
             ctypes.CDLL(None).mallopt(option, 1 << 30)
 

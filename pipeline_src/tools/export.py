@@ -24,12 +24,15 @@ from pipeline_src.study.study import load_study
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.show_examples import open_study_examples
 
-MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # name here -> in sentence-transformers
-MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}  # with their defaults
+# Name here -> name in sentence-transformers.
+MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+# Options of each format, with their defaults.
+MODEL_OPTIONS: dict[str, Any] = {"model": DEFAULT_MODEL, "pooling": "mean", "normalise": False}
 EXAMPLE_OPTIONS: dict[str, Any] = {"phase": "phase1", "split": "train"}
 OPTIONS = {"sentence-transformers": MODEL_OPTIONS, "parquet": EXAMPLE_OPTIONS}
 MAX_EXAMPLES_PER_FILE = 1 << 16
-IGNORED = -100  # label of positions at which nothing is predicted, as in transformers
+# The label where nothing is predicted, as in transformers.
+IGNORED = -100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
