@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.names import check_name
 from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.study.preset import PARAMS
 from pipeline_src.study.study import Study, check_study, load_study
@@ -152,20 +151,15 @@ def read_table(name: str, params: dict[str, Any], folder: Path = FOLDER) -> Tabl
     equal_compute = declared.pop("equal_compute", False)
     experiments = []
     for experiment, change in declared.pop("experiments").items():
-        try:
-            check_name(str(experiment))
-        except ValueError as error:
-            raise PipelineError("not a name for an experiment", where=path, hint=str(error)) from None
         where = f"{path}, {experiment}"
         changes = {key: _resolve(key, value, study) for key, value in change["set"].items()}
         # Of another number of steps, those to keep would be others.
         if equal_compute:
             changes = {"pretrain.keep_checkpoint_steps": []} | changes
-        changed = check_study(apply(changes, params), where)
         has_steps = any(key.startswith("pretrain.steps.") for key in changes)
         if equal_compute and not has_steps:
-            changes |= equal_steps(changed, study)
-            changed = check_study(apply(changes, params), where)
+            changes |= equal_steps(check_study(apply(changes, params), where), study)
+        changed = check_study(apply(changes, params), where)
         pretraining = changed.model_dump_json(exclude=AFTER_PRETRAINING)
         experiments.append(Experiment(experiment, changes, change.get("paper", {}), pretraining))
     return Table(experiments=tuple(experiments), **declared)
@@ -190,21 +184,19 @@ def equal_steps(changed: Study, study: Study) -> dict[str, Any]:
     """
     factor = flops(study) / flops(changed, teacher=study)
     pretrain = changed.pretrain
-    return {
-        # a phase without steps stays without
-        **{f"pretrain.steps.{phase}": max(min(1, steps), round(steps * factor)) for phase, steps in pretrain.steps},
-        "pretrain.warmup_steps": round(pretrain.warmup_steps * factor),
-        **({"pretrain.decay_steps": max(1, round(pretrain.decay_steps * factor))} if pretrain.decay_steps else {}),
-    }
+    scaled = {}
+    for phase, steps in pretrain.steps:
+        # A phase of 0 steps keeps 0, and others have at least 1.
+        scaled[f"pretrain.steps.{phase}"] = max(min(1, steps), round(steps * factor))
+    scaled["pretrain.warmup_steps"] = round(pretrain.warmup_steps * factor)
+    if pretrain.decay_steps:
+        scaled["pretrain.decay_steps"] = max(1, round(pretrain.decay_steps * factor))
+    return scaled
 
 
 def flops(study: Study, teacher: Study | None = None) -> float:
     objective = make_objective(study, teacher)
     return sum(phase_flops(study, objective, phase) for phase, _ in study.pretrain.steps)
-
-
-def _value(study: Study, key: str) -> Any:
-    return attrgetter(key)(study)
 
 
 def _step(share: float, study: Study) -> int:
@@ -213,27 +205,31 @@ def _step(share: float, study: Study) -> int:
 
 def _model_at(share: float, study: Study) -> str:
     """Return the folder of the model that is kept after a share of all steps; share 1 is the finished model."""
-    step, phases = _step(share, study), dict(study.pretrain.steps)
-    ends = itertools.accumulate(phases.values())
-    phase = next(phase for phase, end in zip(phases, ends, strict=True) if step <= end)
-    return f"models/pretrained/{list(phases)[-1] if step == sum(phases.values()) else f'{phase}/steps/{step}'}"
+    step = _step(share, study)
+    steps = study.pretrain.steps
+    if step == steps.total:
+        return f"models/pretrained/{steps.names[-1]}"
+    ends = itertools.accumulate(dict(steps).values())
+    phase = next(phase for phase, end in zip(steps.names, ends, strict=True) if step <= end)
+    return f"models/pretrained/{phase}/steps/{step}"
 
 
 # Name -> function of (dotted key, argument, study), for a value that depends on the study's values.
 # `model.num_hidden_layers: {times: 0.5}` is half of the study's layers.
 RELATIVE: dict[str, Callable[[str, Any, Study], Any]] = {
-    "times": lambda key, factor, study: max(1, round(_value(study, key) * factor)),
-    "wider": lambda key, factor, study: HEAD_WIDTH * max(1, round(_value(study, key) * factor / HEAD_WIDTH)),
-    "hidden_over": lambda _, width, study: max(1, study.model.hidden_size // width),
-    "steps_at": lambda _, shares, study: sorted({_step(share, study) for share in shares}),  # over all phases
-    "model_at": lambda _, share, study: _model_at(share, study),
+    "times": lambda key, factor, study: max(1, round(attrgetter(key)(study) * factor)),
+    "wider": lambda key, factor, study: HEAD_WIDTH * max(1, round(attrgetter(key)(study) * factor / HEAD_WIDTH)),
+    "hidden_over": lambda key, width, study: max(1, study.model.hidden_size // width),
+    "steps_at": lambda key, shares, study: sorted({_step(share, study) for share in shares}),
+    "model_at": lambda key, share, study: _model_at(share, study),
 }
 
 
 def _resolve(key: str, value: Any, study: Study) -> Any:
-    if isinstance(value, dict) and len(value) == 1 and (how := next(iter(value))) in RELATIVE:
-        return RELATIVE[how](key, value[how], study)
-    return value
+    if not isinstance(value, dict) or len(value) != 1:
+        return value
+    ((name, argument),) = value.items()
+    return RELATIVE[name](key, argument, study) if name in RELATIVE else value
 
 
 def _hydra(value: Any) -> str:

@@ -56,15 +56,10 @@ def test_ready_yields_the_others_once_one_is_done() -> None:
     assert names({experiment.name for experiment in table("table5").experiments}, set()) == []
 
 
-def test_main_queue_adds_missing_experiments_to_dvc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
-    (tmp_path / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [mask_prob, examples, pretrain]}}\n")
-    (tmp_path / "params.yaml").write_text((ROOT / "workflow/presets/sample.yaml").read_text())
+def test_main_queue_adds_missing_experiments_to_dvc(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (study / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [mask_prob, examples, pretrain]}}\n")
     for words in ("git init -q", "dvc init -q", "git add .", "git -c user.name=a -c user.email=a@b commit -qm study"):
-        subprocess.run(words, shell=True, cwd=tmp_path, check=True)
-    monkeypatch.chdir(tmp_path)
+        subprocess.run(words, shell=True, check=True)
     queue = ["ablations", "--queue", "--only", "table5-ltr", "table5-ltr-bilstm", "distillation-tinybert-1"]
     assert command_line.main(queue) == 0
     assert "distillation-tinybert-1: left out" in capsys.readouterr().out
@@ -74,14 +69,16 @@ def test_main_queue_adds_missing_experiments_to_dvc(
 
 
 TABLES = table_names(ROOT / FOLDER)
-PAPER_SIZES = {  # layers, width, heads: table 6
+# Layers, width, heads.
+PAPER_SIZES = {
     "table6-quarter-depth": (3, 768, 12),
     "table6-half-depth-few-heads": (6, 768, 3),
     "table6-half-depth": (6, 768, 12),
     "table6-wide": (12, 1024, 16),
     "table6-wide-double-depth": (24, 1024, 16),
 }
-THOUSANDS = [30, 50, 100, 200, 400, 600, 800, 1000]  # steps of figure 5
+# Thousands of steps of figure 5.
+THOUSANDS = [30, 50, 100, 200, 400, 600, 800, 1000]
 
 
 def preset(name: str) -> dict[str, Any]:
@@ -102,32 +99,19 @@ def test_table_names_include_the_papers() -> None:
     assert set(TABLES) == expected
 
 
-@pytest.mark.parametrize("scale", ["sample", "bert-base", "test"])
 @pytest.mark.parametrize("name", TABLES)
-def test_read_table_experiments_change_known_parameters(name: str, scale: str) -> None:
-    params = preset(scale)
-    for experiment in table(name, scale).experiments:
+def test_read_table_experiments_of_a_small_study_are_valid(name: str) -> None:
+    for experiment in table(name, "test").experiments:
         assert experiment.name.startswith(f"{name}-")
-        assert apply(experiment.changes, params).keys() == params.keys(), experiment.changes
-        assert scale == "test" or apply(experiment.changes, params) != params, experiment.name
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_read_table_bert_base_experiments_are_distinct(name: str) -> None:
-    changed = [study.model_dump_json() for study in studies(name).values()]
-    assert len(set(changed) | {check_study(preset("bert-base")).model_dump_json()}) == len(changed) + 1
 
 
 def test_table6_sizes_are_the_papers() -> None:
-    settings = {
-        name: (
-            study.model.num_hidden_layers,
-            study.model.hidden_size,
-            study.model.num_attention_heads or study.model.hidden_size // 64,
-        )
-        for name, study in studies("table6").items()
-    }
-    assert settings == PAPER_SIZES
+    sizes = {}
+    for name, study in studies("table6").items():
+        model = study.model
+        heads = model.num_attention_heads or model.hidden_size // 64
+        sizes[name] = (model.num_hidden_layers, model.hidden_size, heads)
+    assert sizes == PAPER_SIZES
 
 
 def test_figure5_steps_are_the_papers_and_saved() -> None:
@@ -141,20 +125,25 @@ def test_figure5_steps_are_the_papers_and_saved() -> None:
 
 def test_figure5_step_of_second_phase_is_in_its_folder() -> None:
     settings = {name: study.finetune.model for name, study in studies("figure5", "test").items()}
-    assert settings["figure5-masked-060"] == "models/pretrained/phase1/steps/18"  # 20 steps, then 10
+    # The phases have 20 and 10 steps.
+    assert settings["figure5-masked-060"] == "models/pretrained/phase1/steps/18"
     assert settings["figure5-masked-080"] == "models/pretrained/phase2/steps/24"
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_command_overrides_are_read_by_dvc(name: str, tmp_path: Path) -> None:
+def test_command_overrides_give_dvc_distinct_studies(name: str, tmp_path: Path) -> None:
     params = preset("bert-base")
+    path = tmp_path / "params.yaml"
+    seen = [params]
     for experiment in table(name).experiments:
-        path = tmp_path / "params.yaml"
         path.write_text(yaml.safe_dump(params))
         words = ablations.command(experiment)
         assert words[:5] == ["exp", "run", "--queue", "-n", experiment.name]
         apply_overrides(path, words[6::2])
-        assert check_study(yaml.safe_load(path.read_text())) == check_study(apply(experiment.changes, params))
+        written = yaml.safe_load(path.read_text())
+        assert written == yaml.safe_load(yaml.safe_dump(apply(experiment.changes, params)))
+        assert written not in seen
+        seen.append(written)
 
 
 def test_read_table_unknown_name_lists_tables() -> None:
@@ -183,13 +172,12 @@ def test_main_unknown_experiment_is_rejected(study: Path, capsys: pytest.Capture
     assert "table5-no-nsp" in capsys.readouterr().err
 
 
-SHORT, LONG = 3600, 1200  # steps of the study
+SHORT, LONG = 3600, 1200
 
 
-@pytest.fixture(scope="module")
-def raw(root):
-    """The sample study, at steps of this file's own."""
-    sample = yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
+@pytest.fixture
+def raw():
+    sample = preset("sample")
     sample["pretrain"] |= {"steps": {"phase1": SHORT, "phase2": LONG}, "keep_checkpoint_steps": []}
     return sample
 
@@ -207,16 +195,17 @@ def test_flops_of_bert_equal_the_formula(raw):
 
 
 @pytest.mark.parametrize("table", ["baselines", "family", "distillation"])
-def test_read_table_equal_compute_has_the_studys_flops(root, raw, table):
+def test_read_table_equal_compute_has_the_studys_flops(raw, table):
     study, steps = check_study(raw), []
-    for experiment in read_table(table, raw, root / "workflow/ablations").experiments:
+    for experiment in read_table(table, raw, ROOT / FOLDER).experiments:
         changed = check_study(apply(experiment.changes, raw))
         if experiment.changes["pretrain.steps.phase2"]:
             assert flops(changed, teacher=study) == pytest.approx(flops(study), rel=2e-3), experiment.name
         else:
             assert experiment.changes["finetune.model"] == "models/word_vectors"
         steps.append(experiment.changes["pretrain.steps.phase1"])
-    assert len(set(steps)) > (4 if table != "distillation" else 1)  # members differ in what a step costs
+    # Members differ in what a step costs.
+    assert len(set(steps)) > (4 if table != "distillation" else 1)
 
 
 @pytest.mark.parametrize("objective", ["distilbert", "tinybert"])
@@ -225,24 +214,15 @@ def test_flops_teacher_counts_a_third(raw, objective, tmp_path):
     study = check_study(raw)
     changes = {"pretrain.objective": objective, "pretrain.teacher": str(tmp_path), "examples.pair_objective": "none"}
     taught = check_study(apply(changes | {"model.num_hidden_layers": 1}, raw))
-
-    def all_tokens(layers: int, width: int) -> float:
-        config, total = BertConfig(4096, width, layers, 2, 4 * width), 0
-        for length, steps in ((64, SHORT), (128, LONG)):
-            tokens = 32 * length
-            predicted = tokens if objective == "distilbert" else 0
-            total += steps * config.training_flops(
-                Workload(32, tokens, tokens * length, predicted, tokens, tokens * length)
-            )
-        return total
-
-    own = all_tokens(1, 128)
-    tokens = 32 * (64 * SHORT + 128 * LONG)
-
-    def projection(width: int) -> int:
-        return 6 * 128 * width * 2 * tokens if objective == "tinybert" else 0
-
-    expected = own + projection(128) + all_tokens(2, 128) / 3
+    expected = 0.0
+    for length, steps in ((64, SHORT), (128, LONG)):
+        tokens = 32 * length
+        predicted = tokens if objective == "distilbert" else 0
+        work = Workload(32, tokens, tokens * length, predicted, tokens, tokens * length)
+        own, teacher = (BertConfig(4096, 128, layers, 2, 512).training_flops(work) for layers in (1, 2))
+        # TinyBERT projects the embeddings and the only layer to the teacher's width.
+        projections = 2 * 6 * 128 * 128 * tokens if objective == "tinybert" else 0
+        expected += steps * (own + projections + teacher / 3)
     assert flops(taught, teacher=study) == pytest.approx(expected, rel=1e-6)
     larger = BertConfig(4096, 256 if objective == "tinybert" else 128, 4, 2, 512)
     save_tensors(tmp_path, {"any": torch.zeros(1)}, larger, "BertForPreTraining")
@@ -252,9 +232,8 @@ def test_flops_teacher_counts_a_third(raw, objective, tmp_path):
 def test_equal_steps_scales_all_schedules(raw):
     study = check_study(raw)
     half = check_study(apply({"pretrain.train_batch_size": 64}, raw))
-    assert equal_steps(half, study) == {
-        "pretrain.steps.phase1": SHORT // 2, "pretrain.steps.phase2": LONG // 2, "pretrain.warmup_steps": 75
-    }  # fmt: skip
+    steps = {"pretrain.steps.phase1": SHORT // 2, "pretrain.steps.phase2": LONG // 2}
+    assert equal_steps(half, study) == {**steps, "pretrain.warmup_steps": 75}
     falling = check_study(apply({"pretrain.decay_steps": 100, "pretrain.train_batch_size": 64}, raw))
     assert equal_steps(falling, study)["pretrain.decay_steps"] == 50
 
@@ -264,4 +243,5 @@ def test_equal_steps_zero_phase_stays_zero(raw):
     changed = check_study(apply({"pretrain.steps.phase2": 0, "pretrain.train_batch_size": 64}, raw))
     steps = equal_steps(changed, study)["pretrain.steps.phase2"]
     assert steps == 0
-    assert not isinstance(steps, bool)  # `-S pretrain.steps.phase2=false` is no number
+    # `-S pretrain.steps.phase2=false` is no number.
+    assert not isinstance(steps, bool)

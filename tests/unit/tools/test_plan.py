@@ -24,8 +24,8 @@ from pipeline_src.tools.plan import (
     RATES,
     Devices,
     Stage,
+    count_parameters,
     make_objective,
-    phase_flops,
     probe,
     stages_of,
 )
@@ -63,10 +63,6 @@ def amounts(study: Study) -> dict[str, Stage]:
     return {stage.stage: stage for stage in stages_of(study, make_objective(study), sizes)}
 
 
-def parameters(study: Study) -> int:
-    return sum(parameter.numel() for parameter in make_objective(study).parameters())
-
-
 def test_stages_of_equal_dvc_yaml(root: Path, study_of: Callable[..., Study]) -> None:
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     del stages["pretrain"]  # of a third phase, which the sample lacks
@@ -93,7 +89,7 @@ def test_stages_of_bert_have_published_flops(study_of: Callable[..., Study], pre
 
 
 def test_make_objective_bert_base_has_published_parameters(study_of: Callable[..., Study]) -> None:
-    assert parameters(study_of("bert-base")) == pytest.approx(110e6, rel=0.01)
+    assert count_parameters(make_objective(study_of("bert-base"))) == pytest.approx(110e6, rel=0.01)
 
 
 def test_stages_of_wide_word_vectors_take_longer(study_of: Callable[..., Study]) -> None:
@@ -120,24 +116,12 @@ def test_stages_of_finetuning_count_grid_seeds_weights_epochs(study_of: Callable
     assert own.tokens == single.tokens * (1 + 2 + 5)
 
 
-def test_phase_flops_missing_teacher_counts_as_given_study(study_of: Callable[..., Study], tmp_path: Path) -> None:
-    folder = tmp_path / "teacher"
-    taught = study_of("sample", pretrain={"objective": "distilbert", "teacher": str(folder)})
-    flops_of_study = phase_flops(taught, make_objective(taught), "phase1")
-    large = study_of("sample", model={"num_hidden_layers": 8})
-    assert phase_flops(taught, make_objective(taught, teacher=large), "phase1") > 1.3 * flops_of_study
-    folder.mkdir()
-    config = {"model_type": "bert", **BertConfig(4096, 128, 8, 2, 512).as_dict()}
-    (folder / "config.json").write_text(json.dumps(config))
-    assert phase_flops(taught, make_objective(taught), "phase1") > 1.3 * flops_of_study
-
-
 def test_make_objective_start_model_has_its_own_sizes(study_of: Callable[..., Study], tmp_path: Path) -> None:
     config = {"model_type": "bert", **BertConfig(30_522, 256, 4, 4, 1024).as_dict()}
     (tmp_path / "config.json").write_text(json.dumps(config))
     study = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": str(tmp_path)})
     same = study_of("sample", vocabulary={"vocab_size": 30_522}, model={"num_hidden_layers": 4, "hidden_size": 256})
-    assert parameters(study) == parameters(same)
+    assert count_parameters(make_objective(study)) == count_parameters(make_objective(same))
     fetched = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": "catalogue/models/minilm.yaml"})
     assert amounts(fetched)["start_model"].fetched == 83_506_384
 
@@ -181,12 +165,10 @@ def test_probe_measures_every_objective(
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [("--gpus", "-1"), ("--cores", "0"), ("--teraflops", "nan"), ("--teraflops=-1",), ("--price=inf",), ("--gpus", "1"),
-     ("--preset", "bert-huge")],
-)  # fmt: skip
-def test_plan_option_out_of_range_is_rejected(planned: Callable[..., Any], wrong: tuple[str, ...]) -> None:
-    assert command.main(["plan", *wrong]) == 2
+    "wrong", ["--gpus=-1", "--cores=0", "--teraflops=nan", "--price=inf", "--gpus=1", "--preset=bert-huge"]
+)
+def test_plan_option_out_of_range_is_rejected(planned: Callable[..., Any], wrong: str) -> None:
+    assert command.main(["plan", wrong]) == 2
 
 
 @pytest.mark.parametrize("arguments", [CPU, ("--preset", "bert-large", "--price", "12345", *GPU)])
