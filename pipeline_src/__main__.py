@@ -157,10 +157,8 @@ def _tool(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callabl
 
 
 def _stopped(message: str, status: int) -> int:
-    """Print how a command was stopped, and ignore further signals: they change neither status nor output.
-
-    A second signal arrives if Ctrl-C is pressed twice, or from ``srun --kill-on-bad-exit`` when another process ends.
-    """
+    # Further signals must change neither status nor output. A second one arrives if Ctrl-C is pressed twice, or from
+    # ``srun --kill-on-bad-exit`` when another process ends.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     return _complain(f"{message}; run the same command again to continue", status, "stopped")

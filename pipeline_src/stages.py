@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
+# An option that only users give, never dvc.yaml.
 @dataclass(frozen=True)
 class Option:
-    """An option of a stage's command that only users give, never dvc.yaml; ``many``: it takes several values."""
-
     help: str
     type: Callable[[str], object] = str
+    # It takes several values.
     many: bool = False
 
 

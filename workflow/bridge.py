@@ -54,8 +54,9 @@ class FatalError(SystemExit):
         super().__init__(f"error: {sentence}")
 
 
+# DVC cannot read dvc.lock.
 class LockFileError(FatalError):
-    """DVC cannot read dvc.lock."""
+    pass
 
 
 class Stages:
@@ -103,7 +104,6 @@ class Stages:
             raise FatalError(f"dvc.yaml has no stage {', '.join(sorted(beyond))}, which a rule runs.")
 
     def _update_stamps(self) -> None:
-        """Read the graph; create the stamps of fresh stages, and delete those of stale ones."""
         # With Slurm, jobs run on other hosts.
         if shutil.which("squeue") or IN_USE.is_symlink():
             keep_by_host(IN_USE)
@@ -135,7 +135,6 @@ class Stages:
                 stamp.unlink(missing_ok=True)
 
     def _compare(self) -> dict[str, list[Any]]:
-        """Read the graph of stages from DVC, and return stale stage -> its changes."""
         lock = _text(LOCK)
         graph, status = _dvc("dag", "--dot"), _dvc("status", "--json")
         try:
@@ -158,7 +157,7 @@ class Stages:
         self._use_runs_of_this_machine()
 
     def _drop_removed_entries(self) -> None:
-        """Delete from dvc.lock the entries of stages that dvc.yaml no longer has; the run-cache keeps their results."""
+        # The run-cache keeps the results of stages that dvc.yaml no longer has.
         lock = _text(LOCK)
         entries = split_entries(lock)
         current = lock
@@ -183,14 +182,14 @@ class Stages:
             _write(LOCK, current)
 
     def _with_downstream(self, stale: set[str]) -> set[str]:
-        """Return ``stale`` and all stages that depend on them; some of these may later turn out to be fresh."""
+        # Some stages that depend on stale ones may later turn out to be fresh.
         result = set(stale)
         while more := {name for name, before in self.upstream.items() if result & set(before)} - result:
             result |= more
         return result
 
     def _uncached(self, stale: dict[str, list[Any]]) -> set[str]:
-        """Return the stages that are stale only because the cache has lost their outputs, which are still here."""
+        # Stages that are stale only because the cache has lost their outputs, which are still here.
         paths_of = {}
         for name, changes in stale.items():
             outputs = [item.get("changed outs", {"": ""}) if isinstance(item, dict) else {"": item} for item in changes]
@@ -216,12 +215,10 @@ class Stages:
         return stamps
 
     def stamps(self, names: Iterable[str] | None = None) -> list[str]:
-        """Return the paths of the stamps of ``names``, by default of all stages."""
         return [str(STAMPS / name) for name in (self.upstream if names is None else names)]
 
 
 def living_jobs(names: set[str]) -> dict[str, str]:
-    """Return number -> rule of this user's Slurm jobs in this folder whose rule or group is in ``names``."""
     if shutil.which("squeue") is None:
         return {}
     command = ["squeue", "--me", "--noheader", "--format=%i|%k|%Z"]
@@ -245,7 +242,7 @@ def living_jobs(names: set[str]) -> dict[str, str]:
 
 
 def _check_cache() -> None:
-    """Raise an error if DVC cannot write its cache, so that no training ends without being recorded."""
+    # Otherwise a training could end without being recorded.
     for folder in (cache_folder() / "files/md5", cache_folder() / "runs"):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(there, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -355,11 +352,8 @@ def _has_merge_markers(lock: str) -> bool:
 
 
 def _is_settled(lock: str) -> bool:
-    """Return whether no DVC process may be writing dvc.lock, which held ``lock`` before a DVC command.
-
-    DVC writes dvc.lock only while it holds the lock that each of its commands waits for. So if the file is the same
-    before and after a command, it was not being written.
-    """
+    # DVC writes dvc.lock only while it holds the lock that each of its commands waits for. So if the file held ``lock``
+    # before a command and still does, no DVC was writing it.
     return _text(LOCK) == lock and not _clear_stale_rwlock(IN_USE)
 
 
@@ -371,7 +365,6 @@ def _is_mapping(text: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Return the content of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -379,7 +372,7 @@ def _text(path: Path) -> str:
 
 
 def _changed(path: Path) -> int:
-    """Return when a file was last changed, a number to compare with itself: the clock may have been set back."""
+    # A number to compare with itself: the clock may have been set back.
     try:
         return path.stat().st_ctime_ns
     except FileNotFoundError:
@@ -399,11 +392,8 @@ def _write(path: Path, text: str, time: int | None = None) -> None:
 
 
 def _lives(pid: int, written: float) -> bool:
-    """Return whether the DVC lives that had this number at the time ``written``.
-
-    After a restart of the machine or of a container, the number is soon another process's. That one is younger than
-    the table and no DVC; one sign alone may deceive, as file servers' clocks differ and scripts may import DVC.
-    """
+    # After a restart of the machine or of a container, the number is soon another process's. That one is younger than
+    # the table and no DVC; one sign alone may deceive, as file servers' clocks differ and scripts may import DVC.
     try:
         process = psutil.Process(pid)
         # Linux gives the time of a process's start in whole seconds.
@@ -456,7 +446,7 @@ def _answer(process: subprocess.Popen[str], show_log: bool = False) -> str:
 
 
 def _read_graph(drawing: str) -> dict[str, list[str]]:
-    """Parse ``dvc dag --dot`` to stage -> the stages it depends on; files tracked by ``dvc add`` are left out."""
+    # "a" -> "b" in the drawing says that b depends on a. Files tracked by ``dvc add`` are left out.
     edges = re.findall(r'^"([^"]+)"(?: -> "([^"]+)")?;$', drawing, re.MULTILINE)
     upstream: dict[str, list[str]] = {name: [] for name, after in edges if not after and not name.endswith(".dvc")}
     for name, after in edges:

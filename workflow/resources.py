@@ -63,7 +63,6 @@ class Cluster:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Cluster:
-        """Check Snakemake's ``config`` and return it as a Cluster."""
         names, where = [field.name for field in fields(cls)], "--config or profile"
         for key, value in config.items():
             if key not in names:
@@ -77,7 +76,7 @@ class Cluster:
         return cls(**config)
 
     def check_submit_command(self) -> None:
-        """Check that ``submit_command`` is installed; without it, Snakemake's executor would wait for ever."""
+        # Without the program, Snakemake's executor would wait for ever.
         if self.submit_command and shutil.which(self.submit_command) is None:
             hint = "start Snakemake on the cluster's login node, or without --profile slurm to run on this machine"
             raise PipelineError("no Slurm here: no such program", self.submit_command, where="PATH", hint=hint)
@@ -101,7 +100,7 @@ class StudyResources:
         self.small_training = weights < SMALL_WEIGHTS and 6 * weights * tokens < SMALL_FLOPS
 
     def group(self, name: str) -> str | None:
-        """Return ``name`` if the rules of this group run one after another in one job, None if each rule is a job."""
+        # The rules of a group run one after another in one job. Without a group, each rule is a job.
         return name if self.small_corpus else None
 
     def work(self, *, memory: int, minutes: int) -> Resources:
@@ -111,7 +110,6 @@ class StudyResources:
 
     @property
     def pretraining(self) -> Resources:
-        """Resources of pretraining: GPUs on all nodes, a signal before the limit, an hour or all of ``max_runtime``."""
         nodes, gpus = self.geometry
         memory = CHECKPOINT[not self.small_training] + gpus * PROCESS[not self.small_training]
         minutes = SMALL_MINUTES if self.small_training else self.cluster.max_runtime
@@ -143,13 +141,12 @@ class StudyResources:
 
     @property
     def finetuning(self) -> Resources:
-        """Resources of fine-tuning: one GPU, and time for all points of one task's grid."""
+        # Time for all points of one task's grid.
         minutes = SMALL_MINUTES if self.small_training else self.cluster.max_runtime
         partition = self.cluster.gpu_partition
         return self._on(partition, FINETUNING[not self.small_training], minutes) | self._gpus(1, 1, "")
 
     def _gpus(self, total: int, per_node: int, extra: str) -> Resources:
-        """Return a request of GPUs; ``extra``: further options of sbatch."""
         request = self.cluster.gpu_request
         if request not in ("gpus", "gres"):
             return {"slurm_extra": f"{extra} {GPU_REQUESTS[request].format(per_node)}".strip()}

@@ -45,7 +45,7 @@ def call(name: str, arguments: Sequence[str]) -> Answer:
 
 
 def _submit(arguments: Sequence[str]) -> Answer:
-    """Submit a job once, although an answer may be lost on its way back."""
+    # The job is submitted once, although an answer may be lost on its way back.
     script = sys.stdin.buffer.read() if "/dev/stdin" in arguments else None
     with open(SUBMITTED, "a+") as numbers:
         # One submission at a time: then an unknown job of this run can only be the one whose answer was lost.
@@ -73,7 +73,7 @@ def _repeat(name: str, arguments: Sequence[str], patience: float, script: bytes 
 
 
 def _unknown_job(run: str) -> Answer:
-    """Ask for the job of this run that Slurm has and whose number no submission has returned."""
+    # The job of this run that Slurm has and whose number no submission has returned.
     answer = _run("squeue", ["--me", "--noheader", "--states=all", f"--name={run}", "--format=%i"])
     known = SUBMITTED.read_bytes().split()
     unknown = b"\n".join(number for number in answer.stdout.split() if number not in known)

@@ -61,7 +61,6 @@ class CancelledJobs(logging.Filter):
         self._dag = dag
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Use up the retries of a job that was cancelled, and let every record pass."""
         failed = vars(record)
         event = failed.get("event")
         if event == "group_error":
@@ -81,7 +80,6 @@ class CancelledJobs(logging.Filter):
 
 
 def is_cancelled(number: str) -> bool:
-    """Return whether a Slurm job was ended by ``scancel``."""
     state = _ask("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T")
     if not state:
         # Slurm has forgotten it; where the executor allows for that, its state comes from the accounting.
@@ -116,7 +114,6 @@ class Watch:
         self._answered = True
 
     def look(self, held: dict[str, str] | None) -> None:
-        """Say what is new in an answer of ``held_jobs``."""
         if held is None:
             if self._answered:
                 self._say("Slurm's controller does not answer; Snakemake waits for it.")
@@ -128,14 +125,12 @@ class Watch:
         self._held = set(held)
 
     def run(self) -> None:
-        """Ask Slurm once a minute, for ever."""
         while True:
             time.sleep(POLL_SECONDS)
             self.look(held_jobs())
 
 
 def _ask(*command: str) -> str | None:
-    """Return what a command of Slurm's says; None if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,1 +1,1 @@
-"""params.yaml, machine.yaml and the task files, and their checks."""
+"""Checks of params.yaml (a class for each section), machine.yaml and the task files."""

@@ -1,5 +1,3 @@
-"""params.yaml: ``finetune``."""
-
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal

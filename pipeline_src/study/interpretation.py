@@ -1,5 +1,3 @@
-"""params.yaml: ``interpretation``."""
-
 from __future__ import annotations
 
 from pydantic import Field, field_validator

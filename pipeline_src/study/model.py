@@ -1,5 +1,3 @@
-"""params.yaml: ``model``."""
-
 from __future__ import annotations
 
 import operator

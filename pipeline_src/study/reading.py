@@ -153,7 +153,7 @@ def _missing_in_entries(
 
 
 def _kinds(annotation: Any) -> dict[str, type[Section]]:
-    """Return ``kind`` -> section, for the values that a mapping's annotation allows; empty for other annotations."""
+    # ``kind`` -> section, for the values of a mapping such as ``corpus.sources``; other annotations have none.
     kinds, pending = {}, list(get_args(annotation)[1:]) if get_origin(annotation) is dict else []
     while pending:
         member = pending.pop()
@@ -171,7 +171,7 @@ def _spelled(value: Any) -> str:
 
 
 def _by_key(errors: Iterable[ErrorDetails], raw: Mapping[str, Any]) -> dict[str, list[ErrorDetails]]:
-    """Return dotted key -> its errors; a value that may be of several types has an error for each of them."""
+    # By dotted key. A value that may be of several types has an error for each of them.
     by_key: defaultdict[str, list[ErrorDetails]] = defaultdict(list)
     for details in errors:
         value: Any = raw

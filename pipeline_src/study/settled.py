@@ -52,10 +52,8 @@ def read_settled(path: str | Path) -> str:
 
 
 def _read_table(patience: float) -> tuple[int, bool]:
-    """Return when DVC's table was last changed (ns, 0 without a table), and whether it lists the workspace.
-
-    It does not matter whether the process named there lives: it may run on another host.
-    """
+    # Returns when DVC's table was last changed (ns, 0 without a table), and whether it lists the workspace.
+    # It does not matter whether the process named there lives: it may run on another host.
     try:
         # on NFS, opening asks the server; `stat` alone may tell what was once true
         with TABLE.open(encoding="utf-8") as file:

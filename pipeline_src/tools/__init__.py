@@ -1,1 +1,0 @@
-"""Tools that no stage needs."""

@@ -204,7 +204,7 @@ def _step(share: float, study: Study) -> int:
 
 
 def _model_at(share: float, study: Study) -> str:
-    """Return the folder of the model that is kept after a share of all steps; share 1 is the finished model."""
+    # Share 1 is the finished model.
     step = _step(share, study)
     steps = study.pretrain.steps
     if step == steps.total:
@@ -233,7 +233,7 @@ def _resolve(key: str, value: Any, study: Study) -> Any:
 
 
 def _hydra(value: Any) -> str:
-    """Return a value as ``-S`` reads it: JSON, but strings without quotes."""
+    # As ``-S`` reads it: JSON, but strings without quotes.
     if isinstance(value, list):
         return f"[{','.join(map(_hydra, value))}]"
     return value if isinstance(value, str) else json.dumps(value)

@@ -119,7 +119,7 @@ def installed_versions() -> dict[str, str | None]:
 
 
 def check_versions(versions: Mapping[str, str | None]) -> Finding:
-    """Compare versions (None: not installed) with those that pyproject.toml allows."""
+    # By name of the package; None: not installed.
     missing = [name for name, installed in versions.items() if installed is None]
     if missing:
         return Finding("versions", PROBLEM, f"not installed: {', '.join(missing)}", ENVIRONMENT)
@@ -203,7 +203,7 @@ def check_sources(study: Any) -> Finding:
 
 
 def check_start_model(study: Any) -> Finding:
-    """Read the model that pretraining starts from, as its stage does, unless it must be fetched first."""
+    # As its stage does. A model that must be fetched first is not read.
     if study.vocabulary.kind != "given" or not Path(study.pretrain.init_from).is_dir():
         return Finding("start model", OK, "none to read here")
     from pipeline_src.pretrain.start_model import import_start_model

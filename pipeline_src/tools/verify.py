@@ -128,7 +128,7 @@ def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
 
 
 def find_changed_file(folder: Path, recorded: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Compare a model's files with the ledger's, and say how the first one differs. A copy needs no training state."""
+    # The first that differs from the ledger. A copy needs no training state.
     files = saved_files(folder)
     has_state = (folder / TRAINING_STATE).exists()
     for name, expected in recorded.items():
