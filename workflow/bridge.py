@@ -192,11 +192,13 @@ class Stages:
         # Stages that are stale only because the cache has lost their outputs, which are still here.
         paths_of = {}
         for name, changes in stale.items():
-            outputs = [item.get("changed outs", {"": ""}) if isinstance(item, dict) else {"": item} for item in changes]
-            if all(why == NOT_IN_CACHE for output in outputs for why in output.values()):
-                paths_of[name] = {path for output in outputs for path in output}
-        # `dvc status` says the same of outputs that are missing, as in a fresh clone, and of outputs edited by hand
-        paths_of = {name: paths for name, paths in paths_of.items() if all(map(os.path.exists, paths))}
+            outputs: dict[str, str] = {}
+            for change in changes:
+                # {"changed outs": {"data/tokens": "not in cache"}}, {"changed deps": {...}} or a sentence
+                outputs |= change.get("changed outs", {"": ""}) if isinstance(change, dict) else {"": change}
+            # `dvc status` says the same of outputs that are missing, as in a fresh clone, or edited by hand.
+            if set(outputs.values()) == {NOT_IN_CACHE} and all(map(os.path.exists, outputs)):
+                paths_of[name] = outputs.keys()
         if not paths_of:
             return set()
         changed = json.loads(_answer(_dvc("data", "status", "--json"))).get("uncommitted", {})

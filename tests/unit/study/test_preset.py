@@ -143,7 +143,8 @@ PRESETS = {
     "deberta-v3-base": (128_100, 183_831_552),
     "modernbert-base": (50_368, 149_014_272),
 }
-DOCUMENTED = {  # sizes of docs/family.md
+# Sizes of docs/family.md.
+DOCUMENTED = {
     "the other small BERTs, such as 6 × 512": 35_068_416,
     "RoBERTa-large": 355_359_744,
     "ALBERT-large": 17_683_968,
@@ -157,7 +158,8 @@ DOCUMENTED = {  # sizes of docs/family.md
     "DeBERTa-v3-large": 434_012_160,
     "ModernBERT-large": 394_781_696,
 }
-BERTS = {  # layers, width, points of the grid: Devlin et al. 2018, Turc et al. 2019
+# Layers, width and points of the grid (Devlin et al. 2018, Turc et al. 2019).
+BERTS = {
     "bert-tiny": (2, 128, 20),
     "bert-mini": (4, 256, 20),
     "bert-small": (4, 512, 20),
@@ -165,14 +167,16 @@ BERTS = {  # layers, width, points of the grid: Devlin et al. 2018, Turc et al. 
     "bert-base": (12, 768, 4),
     "bert-large": (24, 1024, 4),
 }
-KINDS = {  # of vocabulary, and whether it is lower-cased; WordPiece of uncased text where none is named
+# Kind of the vocabulary, and whether it is lower-cased; the others have WordPiece of uncased text.
+KINDS = {
     "roberta": ("byte_bpe", False),
     "albert": ("unigram", True),
     "deberta": ("byte_bpe", False),
     "deberta_v2": ("unigram", False),
     "modernbert": ("byte_bpe", False),
 }
-WITH_POOLER = ("bert", "roberta", "albert")  # transformers' encoder has one
+# transformers' encoder has a pooler.
+WITH_POOLER = ("bert", "roberta", "albert")
 
 
 def study_of(name: str, changes: tuple[str, ...] = ()) -> Study:

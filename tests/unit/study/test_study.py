@@ -53,6 +53,7 @@ def test_check_study_preset_is_accepted(name: str) -> None:
         ("pretrain.masking.maks_ratio", 0.8, "mask_ratio"),
         ("finetune.per_task.rte", {"epoch": 3}, "epochs"),
         ("corpus.sources.books.text_colum", "body", "text_column"),
+        ("corpus.sources.wikipedia.beam_args", [], "from, date"),
     ],
 )
 def test_check_study_unknown_key_is_rejected_with_allowed_keys(key: str, value: Any, allowed: str) -> None:
@@ -142,7 +143,8 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
 
 @pytest.mark.parametrize(
     ("key", "changes"),
-    [  # the key that the error names, and what is set
+    # The key that the error names, and what is set.
+    [
         ("corpus.sources.books.from", {"corpus.sources.books.from": "nothing"}),
         ("tasks", {"tasks": ["colla"]}),
         ("finetune.per_task", {"finetune.per_task": {}}),
@@ -168,14 +170,16 @@ ROTARY = {"model.architecture": "modernbert", "model.global_rope_theta": 10_000.
         ("pretrain.warmup_steps", {"pretrain.warmup_steps": 2001}),
         ("pretrain.warmup_steps", SHORT),
         ("pretrain.decay_steps", {"pretrain.decay_steps": 2001}),
-        ("pretrain.decay_steps", {"pretrain.decay_steps": 1851}),  # after 150 steps of warm-up
+        # After 150 steps of warm-up.
+        ("pretrain.decay_steps", {"pretrain.decay_steps": 1851}),
         ("pretrain.teacher", {"pretrain.objective": "distilbert"}),
         ("pretrain.teacher", {"pretrain.teacher": "models/x"}),
         ("pretrain.masking.max_predictions", {"pretrain.masking.max_predictions": 2}),
         ("objectives.electra.embeddings", {"pretrain.objective": "electra"}),
         ("model.embedding_size", {"model.embedding_size": 64}),
-        ("finetune.teacher", {"finetune.teacher": "models/teacher"}),  # of a task of kind tagging
-        ("finetune.teacher", TAUGHT | {"model.architecture": "modernbert"}),  # which imitates no layers
+        # A task is of kind tagging; ModernBERT imitates no layers.
+        ("finetune.teacher", {"finetune.teacher": "models/teacher"}),
+        ("finetune.teacher", TAUGHT | {"model.architecture": "modernbert"}),
         ("finetune.teacher", TAUGHT | {"finetune.defaults.feature_layers": "last"}),
         ("finetune.optimizer", TAUGHT | {"finetune.optimizer": "muon"}),
         ("finetune.pair_head", {"finetune.pair_head": "bi_encoder", "finetune.bilstm": True}),
@@ -208,14 +212,11 @@ def test_cross_checks_values_that_do_not_fit_are_rejected_with_key(key: str, cha
     assert str(caught.value.value).partition(" = ")[0] == key and caught.value.hint
 
 
-def test_cross_checks_warmup_longer_than_training_is_rejected_with_both_numbers() -> None:
-    with pytest.raises(PipelineError, match="pretrain.warmup_steps = 150") as caught:
+def test_cross_checks_schedule_longer_than_training_is_rejected_with_both_numbers() -> None:
+    with pytest.raises(PipelineError, match="whose phases have 100 steps in all"):
         check_study(changed_all(SHORT))
-    assert "whose phases have 100 steps in all" in caught.value.hint
-    check_study(changed_all(SHORT | {"pretrain.warmup_steps": 100}))
-    with pytest.raises(PipelineError, match="pretrain.decay_steps = 90") as caught:
+    with pytest.raises(PipelineError, match="the 100 steps of all phases after 20 of warm-up; set it to 80 or less"):
         check_study(changed_all(SHORT | {"pretrain.warmup_steps": 20, "pretrain.decay_steps": 90}))
-    assert "the 100 steps of all phases after 20 of warm-up; set it to 80 or less" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,7 @@ def test_cross_checks_warmup_longer_than_training_is_rejected_with_both_numbers(
     [
         {"corpus.sources.wikipedia.lists": "sentences"},
         {"pretrain.warmup_steps": 2000},
+        SHORT | {"pretrain.warmup_steps": 100},
         {"pretrain.decay_steps": 1850},
         THREE | {"pretrain.warmup_steps": 2200},
         THREE,
@@ -238,12 +240,6 @@ def test_cross_checks_warmup_longer_than_training_is_rejected_with_both_numbers(
 )
 def test_cross_checks_values_that_fit_are_accepted(changes: dict[str, Any]) -> None:
     check_study(changed_all(changes))
-
-
-def test_check_study_fine_tuning_longer_than_the_model_reads_names_its_limit() -> None:
-    with pytest.raises(PipelineError) as caught:
-        check_study(changed("finetune.defaults.max_length", 513))
-    assert "at most model.max_position_embeddings" in str(caught.value)
 
 
 def test_check_study_gap_among_phases_is_rejected() -> None:
@@ -285,13 +281,13 @@ def keys_in(block: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from keys_in(value, f"{prefix}{key}.")
 
 
-@pytest.mark.parametrize("key", list(keys_in(SAMPLE)))
-def test_check_study_missing_key_is_rejected(key: str) -> None:
-    study = copy.deepcopy(SAMPLE)
-    *path, last = key.split(".")
-    del functools.reduce(dict.__getitem__, path, study)[last]
-    with pytest.raises(PipelineError, match=rf"(?m)^a key is missing: {re.escape(key)}$"):
-        check_study(study)
+def test_check_study_missing_key_is_rejected() -> None:
+    for key in keys_in(SAMPLE):
+        study = copy.deepcopy(SAMPLE)
+        *path, last = key.split(".")
+        del functools.reduce(dict.__getitem__, path, study)[last]
+        with pytest.raises(PipelineError, match=rf"(?m)^a key is missing: {re.escape(key)}$"):
+            check_study(study)
 
 
 def test_check_study_missing_key_is_reported_with_default() -> None:
@@ -343,7 +339,8 @@ def test_check_unchanged_edited_section_is_rejected(tmp_path: Path, monkeypatch:
 
     started = write({"epochs": 3})
     check_unchanged(started, ["finetune"])
-    write({"epochs": 3, "max_length": 128})  # no longer the default's
+    # No longer the default's.
+    write({"epochs": 3, "max_length": 128})
     with pytest.raises(PipelineError, match="params.yaml changed"):
         check_unchanged(started, ["finetune"])
     check_unchanged(started, ["model", "pretrain"])
@@ -385,16 +382,17 @@ def test_load_value_in_two_places_is_rejected_with_its_line(
     assert raised.value.value == sign and str(raised.value.where) == f"{path}, line {line}"
 
 
-def test_read_yaml_signs_of_references_in_text_are_accepted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a: 'R&D *x'  # & * <<\n\"<<\": b << c\nd: 2*3 & 4\n", {"a": "R&D *x", "<<": "b << c", "d": "2*3 & 4"}),
+        ("# =======\nseed: 1 # <<<<<<< here\n", {"seed": 1}),
+    ],
+)
+def test_read_yaml_signs_in_text_and_comments_are_accepted(tmp_path: Path, text: str, values: dict[str, Any]) -> None:
     path = tmp_path / "params.yaml"
-    path.write_text("a: 'R&D *x'  # & * <<\n\"<<\": b << c\nd: 2*3 & 4\n")
-    assert read_yaml(path) == {"a": "R&D *x", "<<": "b << c", "d": "2*3 & 4"}
-
-
-def test_read_yaml_equals_signs_in_a_comment_are_accepted(tmp_path: Path) -> None:
-    path = tmp_path / "params.yaml"
-    path.write_text("# =======\nseed: 1 # <<<<<<< here\n")
-    assert read_yaml(path) == {"seed": 1}
+    path.write_text(text)
+    assert read_yaml(path) == values
 
 
 @pytest.mark.parametrize(
@@ -437,10 +435,3 @@ def test_check_study_invalid_shares_of_sources_are_rejected(weights: Any, temper
     study["examples"]["temperature"] = temperature
     with pytest.raises(PipelineError, match=message):
         check_study(study)
-
-
-def test_check_study_unknown_key_of_a_source_is_rejected_with_allowed_keys() -> None:
-    with pytest.raises(PipelineError, match=r"(?s)key: corpus.sources.wikipedia.beam_args\n.*from, date.*filters"):
-        check_study(changed("corpus.sources.wikipedia.beam_args", []))
-    with pytest.raises(PipelineError, match="corpus.sources.wikipedia.min_words = -1"):
-        check_study(changed("corpus.sources.wikipedia.min_words", -1))
