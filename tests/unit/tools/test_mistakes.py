@@ -143,6 +143,11 @@ def test_command_wrong_options_print_usage(folder, capsys, words):
     assert status == 2 and stderr.startswith("usage: python -m pipeline_src")
 
 
+def test_command_text_without_quotes_prints_usage_of_its_command(folder, capsys):
+    _, stderr = run_command("fill-mask The house", capsys)
+    assert "pipeline_src fill-mask [-h]" in stderr and stderr.endswith("goes in quotes\n")
+
+
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
 def test_params_broken_file_is_rejected(folder, capsys, content):
     (folder / "params.yaml").write_bytes(content)
