@@ -9,29 +9,17 @@ the best seed. ``results/submissions/`` has files for leaderboards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_directory, write_json
 from pipeline_src.base.paths import SCORES, SUBMISSIONS, TASK_RESULTS
 from pipeline_src.base.progress import log
-from pipeline_src.evaluate.bag_of_words import applies, predict
-from pipeline_src.evaluate.scores import (
-    Json,
-    TaskScores,
-    confidence_intervals,
-    error_analysis,
-    read_runs,
-    read_systems,
-    score_task,
-    spread,
-)
-from pipeline_src.evaluate.submissions import submissions, write_submissions
+from pipeline_src.evaluate.predictions import Json, read_task
+from pipeline_src.evaluate.scores import label_curve, score_table, score_task, task_details
+from pipeline_src.evaluate.submissions import MAJORITY, submissions, write_submissions
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.schema import NO_TEACHER
 from pipeline_src.study.task_spec import load_spec
-from pipeline_src.tasks.examples import labelled_part
-from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.made.from_corpus import RULES as CORPUS_RULES
 from pipeline_src.tasks.made.from_corpus import task_origin
 from pipeline_src.tasks.made.synthetic import RULES as SYNTHETIC_RULES
@@ -59,14 +47,20 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         # docs/tasks.md lists the tasks with this baseline.
         bag_of_words = task in from_corpus or task in own or is_similarity or bool(label_counts)
 
-        scores = score_task(spec, finetune.seeds, bag_of_words)
-        table = scores.table()
+        read = read_task(spec, finetune.seeds, bag_of_words or task in MAJORITY, label_counts)
+        best, results = score_task(read, bag_of_words)
+        table = score_table(read, best, results)
         rows += table
-        details[task] = {"task": task, "synthetic": task in synthetic, "rows": table, **task_details(scores)}
+        details[task] = {
+            "task": task,
+            "synthetic": task in synthetic,
+            "rows": table,
+            **task_details(read, best, results),
+        }
         if label_counts:
-            details[task]["label_curve"] = label_curve(scores, label_counts)
+            details[task]["label_curve"] = label_curve(read, next(iter(results.values())))
 
-        task_files, without_predictions = submissions(scores)
+        task_files, without_predictions = submissions(read, best, results)
         repeated = task_files.keys() & files.keys()
         if repeated:
             hint = "give each evaluation set's `test` its own name to submit"
@@ -98,95 +92,5 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
 
 
 def has_grid(runs: Sequence[Json]) -> bool:
-    """Return whether several runs of one seed were compared on the development set."""
+    # Several runs of one seed were compared on the development set.
     return len({(run["seed"], run["weights"]) for run in runs}) < len(runs)
-
-
-def task_details(scores: TaskScores) -> Json:
-    """Return what ``results/tasks/<task>.json`` has: the runs, their spread, counts of dropped examples, errors."""
-    spec = scores.spec
-    task = make_task(spec)
-    runs, counts, select = read_runs(spec.name, scores.seeds)
-    # What a task reports besides the set's metrics, such as a threshold, seed by seed.
-    figures: dict[str, dict[str, list[float]]] = {}
-    errors = {}
-    for name, result in scores.results.items():
-        eval_set = spec.scores[name]
-        counts[eval_set.file] = {**counts.get(eval_set.file, {}), **result.counts}
-        for key in sorted(result.scores[0].keys() - set(eval_set.metrics)):
-            figures.setdefault(name, {})[key] = [score[key] for score in result.scores]
-        errors[name] = error_analysis(spec, task.example_results(name, result.examples, result.best))
-    return {
-        "kind": spec.kind,
-        "seeds": list(scores.seeds),
-        "best_seed": scores.best,
-        "select": select,
-        "runs": runs,
-        "spread": spreads(scores, runs),
-        "counts": counts,
-        "figures": figures,
-        "errors": errors,
-    }
-
-
-def spreads(scores: TaskScores, runs: list[Json]) -> dict[str, Json]:
-    """Return mean, deviation, best and count of each metric on the first evaluation set, over seeds and over all runs.
-
-    A seed's score is that of the best run of its grid. A metric that is newer than the runs exists only over seeds.
-    """
-    name, result = next(iter(scores.results.items()))
-    metrics = scores.spec.scores[name].metrics
-    by_weights: dict[str, Json] = {}
-    for weights, seed_scores in (("pretrained", result.scores), ("random", result.random_weights)):
-        # Training from random weights is optional.
-        if not seed_scores:
-            continue
-        run_scores = [run["dev"] for run in runs if run["weights"] == weights]
-        by_weights[weights] = {}
-        for metric in metrics:
-            by_weights[weights][metric] = {
-                "seeds": _spread([score[metric] for score in seed_scores]),
-                "runs": _spread([score[metric] for score in run_scores if metric in score]),
-            }
-    return by_weights
-
-
-def _spread(values: list[float]) -> Json:
-    if not values:
-        return {"count": 0, "mean": None, "deviation": None, "best": None}
-    return {"count": len(values), **spread(values), "best": max(values)}
-
-
-def label_curve(scores: TaskScores, label_counts: Sequence[int]) -> list[Json]:
-    """Return a point for each number of labelled examples, ascending; the last point is the complete training file.
-
-    A point has ``examples``, and ``systems`` (``pretrained``, ``random_weights``, ``bag_of_words``), which are trained
-    on the same examples: each system's main score on the first evaluation set, with its interval.
-    """
-    spec = scores.spec
-    task = make_task(spec)
-    name, result = next(iter(scores.results.items()))
-    metric = spec.scores[name].metrics[0]
-    points = []
-    for count in sorted(label_counts):
-        # The complete file is the last point.
-        if count >= len(scores.training):
-            break
-        predicted, baselines = read_systems(spec.name, scores.seeds, name, count)
-        if applies(spec):
-            parts = [labelled_part(spec.name, seed, scores.training, count) for seed in scores.seeds]
-            baselines["bag_of_words"] = [predict(spec, part, result.examples) for part in parts]
-        uncertainty = confidence_intervals(spec, name, result.examples, predicted, baselines)
-        values = [task.score(name, result.examples, rows)[metric] for rows in predicted]
-        points.append(_curve_point(count, values, uncertainty[metric]))
-
-    values = [score[metric] for score in result.scores]
-    points.append(_curve_point(len(scores.training), values, result.uncertainty[metric]))
-    return points
-
-
-def _curve_point(count: int, values: Sequence[float], uncertainty: Json) -> Json:
-    systems = {"pretrained": {"score": fmean(values), "interval": uncertainty["interval"]}}
-    for name, baseline in uncertainty["baselines"].items():
-        systems[name] = {"score": baseline["score"], "interval": baseline["interval"]}
-    return {"examples": count, "systems": systems}

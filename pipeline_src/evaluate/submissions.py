@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from pipeline_src.base.paths import TASKS
 from pipeline_src.base.progress import log
-from pipeline_src.evaluate.scores import TASKS, Json, TaskScores, predictions_path, read_predictions
+from pipeline_src.evaluate.predictions import Json, TaskFiles, predictions_path, read_predictions
+from pipeline_src.evaluate.scores import EvalResult
 from pipeline_src.study.task_spec import TaskSpec
-from pipeline_src.tasks.kinds import make_task
 
 # gluebenchmark.com takes a zip with exactly these files at its top level (FAQ 1; the same names in nyu-mll/jiant's
 # jiant/scripts/benchmarks/benchmarks.py).
@@ -22,19 +24,19 @@ ARCHIVE = "glue.zip"
 MAJORITY = ("wnli",)
 
 
-def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
+def submissions(read: TaskFiles, best: int, results: Mapping[str, EvalResult]) -> tuple[dict[str, str], list[str]]:
     """Return name -> file of one task, and the evaluation sets whose test file, or predictions for it, are missing."""
-    spec = scores.spec
-    task = make_task(spec)
+    task = read.task
+    spec = task.spec
     files: dict[str, str] = {}
     missing: list[str] = []
-    for name, result in scores.results.items():
+    for name, result in results.items():
         test = spec.scores[name].test
-        examples = result.examples
+        examples = read.eval_sets[name].examples
         predictions = result.best
         threshold = None
         if test is not None:
-            predicted = predictions_path(spec.name, scores.best, "pretrained", name, test=True)
+            predicted = predictions_path(spec.name, read.seeds[best], "pretrained", name, test=True)
             path = TASKS / spec.name / test.file
             if not (path.exists() and predicted.exists()):
                 missing.append(name)
@@ -42,18 +44,17 @@ def submissions(scores: TaskScores) -> tuple[dict[str, str], list[str]]:
             examples = task.read(path, name, test=True)
             predictions = read_predictions(predicted)
             if spec.name in MAJORITY:
-                label = majority(spec)
+                label = majority(spec, read.training)
                 predictions = [{**row, "prediction": label} for row in predictions]
             if spec.unanswerable:
                 # In a file without labels no threshold can be searched: it is that of the labelled set.
-                threshold = result.scores[scores.seeds.index(scores.best)]["threshold"]
+                threshold = result.scores[best]["threshold"]
         files |= task.submission(name, examples, predictions, threshold)
     return files, missing
 
 
-def majority(spec: TaskSpec) -> str:
-    """Return the most frequent label of the training file; if several are, the first that the task declares."""
-    training = make_task(spec).read(TASKS / spec.name / spec.train)
+def majority(spec: TaskSpec, training: Sequence[Any]) -> str:
+    # If several labels are equally frequent, the first that the task declares.
     counts = Counter(example.label for example in training)
     return spec.labels[max(range(len(spec.labels)), key=counts.__getitem__)]
 

@@ -159,7 +159,8 @@ def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str]
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
     # The difference of the first of the two sides from the second.
-    from pipeline_src.evaluate.scores import confidence_intervals, predictions_path, read_predictions
+    from pipeline_src.evaluate.predictions import predictions_path, read_predictions
+    from pipeline_src.evaluate.scores import confidence_intervals
     from pipeline_src.study.task_spec import load_spec
     from pipeline_src.tasks.kinds import make_task
 
@@ -168,7 +169,8 @@ def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -
     for name in (file, *spec.eval_set(eval_set).files[1:]):
         if (first_data / name).read_bytes() != (second_data / name).read_bytes():
             return {}
-    examples = make_task(spec).read(first_data / file, eval_set)
+    task_kind = make_task(spec)
+    examples = task_kind.read(first_data / file, eval_set)
     # For each side, the predictions of each seed.
     predictions: list[list[list[dict[str, Any]]]] = []
     for side in sides:
@@ -179,7 +181,7 @@ def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -
             of_side.append(read_predictions(side.folder(folder) / path))
         predictions.append(of_side)
     predicted, baseline = predictions
-    uncertainty = confidence_intervals(spec, eval_set, examples, predicted, {"first": baseline})
+    uncertainty = confidence_intervals(task_kind, eval_set, examples, {"second": predicted, "first": baseline})
     by_key = {}
     for metric, scores in uncertainty.items():
         by_key[eval_set, metric] = scores["baselines"]["first"]["vs_baseline"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline_src.base.files import write_json
@@ -20,7 +21,10 @@ def write_predictions(task: str, seed: str, file: str, predictions: Sequence[Any
 
 def write_run(task: str, seed: str, *runs: dict[str, Any], **more: Any) -> None:
     """``run.json`` of one seed."""
-    write_json(
-        task_predictions(task, seed) / "run.json",
-        {"task": task, "seed": seed, "runs": runs, **more},
-    )
+    record = {"runs": runs, "counts": {}, "recipe": {"select": "last"}, **more}
+    write_json(task_predictions(task, seed) / "run.json", record)
+
+
+def write_table(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")

@@ -11,7 +11,7 @@ from pipeline_src.evaluate.significance import compare, interval, make_units, re
 from pipeline_src.tasks import tagging
 from pipeline_src.tasks.metrics import METRICS, ratio_statistics
 
-SETS = 2000
+SETS = 500
 
 
 def score(metric, gold, predicted):
@@ -40,7 +40,7 @@ def five_grades():
 
 @pytest.mark.parametrize("metric", CELLS)
 def test_score_interval_coverage_is_93_to_97_percent(metric, monkeypatch):
-    monkeypatch.setattr(significance, "NUM_RESAMPLES", 400)
+    monkeypatch.setattr(significance, "NUM_RESAMPLES", 200)
     cells, size = CELLS[metric]
     cells = five_grades() if cells is None else cells
     gold, predicted = (values.ravel() for values in np.indices(cells.shape))
@@ -57,7 +57,7 @@ def test_score_interval_coverage_is_93_to_97_percent(metric, monkeypatch):
 
 def test_score_interval_grouped_examples_coverage_is_93_to_97_percent(monkeypatch):
     """Documents are easy or hard: as if examples were each for itself, intervals would be far too short."""
-    monkeypatch.setattr(significance, "NUM_RESAMPLES", 400)
+    monkeypatch.setattr(significance, "NUM_RESAMPLES", 200)
     rng, held, held_alone = np.random.default_rng(5), 0, 0
     documents = np.repeat(np.arange(40), 10)
     for number in range(SETS):

@@ -7,6 +7,7 @@ import shutil
 import zipfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,14 +15,16 @@ import pytest
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import hash_file, read_json, write_json
 from pipeline_src.evaluate.evaluate import run
-from pipeline_src.evaluate.scores import EvalResult, TaskScores
+from pipeline_src.evaluate.predictions import EvalSetFiles, TaskFiles
+from pipeline_src.evaluate.scores import EvalResult
 from pipeline_src.evaluate.submissions import GLUE, majority, submissions
 from pipeline_src.finetune.hyperparameter_grid import write_lines
 from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.task_spec import TaskSpec, load_spec
-from pipeline_src.tasks.kinds import KINDS, make_task
+from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.made.synthetic import write_task
 from pipeline_src.tasks.squad import QuestionAnswering
+from pipeline_src.tasks.task import Task
 from tests.unit.evaluate.conftest import write_predictions, write_run
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "swag")
@@ -96,13 +99,16 @@ def test_submissions_glue_zip_has_eleven_files_of_the_best_seed(study):
 
 
 def test_submissions_wnli_is_the_majority_class(study):
-    evaluate()
     path = study / "data/tasks/wnli/train.tsv"
-    submitted = {line.split("\t")[1] for line in (SUBMITTED / "WNLI.tsv").read_text().splitlines()[1:]}
-    assert submitted == {majority(load_spec("wnli"))}
     header, *rows = path.read_text().splitlines()
+    # One row of label 0, all others of label 1: every test example gets 1.
     path.write_text("\n".join([header, *(row for row in rows if row.endswith("\t1")), rows[0][:-1] + "0"]) + "\n")
-    assert majority(load_spec("wnli")) == "1"
+    evaluate(("wnli",))
+    assert {line.split("\t")[1] for line in (SUBMITTED / "WNLI.tsv").read_text().splitlines()[1:]} == {"1"}
+
+
+def test_majority_of_equal_labels_is_the_first():
+    assert majority(load_spec("wnli"), [SimpleNamespace(label=label) for label in (1, 0)]) == "0"
 
 
 def test_submissions_glue_zip_has_the_same_bytes_at_any_time(study, monkeypatch):
@@ -133,7 +139,12 @@ def test_submissions_predictions_of_another_file_are_rejected(study):
     assert not SUBMITTED.exists()
 
 
-def test_submissions_eval_set_without_test_file_uses_labelled_file(monkeypatch):
+def submit(task: Task, name: str, examples: list, score: dict, rows: list) -> tuple[dict[str, str], list[str]]:
+    files = TaskFiles(task, (1,), [], {name: EvalSetFiles(examples, Counter(), {})}, {}, [], {}, "last")
+    return submissions(files, 0, {name: EvalResult([score], [], {}, rows, {}, {})})
+
+
+def test_submissions_eval_set_without_test_file_uses_labelled_file():
     calls = []
 
     class Submitting(QuestionAnswering):
@@ -141,10 +152,10 @@ def test_submissions_eval_set_without_test_file_uses_labelled_file(monkeypatch):
             calls.append(arguments)
             return {"dev.json": "{}"}
 
-    result = EvalResult(["question"], [{"f1": 1.0}], [], {"f1": 0.0}, Counter(), [{"id": "0", "prediction": "x"}])
-    monkeypatch.setitem(KINDS, "span", Submitting)
-    assert submissions(TaskScores(load_spec("squad1"), (1,), 1, {"squad1": result})) == ({"dev.json": "{}"}, [])
-    assert calls == [("squad1", result.examples, result.best, None)]
+    rows = [{"id": "0", "prediction": "x"}]
+    submitted = submit(Submitting(load_spec("squad1")), "squad1", ["question"], {"f1": 1.0}, rows)
+    assert submitted == ({"dev.json": "{}"}, [])
+    assert calls == [("squad1", ["question"], rows, None)]
 
 
 def test_submissions_repeated_file_name_is_rejected(study, monkeypatch):
@@ -171,6 +182,5 @@ def test_submissions_unlabelled_questions_use_threshold_of_labelled_file(tmp_pat
     folder = Path("results/predictions/x/1/predicted/pretrained")
     folder.mkdir(parents=True)
     write_lines(folder / "x.test.jsonl", rows)
-    result = EvalResult([], [{"f1": 90.0, "threshold": 0.5}], [], {}, Counter(), [])
-    files, _ = submissions(TaskScores(spec, (1,), 1, {"x": result}))
+    files, _ = submit(make_task(spec), "x", [], {"f1": 90.0, "threshold": 0.5}, [])
     assert json.loads(files["x.json"]) == {"a": "c", "b": ""}

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from pipeline_src.evaluate.bag_of_words import predict
-from pipeline_src.evaluate.evaluate import label_curve
-from pipeline_src.evaluate.scores import score_task
+from pipeline_src.evaluate.predictions import read_task
+from pipeline_src.evaluate.scores import label_curve, score_table, score_task
 from pipeline_src.finetune.finetune import run
 from pipeline_src.finetune.task_data import TaskData
 from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import labelled_part
-from pipeline_src.tasks.kinds import make_task
 
 COUNTS = (400, 40, 1200, 5000)
 RECIPE = TaskHyperparameters(
@@ -39,17 +38,18 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
     assert {path.name for path in folder.iterdir()} == {"pretrained", "random", "run.json", *parts}
     assert {path.name for path in Path("data/baselines/sst2").iterdir()} == {"3", "3-40-labels", "3-400-labels"}
-    scores = score_task(spec, (3,), bag_of_words=True)
-    points = label_curve(scores, COUNTS)
+    files = read_task(spec, (3,), with_training=True, label_counts=COUNTS)
+    best, results = score_task(files, bag_of_words=True)
+    points = label_curve(files, results["sst2"])
     assert [point["examples"] for point in points] == [40, 400, 1200]
     assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)
-    scored = scores.table()[0]
+    (scored,) = score_table(files, best, results)
     systems = points[-1]["systems"]
     assert systems["pretrained"] == {"score": scored["mean"], "interval": scored["interval"]}
     assert all(result["score"] == scored["baselines"][name]["score"] for name, result in list(systems.items())[1:])
-    task = make_task(spec)
-    training, dev = (task.read(f"data/tasks/sst2/{name}.tsv", row) for name, row in (("train", None), ("dev", "sst2")))
-    expected = task.score("sst2", dev, predict(spec, labelled_part("sst2", 3, training, 40), dev))["accuracy"]
+    dev = files.eval_sets["sst2"].examples
+    predicted = predict(spec, labelled_part("sst2", 3, files.training, 40), dev)
+    expected = files.task.score("sst2", dev, predicted)["accuracy"]
     assert points[0]["systems"]["bag_of_words"]["score"] == pytest.approx(expected)
 
 
@@ -63,8 +63,8 @@ def test_training_part_has_features_of_its_examples(study, task):
 
 
 def test_labelled_part_smaller_is_subset_and_other_seed_differs():
-    few, many, others = (
-        labelled_part("sst2", *draw) for draw in ((1, range(90), 10), (1, range(90), 60), (2, range(90), 10))
-    )
+    few = labelled_part("sst2", 1, range(90), 10)
+    many = labelled_part("sst2", 1, range(90), 60)
+    others = labelled_part("sst2", 2, range(90), 10)
     assert set(few) < set(many) and few != others and len(others) == 10 and few == sorted(few)
     assert labelled_part("sst2", "1", range(90), 10) == few  # a seed of the command line is a text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_src.evaluate.scores import NUM_WORST, by_length, class_scores, confusion, error_analysis, worst
+from pipeline_src.evaluate.errors import NUM_WORST, by_length, class_scores, confusion, error_analysis, worst
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.task import ExampleResult
 
@@ -27,7 +27,7 @@ def test_confusion_has_every_label_in_the_task_s_order():
 
 
 def test_confusion_tags_are_counted_by_word():
-    spec = SimpleNamespace(kind="tagging", labels=(), range=None)
+    spec = SimpleNamespace(kind="tagging", labels=("B-PER", "O"), range=None)
     counts = confusion(spec, [result("B-PER O", "O O"), result("O", "O")])
     assert counts == {"labels": ["B-PER", "O"], "counts": [[0, 1], [0, 2]]}
 

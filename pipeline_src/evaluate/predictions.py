@@ -1,0 +1,129 @@
+"""What a task's evaluation reads, each file once: the task's own files, predictions, and the record of the runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.files import read_json, read_json_lines, schema_error
+from pipeline_src.base.paths import TASKS, predictions_folder, task_predictions
+from pipeline_src.study.task_spec import TaskSpec
+from pipeline_src.tasks.kinds import make_task
+from pipeline_src.tasks.task import Prediction, Task
+
+HINT = "run the stage `finetune` for this task again"
+OPTIONAL = {
+    "outputs": [float],
+    "confidence": float,
+    "null_score_difference": float,
+    "nbest": [{"text": str, "probability": float}],
+}
+RUN = {
+    "runs": [{"weights": str, "dev": {str: float}}],
+    "counts": {str: {str: int}},
+    "recipe": {"select": str},
+}
+Json = dict[str, Any]
+Rows = list[Prediction]
+
+# Name of a system -> the predictions of each of its runs. The first is `pretrained`, with a run for every seed.
+Systems = dict[str, list[Rows]]
+
+
+@dataclass(frozen=True)
+class EvalSetFiles:
+    """The examples of an evaluation set, and the predictions for them.
+
+    Attributes:
+        counts: reason -> number of dropped examples.
+    """
+
+    examples: Sequence[Any]
+    counts: Counter[str]
+    systems: Systems
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """All that is read of a task.
+
+    Attributes:
+        training: examples of the training file; empty if no baseline needs them.
+        eval_sets: name of an evaluation set -> its examples and predictions.
+        parts: number of labelled examples -> predictions for the first set after training on so many, ascending.
+        runs: the runs of all seeds, each with its ``seed``.
+        counts: file -> reason -> number of dropped or truncated examples.
+        select: which epoch was selected, ``last`` or ``best``.
+    """
+
+    task: Task[Any]
+    seeds: Sequence[int]
+    training: Sequence[Any]
+    eval_sets: dict[str, EvalSetFiles]
+    parts: dict[int, Systems]
+    runs: list[Json]
+    counts: dict[str, dict[str, int]]
+    select: str
+
+
+def read_task(spec: TaskSpec, seeds: Sequence[int], with_training: bool, label_counts: Sequence[int]) -> TaskFiles:
+    """Read the files of a task and the predictions of its models, for ``seeds``."""
+    task = make_task(spec)
+    folder = TASKS / spec.name
+    training = task.read(folder / spec.train) if with_training else []
+    eval_sets = {}
+    for name, eval_set in spec.scores.items():
+        dropped: Counter[str] = Counter()
+        examples = task.read(folder / eval_set.file, name, counts=dropped)
+        eval_sets[name] = EvalSetFiles(examples, dropped, read_systems(spec.name, seeds, name))
+
+    # Training on so many examples as the file has is training on the whole file.
+    first_set = next(iter(spec.scores))
+    parts = {}
+    for count in sorted(label_counts):
+        if count < len(training):
+            parts[count] = read_systems(spec.name, seeds, first_set, count)
+
+    runs: list[Json] = []
+    counts: dict[str, dict[str, int]] = {}
+    for seed in seeds:
+        record = read_json(task_predictions(spec.name, seed) / "run.json", RUN)
+        runs += [{"seed": seed, **run} for run in record["runs"]]
+        # These are the same for every seed.
+        counts |= record["counts"]
+        select = record["recipe"]["select"]
+    return TaskFiles(task, seeds, training, eval_sets, parts, runs, counts, select)
+
+
+def read_systems(task: str, seeds: Sequence[int], eval_set: str, labels: int | None = None) -> Systems:
+    # After training on 100 labelled examples: {task}/{seed}/predicted/pretrained-100-labels/rte.jsonl.
+    folder = predictions_folder("pretrained", labels)
+    systems = {"pretrained": [read_predictions(predictions_path(task, seed, folder, eval_set)) for seed in seeds]}
+
+    # Training from random weights is optional.
+    folder = predictions_folder("random", labels)
+    paths = [predictions_path(task, seed, folder, eval_set) for seed in seeds]
+    from_random = [read_predictions(path) for path in paths if path.parent.exists()]
+    if from_random:
+        systems["random_weights"] = from_random
+    return systems
+
+
+def predictions_path(task: str, seed: int, weights: str, eval_set: str, test: bool = False) -> Path:
+    return task_predictions(task, seed) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
+
+
+def read_predictions(path: Path) -> Rows:
+    if not path.exists():
+        raise PipelineError("no predictions here", path, hint=HINT)
+    rows = list(read_json_lines(path, {"id": str, "prediction": object}, "not a prediction", HINT))
+    for number, row in enumerate(rows, start=1):
+        optional = {key: shape for key, shape in OPTIONAL.items() if row.get(key) is not None}
+        mismatch = schema_error(row, optional)
+        if mismatch:
+            raise PipelineError("not a prediction", mismatch, where=f"{path}:{number}", hint=HINT)
+    return rows
