@@ -60,7 +60,7 @@ class TaskFiles:
         select: which epoch was selected, ``last`` or ``best``.
     """
 
-    task: Task[Any]
+    task: Task
     seeds: Sequence[int]
     training: Sequence[Any]
     eval_sets: dict[str, EvalSetFiles]

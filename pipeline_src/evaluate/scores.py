@@ -71,7 +71,7 @@ def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, Eva
     return best, results
 
 
-def confidence_intervals(task: Task[Any], eval_set: str, examples: Sequence[Any], systems: Systems) -> dict[str, Json]:
+def confidence_intervals(task: Task, eval_set: str, examples: Sequence[Any], systems: Systems) -> dict[str, Json]:
     """Return, for each metric, the interval of the first system's score, and how it compares with each other system.
 
     Of another system, a baseline, the score, its interval and the comparison are returned.

@@ -24,7 +24,8 @@ from pipeline_src.examples.contamination import RUN_WORDS, Words, end_to_end, me
 from pipeline_src.examples.token_store import EXAMPLES_PER_BLOCK, SPLITS, TokenStore, read_sample_index
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.study.task_spec import load_spec
-from pipeline_src.tasks.readers import read_columns, read_questions
+from pipeline_src.tasks.questions import read_questions
+from pipeline_src.tasks.tables import read_columns
 from pipeline_src.text.documents import (
     COUNTS,
     Document,

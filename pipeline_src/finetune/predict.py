@@ -78,7 +78,7 @@ class TaskSettings(Section):
 
 # Not inference_mode: DeBERTa keeps tensors that the next epoch's backward pass needs.
 @torch.no_grad()
-def model_outputs(model: BertForTask, task: Task[Any], features: Features, distributed: Distributed) -> np.ndarray:
+def model_outputs(model: BertForTask, task: Task, features: Features, distributed: Distributed) -> np.ndarray:
     """Return the model's outputs, float32, in the shape that ``task.predict`` takes."""
     model.eval()
     width = features.per_item if task.head == "choice" else task.num_outputs

@@ -153,9 +153,7 @@ class TaskData:
         }
 
 
-def make_features(
-    task: Task[Any], examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool
-) -> Features:
+def make_features(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool) -> Features:
     """Tokenise examples; ``apart``: whether a pair of texts becomes two sequences, one for each text."""
     if apart:
         assert isinstance(task, Classification)

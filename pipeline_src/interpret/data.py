@@ -16,7 +16,7 @@ from pipeline_src.interpret.heads import Tree, read_trees
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.task_spec import TaskSpec, load_spec
-from pipeline_src.tasks.readers import read_sentences
+from pipeline_src.tasks.conll import read_sentences
 from pipeline_src.text.documents import Document, corpus_folders, in_validation_split, language_of, read_documents
 from pipeline_src.text.sentences import split_sentences
 

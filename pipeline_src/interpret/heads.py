@@ -15,7 +15,7 @@ from pipeline_src.interpret.attention_maps import attention_maps, merge_tokens, 
 from pipeline_src.interpret.bootstrap import rounded, rounded_list
 from pipeline_src.interpret.model import ProbedModel, Sentence, tokenize_words
 from pipeline_src.study.task_spec import Columns, TaskSpec
-from pipeline_src.tasks.readers import read_sentences
+from pipeline_src.tasks.conll import read_sentences
 from pipeline_src.text.documents import in_validation_split
 
 # A head gets the first role for which its mean attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a

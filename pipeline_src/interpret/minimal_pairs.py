@@ -17,7 +17,7 @@ from pipeline_src.base.yaml_files import parse_yaml
 from pipeline_src.interpret.bootstrap import interval, intervals, mean, rounded
 from pipeline_src.interpret.data import words_of
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, pseudo_log_likelihoods, tokenize_words
-from pipeline_src.tasks.readers import json_lines
+from pipeline_src.tasks.tables import json_lines
 
 TEMPLATES = Path(__file__).with_name("minimal_pairs.yaml")
 # Keys of a pair in BLiMP's files.

@@ -155,7 +155,7 @@ class TaskSpec(Section):
         header: whether the first line of the tables names the columns.
         short_rows: treatment of a line that lacks a column: ``refuse`` it, or ``drop`` and count it.
         unanswerable: whether a question may have no answer (spans only).
-        format: format of a file of tagged words, a name in ``readers.FORMATS`` (tagging only).
+        format: format of a file of tagged words, a name in ``conll.FORMATS`` (tagging only).
     """
 
     name: Name

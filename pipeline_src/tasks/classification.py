@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,27 +13,14 @@ from tokenizers import Tokenizer
 from pipeline_src.tasks.examples import ChoiceExample, TextExample
 from pipeline_src.tasks.features import Features, encode, pair_features
 from pipeline_src.tasks.metrics import METRICS, BootstrapStatistics, majority_score
-from pipeline_src.tasks.task import ExampleResult, HasId, Prediction, Rows, Task
+from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
 # Label of an example of a test file, which is never trained on.
 UNLABELLED = -1
 
 
-class Labelled(HasId, Protocol):
-    """An example with one label."""
-
-    @property
-    def label(self) -> float | None: ...
-
-    @property
-    def group(self) -> str | None: ...
-
-
-L = TypeVar("L", bound=Labelled)
-
-
-def gold_labels(examples: Sequence[Labelled]) -> list[float]:
+def gold_labels(examples: Sequence[Any]) -> list[float]:
     """Return the labels of a labelled file."""
     labels = [example.label for example in examples if example.label is not None]
     # Predictions for a test file are submitted, never scored.
@@ -41,14 +28,14 @@ def gold_labels(examples: Sequence[Labelled]) -> list[float]:
     return labels
 
 
-class LabelledTask(Task[L]):
+class LabelledTask(Task):
     """A task with one label per example; labels and predictions are compared as numbers."""
 
     # Names of the columns of row numbers and of predictions, with their separator.
     submission_header: ClassVar[str]
 
     @abstractmethod
-    def label_numbers(self, examples: Sequence[L], predictions: Rows) -> Sequence[float]:
+    def label_numbers(self, examples: Sequence[Any], predictions: Rows) -> Sequence[float]:
         """Return the predictions as class indices or values, in the order of the examples."""
 
     def label_text(self, number: float) -> str:
@@ -56,7 +43,7 @@ class LabelledTask(Task[L]):
         return str(number)
 
     def answers(
-        self, examples: Sequence[L], features: Features, outputs: np.ndarray, threshold: float | None = None
+        self, examples: Sequence[Any], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
         """Make predictions with the probability of each label or choice in place of the outputs."""
         # Its import takes a quarter of a second, which only predictions need.
@@ -73,21 +60,21 @@ class LabelledTask(Task[L]):
         return rows
 
     def statistics(
-        self, eval_set: str, examples: Sequence[L], systems: Sequence[Rows]
+        self, eval_set: str, examples: Sequence[Any], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
         gold = gold_labels(examples)
         predicted = [self.label_numbers(examples, rows) for rows in systems]
         return {metric: METRICS[metric](gold, predicted) for metric in self.spec.eval_set(eval_set).metrics}
 
-    def majority_baseline(self, eval_set: str, examples: Sequence[L]) -> dict[str, float]:
+    def majority_baseline(self, eval_set: str, examples: Sequence[Any]) -> dict[str, float]:
         gold = gold_labels(examples)
         return {metric: majority_score(metric, gold) for metric in self.spec.eval_set(eval_set).metrics}
 
-    def group(self, example: L) -> str | None:
+    def group(self, example: Any) -> str | None:
         return example.group
 
     def submission(
-        self, eval_set: str, examples: Sequence[L], predictions: Rows, threshold: float | None = None
+        self, eval_set: str, examples: Sequence[Any], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
         """Return the file to submit, name -> content: a line has the number of a row, from 0, and its prediction."""
         test = self.spec.eval_set(eval_set).test
@@ -99,7 +86,7 @@ class LabelledTask(Task[L]):
         return {test.submit: "\n".join([self.submission_header, *lines, ""])}
 
 
-class Classification(LabelledTask[TextExample]):
+class Classification(LabelledTask):
     """Classification or regression of one or two segments (GLUE)."""
 
     head = "sequence"
@@ -182,7 +169,7 @@ class Classification(LabelledTask[TextExample]):
         return results
 
 
-class MultipleChoice(LabelledTask[ChoiceExample]):
+class MultipleChoice(LabelledTask):
     """Multiple choice: which ending follows the context (SWAG; paper, section 4.4)."""
 
     head = "choice"
@@ -235,11 +222,11 @@ class MultipleChoice(LabelledTask[ChoiceExample]):
         return results
 
 
-def _label_array(examples: Sequence[Labelled], dtype: type[np.generic] = np.int64) -> np.ndarray:
+def _label_array(examples: Sequence[Any], dtype: type[np.generic] = np.int64) -> np.ndarray:
     return np.array([UNLABELLED if example.label is None else example.label for example in examples], dtype)
 
 
-def _most_probable(examples: Sequence[HasId], outputs: np.ndarray, classes: Sequence[Any]) -> list[Prediction]:
+def _most_probable(examples: Sequence[Any], outputs: np.ndarray, classes: Sequence[Any]) -> list[Prediction]:
     predictions = []
     for example, logits in zip(examples, outputs, strict=True):
         best = classes[int(np.argmax(logits))]

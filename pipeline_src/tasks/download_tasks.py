@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline_src.base.errors import PipelineError
@@ -14,7 +14,7 @@ from pipeline_src.base.paths import EVALUATION_TEXTS, TASKS, TEXT
 from pipeline_src.base.progress import log
 from pipeline_src.base.yaml_files import TASK_SOURCES, TASK_SPECS
 from pipeline_src.sources.catalogue import Source, load_source, resolve
-from pipeline_src.sources.fetch import Obtained, describe, fill_folder, obtain, with_local_paths
+from pipeline_src.sources.fetch import describe, fill_folder, obtain, with_local_paths
 from pipeline_src.study.data import CorpusParams
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.task_spec import TaskSpec, load_spec
@@ -24,13 +24,13 @@ from pipeline_src.tasks.made import from_corpus
 from pipeline_src.tasks.made.from_corpus import read_texts, task_origin
 from pipeline_src.tasks.made.synthetic import write_task
 
-# kind of task -> the texts of an example
+# Kind of task -> the texts of an example.
 TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
     "classification": lambda example: example.texts,
     "choice": lambda example: (f"{example.context} {ending}" for ending in example.endings),
     "span": lambda example: (example.context, example.question),
     "tagging": lambda example: (" ".join(example.words),),
-    "retrieval": lambda query: (query.query, *(query.corpus[index] for pair in query.pairs for index in pair)),
+    "retrieval": lambda query: (query.query, *(query.corpus[index] for index in chain.from_iterable(query.pairs))),
 }
 ABOUT_SYNTHETIC = {
     "description": "Synthetic sentences in the task's official file layout; scores on them say nothing about BERT",
@@ -54,10 +54,10 @@ def run(
             of ``from_corpus`` are made from ``data/text``, and all other tasks are fetched.
         interpretation: names the sets of minimal pairs to fetch.
     """
-    obtained = {
-        name: (source, obtain(name, source))  # all before anything is written
-        for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items()
-    }
+    # All is fetched before anything is written.
+    obtained = {}
+    for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items():
+        obtained[name] = (source, obtain(name, source))
     origins = {task: task_origin(task, task_source) for task in tasks}
     texts = read_texts(TEXT, corpus.sources, seed, corpus.validation) if "from the corpus" in origins.values() else {}
     with atomic_directory(TASKS) as folder:
@@ -71,13 +71,18 @@ def run(
                 (folder / task).mkdir()
                 write_task(task, folder / task, seed)
                 describe(f"synthetic-{task}", ABOUT_SYNTHETIC, folder / task)
-            check_task(task, folder, obtained[task][1] if task in obtained else [])
+            try:
+                check_task(task, folder / task)
+            except PipelineError as error:
+                _, files = obtained.get(task, (None, []))
+                raise with_local_paths(error, folder / task, files) from None
     fetched = [task for task in tasks if origins[task] == "fetched"]
     removed_for = fetched if corpus.decontaminate == "remove" else []
+    removed: list[tuple[str, str]] = []
+    for task in removed_for:
+        removed += [(task, text) for text in evaluation_texts(task, TASKS / task)]
     with atomic_directory(EVALUATION_TEXTS) as folder:
-        count = write_texts(
-            folder, ((task, text) for task in removed_for for text in evaluation_texts(task, TASKS / task))
-        )
+        count = write_texts(folder, removed)
     if corpus.decontaminate == "remove":
         names = ", ".join(removed_for) or "none, since no task is fetched"
         log.info("%d texts of evaluation sets to keep out of the training documents: %s", count, names)
@@ -99,41 +104,22 @@ def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, b
             yield eval_set.test.file, name, True
 
 
-def evaluation_texts(task: str, folder: Path) -> Iterator[str]:
-    """Yield the distinct texts in the evaluation sets and test files of a task whose files are in ``folder``."""
-    spec, seen = load_spec(task), set()
+def evaluation_texts(task: str, folder: Path) -> list[str]:
+    """Return the distinct texts in the evaluation sets and test files of a task whose files are in ``folder``."""
+    spec = load_spec(task)
+    # A dictionary keeps the order.
+    texts: dict[str, None] = {}
     for file, eval_set, is_test in evaluation_files(spec, folder):
         for example in read_examples(spec, folder / file, eval_set, is_test):
-            for text in TEXTS_OF[spec.kind](example):
-                if text not in seen:
-                    seen.add(text)
-                    yield text
+            texts.update(dict.fromkeys(TEXTS_OF[spec.kind](example)))
+    return list(texts)
 
 
-def check_task(task: str, root: Path, obtained: Sequence[Obtained]) -> None:
-    """Read every file of a task as fine-tuning does, so that a mistake is found before any training.
-
-    Args:
-        root: folder that has the folders of all tasks.
-        obtained: the fetched files of the task; errors name these instead of their copies below ``root``.
-    """
+def check_task(task: str, folder: Path) -> None:
+    """Read every file of a task as fine-tuning does, so that a mistake is found before any training."""
     spec = load_spec(task)
-    folder = root / task
-    files = [(spec.train, None, False), *evaluation_files(spec, folder)]
-    for file, eval_set, is_test in files:
-        path = folder / file
-        if not path.exists():
+    for file, eval_set, is_test in ((spec.train, None, False), *evaluation_files(spec, folder)):
+        if not (folder / file).exists():
             hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
             raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
-        try:
-            read_examples(spec, path, eval_set, is_test)
-        except PipelineError as error:
-            raise with_local_paths(error, folder, obtained) from None
-
-
-def check_own_task(task: str, source: Source) -> None:
-    """Check the files of a task, all of which are the user's own, as the stage does, but write nothing."""
-    obtained = obtain(task, source)
-    with TemporaryDirectory() as folder:
-        fill_folder(task, source, obtained, Path(folder, task))
-        check_task(task, Path(folder), obtained)
+        read_examples(spec, folder / file, eval_set, is_test)

@@ -15,17 +15,10 @@ from pipeline_src.base.counter_rng import derive_seed
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.names import shown
 from pipeline_src.study.task_spec import Columns, Layout, TaskSpec
-from pipeline_src.tasks.readers import (
-    FETCH_AGAIN,
-    READERS,
-    Query,
-    first_row,
-    read_columns,
-    read_lines,
-    read_queries,
-    read_questions,
-    read_sentences,
-)
+from pipeline_src.tasks.conll import read_sentences
+from pipeline_src.tasks.queries import Query, read_queries
+from pipeline_src.tasks.questions import read_questions
+from pipeline_src.tasks.tables import FETCH_AGAIN, READERS, first_row, read_columns, read_lines
 
 
 def read_examples(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.classification import Classification, MultipleChoice
 from pipeline_src.tasks.retrieval import Retrieval
@@ -11,7 +9,7 @@ from pipeline_src.tasks.squad import QuestionAnswering
 from pipeline_src.tasks.tagging import Tagging
 from pipeline_src.tasks.task import Task
 
-KINDS: dict[str, type[Task[Any]]] = {
+KINDS: dict[str, type[Task]] = {
     "classification": Classification,
     "choice": MultipleChoice,
     "span": QuestionAnswering,
@@ -20,6 +18,6 @@ KINDS: dict[str, type[Task[Any]]] = {
 }
 
 
-def make_task(spec: TaskSpec) -> Task[Any]:
+def make_task(spec: TaskSpec) -> Task:
     """Return the task that a specification declares."""
     return KINDS[spec.kind](spec)

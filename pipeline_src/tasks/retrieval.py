@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pipeline_src.tasks.features import Features, RankingFeatures, encode, pair_features
 from pipeline_src.tasks.metrics import BootstrapStatistics, ratio_statistics
-from pipeline_src.tasks.readers import Query
+from pipeline_src.tasks.queries import Query
 from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
@@ -72,7 +72,7 @@ def rank_passages(queries: Any, passages: Any) -> list[list[int]]:
     return rankings
 
 
-class Retrieval(Task[Query]):
+class Retrieval(Task):
     """Passages ranked for a query. No evaluation set of this kind has a test file."""
 
     head = "embedding"

@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from pipeline_src.base.progress import log
+from pipeline_src.tasks.conll import TaggedSentence
 from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures, encode
 from pipeline_src.tasks.metrics import (
     BootstrapStatistics,
@@ -18,7 +19,6 @@ from pipeline_src.tasks.metrics import (
     overlap_f1_statistics,
     ratio_statistics,
 )
-from pipeline_src.tasks.readers import TaggedSentence
 from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
@@ -73,7 +73,7 @@ METRICS: dict[str, Callable[[Tags, Sequence[Tags]], BootstrapStatistics]] = {
 }
 
 
-class Tagging(Task[TaggedSentence]):
+class Tagging(Task):
     """A label for every word. No evaluation set of this kind has a test file."""
 
     head = "token"

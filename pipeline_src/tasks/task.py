@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -21,13 +21,6 @@ from pipeline_src.tasks.metrics import BootstrapStatistics
 # The prediction for an example has at least `id` and `prediction`, and can be written as JSON.
 Prediction = dict[str, Any]
 Rows = Sequence[Prediction]
-
-
-class HasId(Protocol):
-    """An example of any kind; predictions refer to it by its id."""
-
-    @property
-    def id(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -50,10 +43,7 @@ class ExampleResult:
     confidence: float | None
 
 
-E = TypeVar("E", bound=HasId)
-
-
-class Task(ABC, Generic[E]):
+class Task(ABC):
     """A task: reads its files, makes model inputs, and makes and scores predictions.
 
     Predictions that do not belong to the examples, or are no possible answer, raise an error.
@@ -74,19 +64,19 @@ class Task(ABC, Generic[E]):
 
     def read(
         self, path: str | Path, eval_set: str | None = None, test: bool = False, counts: Counter[str] | None = None
-    ) -> list[E]:
+    ) -> list[Any]:
         return read_examples(self.spec, path, eval_set, test, counts)
 
     @abstractmethod
-    def features(self, examples: Sequence[E], tokenizer: Tokenizer, max_length: int) -> Features:
+    def features(self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int) -> Features:
         """Tokenise examples into model inputs of at most ``max_length`` tokens."""
 
     @abstractmethod
-    def predict(self, examples: Sequence[E], features: Features, outputs: np.ndarray) -> list[Prediction]:
+    def predict(self, examples: Sequence[Any], features: Features, outputs: np.ndarray) -> list[Prediction]:
         """Turn model outputs into JSON-serialisable predictions, one per example."""
 
     def answers(
-        self, examples: Sequence[E], features: Features, outputs: np.ndarray, threshold: float | None = None
+        self, examples: Sequence[Any], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
         """Make predictions as ``predict`` does, in the form that the tool ``predict`` prints.
 
@@ -95,31 +85,31 @@ class Task(ABC, Generic[E]):
         """
         return self.predict(examples, features, outputs)
 
-    def score(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> dict[str, float]:
+    def score(self, eval_set: str, examples: Sequence[Any], predictions: Rows) -> dict[str, float]:
         """Compute the metrics of an evaluation set, in percent; a kind of task may add further figures."""
         statistics = self.statistics(eval_set, examples, [predictions])
         return {metric: metric_statistics.score() for metric, metric_statistics in statistics.items()}
 
     @abstractmethod
     def statistics(
-        self, eval_set: str, examples: Sequence[E], systems: Sequence[Rows]
+        self, eval_set: str, examples: Sequence[Any], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
         """Compute each example's contribution to each metric, for the predictions of several systems."""
 
     @abstractmethod
-    def majority_baseline(self, eval_set: str, examples: Sequence[E]) -> dict[str, float]:
+    def majority_baseline(self, eval_set: str, examples: Sequence[Any]) -> dict[str, float]:
         """Compute the metrics, in percent, of the best constant answer."""
 
     @abstractmethod
-    def example_results(self, eval_set: str, examples: Sequence[E], predictions: Rows) -> list[ExampleResult]:
+    def example_results(self, eval_set: str, examples: Sequence[Any], predictions: Rows) -> list[ExampleResult]:
         """Describe the prediction for each example, in the order of the examples."""
 
     @abstractmethod
-    def group(self, example: E) -> object:
+    def group(self, example: Any) -> object:
         """Return a key, such as a paragraph, that examples to be resampled together share; None: resampled alone."""
 
     def submission(
-        self, eval_set: str, examples: Sequence[E], predictions: Rows, threshold: float | None = None
+        self, eval_set: str, examples: Sequence[Any], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
         """Return the files that a leaderboard accepts, name -> content; empty if there is no leaderboard.
 
@@ -137,14 +127,12 @@ class Task(ABC, Generic[E]):
             hint = "lower the learning rate and train again"
             raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
 
-    def align(self, examples: Sequence[E], predictions: Rows) -> list[Prediction]:
+    def align(self, examples: Sequence[Any], predictions: Rows) -> list[Prediction]:
         """Return the prediction for each example, in the order of the examples."""
         where = f"task {self.spec.name}"
         hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
         by_id: dict[str, Prediction] = {}
         for row in predictions:
-            if not isinstance(row, dict) or not {"id", "prediction"} <= row.keys():
-                raise PipelineError("a prediction row lacks id or prediction", row, where=where, hint=hint)
             if row["id"] in by_id:
                 raise PipelineError("two predictions for one example", row["id"], where=where, hint=hint)
             by_id[row["id"]] = row

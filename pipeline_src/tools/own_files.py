@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,7 @@ from pipeline_src.sources.download import resolved
 from pipeline_src.sources.fetch import fill_folder, local_files, obtain, with_local_paths
 from pipeline_src.study.data import FilesParams, SourceParams
 from pipeline_src.study.study import Study
-from pipeline_src.tasks.download_tasks import check_own_task, fetched_sources
+from pipeline_src.tasks.download_tasks import check_task, fetched_sources
 from pipeline_src.text.books.readers import WrongFile, find_wrong_files
 from pipeline_src.text.wikipedia.dump import find_dump, read_head
 
@@ -26,9 +27,9 @@ def find_wrong(study: Study) -> Iterator[WrongFile]:
             continue
         try:
             if name in study.tasks:
-                check_own_task(name, source)
+                _check_files(name, source, partial(check_task, name))
             else:
-                _check_pairs(name, source)
+                _check_files(name, source, _read_pairs)
         except PipelineError as error:
             yield WrongFile(error, stops=True)
     for name, params in study.corpus.sources.items():
@@ -42,18 +43,22 @@ def _is_own(source: Source) -> bool:
     return all(file.scheme == "file" for file in source.files)
 
 
-def _check_pairs(name: str, source: Source) -> None:
-    # it imports torch, which few studies need here
-    from pipeline_src.interpret.minimal_pairs import read_pair_set
-
+def _check_files(name: str, source: Source, read: Callable[[Path], object]) -> None:
     obtained = obtain(name, source)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary, name)
         fill_folder(name, source, obtained, folder)
         try:
-            read_pair_set(folder, seed=0)
+            read(folder)
         except PipelineError as error:
             raise with_local_paths(error, folder, obtained) from None
+
+
+def _read_pairs(folder: Path) -> None:
+    # it imports torch, which few studies need here
+    from pipeline_src.interpret.minimal_pairs import read_pair_set
+
+    read_pair_set(folder, seed=0)
 
 
 def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[WrongFile]:

@@ -15,7 +15,7 @@ from pipeline_src.model.hub import load_config, load_weights
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.readers import Query
+from pipeline_src.tasks.queries import Query
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools import export
 from tests.parity.peers import randomize, save

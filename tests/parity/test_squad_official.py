@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.readers import Answer, Question
+from pipeline_src.tasks.questions import Answer, Question
 from pipeline_src.tasks.squad_metrics import normalise_answer
 
 ONE, TWO = make_task(load_spec("squad1")), make_task(load_spec("squad2"))

@@ -22,7 +22,9 @@ from pipeline_src.base.mistakes import explain
 from pipeline_src.sources.archive import unpack
 from pipeline_src.study.data import BooksParams
 from pipeline_src.study.task_spec import Columns, Layout, load_spec
-from pipeline_src.tasks.readers import READERS, read_columns, read_questions, read_sentences
+from pipeline_src.tasks.conll import read_sentences
+from pipeline_src.tasks.questions import read_questions
+from pipeline_src.tasks.tables import READERS, read_columns
 from pipeline_src.text.books.clean_books import clean_document
 from pipeline_src.text.books.readers import ROW_READERS, find_books, read_books
 from tests.damage import HOSTILE, damaged, mutated

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_src.evaluate.bag_of_words import applies, predict
 from pipeline_src.study.task_spec import load_spec
-from pipeline_src.tasks.readers import Query
+from pipeline_src.tasks.queries import Query
 
 
 def example(number: int, label: float, *texts: str) -> SimpleNamespace:

@@ -19,7 +19,7 @@ from pipeline_src.finetune.task_data import (
 )
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.features import NO_TAG, Features, TokenFeatures
-from pipeline_src.tasks.readers import LEFT_OUT, MOVED
+from pipeline_src.tasks.questions import LEFT_OUT, MOVED
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline_src.tasks import feature_cache as cache
-from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.squad import SpanFeatures
+from pipeline_src.tasks.features import Features, SpanFeatures
 from tests.users import FIRST, SECOND, as_user, needs_root, share
 
 

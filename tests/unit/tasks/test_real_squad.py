@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline_src.study.task_spec import load_spec
-from pipeline_src.tasks import squad
+from pipeline_src.tasks import squad_windows as squad
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.squad import gold_tokens
+from pipeline_src.tasks.squad_windows import gold_tokens
 from pipeline_src.tokenizer.load import load_tokenizer
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "squad"

@@ -13,9 +13,9 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.sources.catalogue import load_source, resolve
 from pipeline_src.sources.fetch import fill_folder, obtain
 from pipeline_src.study.task_spec import load_spec
+from pipeline_src.tasks.conll import TaggedSentence
 from pipeline_src.tasks.features import TokenFeatures
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.readers import TaggedSentence
 from pipeline_src.tasks.tagging import Tagging
 from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer

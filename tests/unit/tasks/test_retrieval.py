@@ -14,7 +14,7 @@ from pipeline_src.tasks import retrieval
 from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.features import RankingFeatures
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.readers import Query
+from pipeline_src.tasks.queries import Query
 
 METRICS = ["ndcg_at_10", "recall_at_100", "mrr_at_10"]
 

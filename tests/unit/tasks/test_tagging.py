@@ -16,9 +16,9 @@ from pipeline_src.finetune.heads import LOSSES
 from pipeline_src.finetune.task_data import make_batch, training_batches
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import tagging
+from pipeline_src.tasks.conll import TaggedSentence
 from pipeline_src.tasks.features import NO_TAG, TokenFeatures
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.readers import TaggedSentence
 
 NER, POS = make_task(load_spec("ner")), make_task(load_spec("pos"))
 EXAMPLES = [

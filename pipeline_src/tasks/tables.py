@@ -1,0 +1,187 @@
+"""Tables of task files: tabs without quoting, quoted CSV, or a JSON object per line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from pipeline_src.base.errors import PipelineError
+from pipeline_src.base.names import shown_text
+from pipeline_src.base.progress import log
+from pipeline_src.study.task_spec import Column, Layout
+
+FETCH_AGAIN = "fix the file, or fetch it again"
+SHORT = "rows dropped (a column is missing)"
+LONG = "rows with more fields than the header (kept)"
+
+# Line number, counted from 1, and fields.
+Row = tuple[int, list[str]]
+
+# Line number, and the required fields as far as the line has them.
+Record = tuple[int, dict[Column, str]]
+
+
+def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
+    """Yield (line number, column -> field) for each row of a table, with the columns that ``layout`` requires.
+
+    Args:
+        path: file of the table; its suffix, a key of ``READERS``, tells the format.
+        counts: filled with the number of dropped or doubtful rows, by reason, which is logged too.
+    """
+    if path.suffix not in READERS:
+        hint = f"tables end in {', '.join(READERS)}"
+        raise PipelineError("no reader for this kind of file", path.suffix or "no suffix", where=path, hint=hint)
+    required = layout.columns.required
+    reasons: Counter[str] = Counter()
+    count = 0
+    missing: list[Column] = []
+    # Columns that rows with a missing column do have.
+    available: set[str] = set()
+    for number, fields in READERS[path.suffix](path, required, layout.header, reasons):
+        if len(fields) == len(required):
+            count += 1
+            yield number, fields
+            continue
+        missing += [column for column in required if column not in fields]
+        if not layout.drop_short:
+            where = f"{path}:{number}"
+            raise PipelineError("a row has no value for a column", missing[0], where=where, hint=FETCH_AGAIN)
+        available.update(map(str, fields))
+        reasons[SHORT] += 1
+    for reason, times in reasons.items():
+        log.warning("%s: %d %s, %d rows read", path, times, reason, count)
+    if counts is not None:
+        counts.update(reasons)
+    if count:
+        return
+    if missing and path.suffix == ".jsonl":
+        # Every row lacks a column.
+        names = ", ".join(map(shown_text, sorted(available))) or "none"
+        where = f"{path}, of whose rows none has it; of the required columns they have {names}"
+        hint = f"name one that it has, or {FETCH_AGAIN}"
+        raise PipelineError("a column is missing", missing[0], where=where, hint=hint)
+    problem = "no rows in the file" if path.stat().st_size else "empty file"
+    raise PipelineError(problem, path, where=f"task {task}", hint=FETCH_AGAIN)
+
+
+def tab_separated(path: Path) -> Iterator[Row]:
+    # Quotes are part of the text.
+    for number, line in _filled_lines(path):
+        yield number, line.split("\t")
+
+
+def comma_separated(path: Path) -> Iterator[Row]:
+    with _readable(path), open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        start = 1
+        try:
+            for fields in reader:
+                if fields:
+                    yield start, fields
+                start = reader.line_num + 1
+        except csv.Error as error:
+            where = f"{path}:{start}"
+            too_long = "field limit" in str(error)
+            problem = "a field is too long" if too_long else "a quote is not closed, or misplaced"
+            raise PipelineError(problem, error, where=where, hint=FETCH_AGAIN) from None
+
+
+def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
+    # Numbers keep their spelling: 1.0 is the text "1.0".
+    for number, line in _filled_lines(path):
+        where = f"{path}:{number}"
+        try:
+            record = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+        except RecursionError:
+            raise PipelineError("a line is nested too deeply", where=where, hint=FETCH_AGAIN) from None
+        except ValueError as error:
+            raise PipelineError("a line is not JSON", error, where=where, hint=FETCH_AGAIN) from None
+        if not isinstance(record, dict):
+            raise PipelineError("a line is not a JSON object", line[:80], where=where, hint=FETCH_AGAIN)
+        fields: dict[Column, str] = {column: record[column] for column in required if column in record}
+        for column, value in fields.items():
+            if not isinstance(value, str):
+                field = f"{column} = {json.dumps(value)}"
+                raise PipelineError("a value is no text", field, where=where, hint="write a text or a number")
+            reject_surrogates(value, where)
+        yield number, fields
+
+
+def reject_surrogates(text: str, where: str) -> None:
+    # "\\ud800" is valid in JSON, and cannot be written as UTF-8.
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        value = f"{ascii(text[error.start])} in {ascii(text[:40])}"
+        raise PipelineError("invalid Unicode (unpaired surrogate)", value, where=where, hint=FETCH_AGAIN) from None
+
+
+def _table(
+    rows: Callable[[Path], Iterator[Row]], path: Path, required: Sequence[Column], header: bool, counts: Counter[str]
+) -> Iterator[Record]:
+    table = rows(path)
+    if header:
+        _, names = next(table, (0, []))
+        for column in required if names else ():
+            if column not in names:
+                where = f"{path}:1, which has {', '.join(names)}"
+                raise PipelineError("a column is missing", column, where=where, hint=FETCH_AGAIN)
+        indices = {column: names.index(str(column)) for column in required if names}
+    else:
+        indices = {column: int(column) - 1 for column in required}
+    for number, fields in table:
+        if header and len(fields) > len(names):
+            counts[LONG] += 1
+        yield number, {column: fields[index] for column, index in indices.items() if index < len(fields)}
+
+
+READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterator[Record]]] = {
+    ".tsv": partial(_table, tab_separated),
+    ".csv": partial(_table, comma_separated),
+    ".jsonl": json_lines,
+}
+
+
+def first_row(path: Path, columns: Sequence[Column], header: bool) -> dict[Column, str]:
+    # As far as the row has them; none if the header lacks a column.
+    try:
+        _, fields = next(READERS[path.suffix](path, columns, header, Counter()), (0, {}))
+    except PipelineError:
+        return {}
+    return fields
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    # Numbers count from 1. A byte order mark is skipped. A lone carriage return, which some texts have, ends no row.
+    with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip("\r\n")
+
+
+def _filled_lines(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in read_lines(path) if line)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        hint = "run the stage download_tasks, or `dvc pull`"
+        raise PipelineError("task file not found", path, hint=hint) from None
+    except UnicodeDecodeError:
+        # This error names a position in the decoder's buffer: the line is searched in the file.
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError as error:
+                    value = line[max(0, error.start - 10) : error.end + 10]
+                    hint = "save it as UTF-8, or fetch it again"
+                    raise PipelineError("not UTF-8", value, where=f"{path}:{number}", hint=hint) from None
+        raise
