@@ -29,9 +29,9 @@ from torch.utils.data import SequentialSampler
 from benchmarks.material import MORE, minilm_folder
 from benchmarks.measure import cpu_seconds
 from pipeline_src.finetune import task_data
-from pipeline_src.finetune.finetune import TaskTrainer, task_settings
 from pipeline_src.finetune.hyperparameter_grid import GridPoint
 from pipeline_src.finetune.task_data import EvalSet
+from pipeline_src.finetune.task_trainer import TaskTrainer, task_settings
 from pipeline_src.model.hub import load_config, save_model
 from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.study.machine import Machine

@@ -6,79 +6,39 @@ Scores in ``run.json`` only choose a point of the grid; stage ``evaluate`` score
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import load_file, save
-from torch import Tensor
+from safetensors.torch import save
 
 from pipeline_src.base.counter_rng import derive_seed
-from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.files import atomic_directory, atomic_file, checksum, read_json, write_json
+from pipeline_src.base.files import atomic_directory, atomic_file, checksum, write_json
 from pipeline_src.base.paths import BASELINES, finetuned_model, predictions_folder, task_predictions
 from pipeline_src.base.progress import log
 from pipeline_src.base.registry import member_module
 from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.finetune.augmentation import augment, load_substitutes
-from pipeline_src.finetune.distillation import (
-    LayerImitation,
-    SoftLabelLoss,
-    file_checksums,
-    find_teacher,
-    load_fit_dense,
-    load_task_teacher,
-)
-from pipeline_src.finetune.heads import CLASS_HEADS, LOSSES, POOLED, BertForTask, Loss, choose_bi_encoder
-from pipeline_src.finetune.hyperparameter_grid import (
-    BaselineGrid,
-    Grid,
-    GridPoint,
-    grid_points,
-    write_lines,
-)
-from pipeline_src.finetune.predict import SETTINGS, TaskSettings, model_outputs
-from pipeline_src.finetune.task_data import EvalSet, TaskBatch, TaskData, balanced_class_weights, training_batches
-from pipeline_src.model.adapter import ENCODER, POOLER
-from pipeline_src.model.attention import Dropout, choose
-from pipeline_src.model.bert import (
-    INITIAL_STD,
-    Bert,
-    BertConfig,
-    check_architecture,
-    initialise,
-    make_encoder,
-    uninitialised,
-)
-from pipeline_src.model.flops import Workload
-from pipeline_src.model.hub import MAX_LENGTH, fill, load_config, load_weights, read_tensors, save_model
-from pipeline_src.model.model_card import FIRST_LAST, Source, finetuned_card
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
+from pipeline_src.finetune.distillation import file_checksums, find_teacher, load_task_teacher
+from pipeline_src.finetune.heads import BertForTask
+from pipeline_src.finetune.hyperparameter_grid import BaselineGrid, Grid, GridPoint, grid_points, write_lines
+from pipeline_src.finetune.task_data import EvalSet, TaskData
+from pipeline_src.finetune.task_model import save_task_model
+from pipeline_src.finetune.task_trainer import EpochScore, TaskTrainer, load_task_config, task_settings
+from pipeline_src.model.hub import load_weights
+from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.machine import DEFAULT_MACHINE, Machine
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.schema import NO_TEACHER
-from pipeline_src.study.task_spec import TaskSpec, load_spec
-from pipeline_src.tasks.features import Features
-from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.task import Prediction, Rows
+from pipeline_src.study.task_spec import load_spec
+from pipeline_src.tasks.task import Rows
 from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings, environment, hash_values
-from pipeline_src.training.distributed import single_process
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
-from pipeline_src.training.trainer import (
-    Callback,
-    CurveLogger,
-    LossTerm,
-    Objective,
-    OptimizerConfig,
-    Trainer,
-    make_trainer,
-)
 
 # Folder below the folder of checkpoints.
 PHASE = "finetune"
@@ -94,13 +54,6 @@ OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}
 
 # Keys of a recipe that decide which runs there are, not how a run is trained.
 OTHER_RUNS = {"random_baseline", "label_counts", "random_learning_rates", "random_epochs"}
-
-# Prefix of the parameters of the masked language model's head.
-MLM_TRANSFORM = "cls.predictions.transform."
-
-# A pooler whose weights have a lower RMS was not trained: training makes weights larger, decay alone smaller, as in
-# all-MiniLM.
-MIN_POOLER_RMS = 0.6 * INITIAL_STD
 
 # Training from random weights depends on these files of the encoder's folder alone.
 BASELINE_FILES = ("config.json", "tokenizer.json")
@@ -199,35 +152,6 @@ def run(
         grid.finish()
 
 
-def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
-    """Load the encoder's config, with the study's initialisation of positions and the task's dropout."""
-    # Positions are initialised in training from random weights.
-    config = replace(load_config(encoder), position_init=model.position_init)
-    check_architecture(config, model.architecture, encoder)
-    if hyperparameters.reinit_layers > config.num_hidden_layers:
-        problem = "more blocks to start from random weights than there are"
-        hint = f"set reinit_layers in finetune of params.yaml to at most {config.num_hidden_layers}"
-        raise PipelineError(problem, hyperparameters.reinit_layers, where=encoder, hint=hint)
-    dropout = hyperparameters.dropout
-    if dropout is not None:
-        config = replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    return config
-
-
-def task_settings(
-    spec: TaskSpec, hyperparameters: TaskHyperparameters, params: FinetuneParams, config: BertConfig
-) -> TaskSettings:
-    """Return what is saved with a task's model, so that its folder is enough to predict."""
-    return TaskSettings(
-        task=spec,
-        max_length=hyperparameters.max_length,
-        pooling=hyperparameters.pooling,
-        feature_layers=hyperparameters.feature_layers,
-        bilstm=params.bilstm,
-        bi_encoder=choose_bi_encoder(spec, params, config, hyperparameters.feature_layers),
-    )
-
-
 def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, int]:
     """Set the trainer's teacher and, if the hyperparameters ask for it, its augmented training data.
 
@@ -280,6 +204,7 @@ class TaskRuns:
         identity = self._identity_from(weights)
         grid = self._open_grid(identity)
         metrics = self.data.spec.eval_set(None).metrics
+        seeds = {"seed": self.identity["seed"], "finetune_seed": self.identity["finetune_seed"]}
         for point in grid_points(self.trainer.hyperparameters.starting_from(weights)):
             name = f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}"
             name = f"{name}, batch {point.batch}"
@@ -299,7 +224,14 @@ class TaskRuns:
             # Of a baseline, only the predictions are needed.
             save_best = None
             if weights == "pretrained":
-                save_best = partial(self._save, model=model, point=point, scores=scores)
+                save_best = partial(
+                    save_task_model,
+                    model=model,
+                    trainer=self.trainer,
+                    data=self.data,
+                    training={**seeds, **point._asdict()},
+                    scores=scores,
+                )
             grid.add(point, loss, scores, metrics[0], predictions, save_best, epoch)
             checkpointer.finish()
         return grid
@@ -364,38 +296,6 @@ class TaskRuns:
             checkpointer.finish()
         return path
 
-    def _save(self, folder: Path, model: BertForTask, point: GridPoint, scores: Mapping[str, float]) -> None:
-        spec = self.data.spec
-        trainer = self.trainer
-        settings = trainer.settings
-        classes = trainer.config.names.classes
-        eval_set = spec.eval_set(None)
-        # transformers has no class for two towers, the first-last average or a text's vector.
-        without_class = settings.apart or model.first_last or model.head == "embedding"
-        huggingface_class = classes["encoder" if without_class else model.head]
-        training = {
-            "seed": self.identity["seed"],
-            "finetune_seed": self.identity["finetune_seed"],
-            **point._asdict(),
-            "max_length": settings.max_length,
-            "frozen": settings.feature_layers,
-        }
-        results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]
-        source = read_source(self.data.folder)
-        # Its class for the task would leave out an LSTM without a word, so the card names that of the encoder.
-        has_lstm = settings.bilstm or settings.feature_layers is not None
-        card_class = classes["encoder"] if has_lstm else huggingface_class
-        head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
-        card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
-        save_model(folder, model, trainer.config, huggingface_class, self.data.encoder, card)
-        # With unanswerable questions, the scores have the best threshold.
-        saved = settings.model_copy(update={"threshold": scores.get("threshold")})
-        config = read_json(folder / "config.json", dict) | label_names(spec)
-        config[SETTINGS] = saved.model_dump(mode="json")
-        if model.head == "embedding":
-            config[MAX_LENGTH] = settings.max_length
-        write_json(folder / "config.json", config)
-
 
 def open_checkpointer(
     trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
@@ -419,278 +319,3 @@ def open_checkpointer(
         best_by=best_by,
         has_dropout=has_dropout,
     )
-
-
-class TaskObjective(Objective[TaskBatch]):
-    """A task's model and its loss."""
-
-    def __init__(self, model: BertForTask, loss: Loss) -> None:
-        super().__init__()
-        self.model = model
-        self.loss = loss
-        self.weights = {"task": 1.0}
-
-    def loss_counts(self, work: Workload) -> dict[str, int]:
-        return {"task": work.predictions}
-
-    def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
-        outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        # The loss is a mean; a term is a sum.
-        return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
-
-
-class EpochScore(Callback):
-    """Scores the model after every epoch, of ``per_epoch`` steps, so that the checkpointer keeps the best epoch."""
-
-    # A column of the curve: 100 - score.
-    ERROR = "development_error"
-
-    def __init__(self, score_model: Callable[[BertForTask], float], model: BertForTask, per_epoch: int) -> None:
-        super().__init__([per_epoch])
-        self.score_model = score_model
-        self.model = model
-
-    def after_step(self, trainer: Trainer[Any]) -> None:
-        trainer.metrics = {self.ERROR: 100.0 - self.score_model(self.model)}
-        trainer.state.row().update(trainer.metrics)
-        self.model.train()
-
-
-class TaskTrainer:
-    """Trains a task's model from pretrained or random weights, and predicts with it.
-
-    Args:
-        settings: the task and its head; see ``task_settings``.
-        encoder: folder of the pretrained encoder.
-        seed: seed of the head's weights, the order of the data and dropout.
-
-    Attributes:
-        teacher: the fine-tuned model that the student learns from; None if the model learns from labels.
-    """
-
-    def __init__(
-        self,
-        settings: TaskSettings,
-        hyperparameters: TaskHyperparameters,
-        params: FinetuneParams,
-        config: BertConfig,
-        encoder: Path,
-        training: Features,
-        seed: int,
-        machine: Machine,
-    ) -> None:
-        self.settings = settings
-        self.spec = settings.task
-        self.task = make_task(self.spec)
-        self.hyperparameters = hyperparameters
-        self.params = params
-        self.encoder = encoder
-        self.training = training
-        self.seed = seed
-        self.machine = machine
-        self.teacher: BertForTask | None = None
-        self.distributed = single_process(machine.precision, machine.device)
-        attention = choose(machine.attention, self.distributed.device, config.head_size)
-        checkpointing = machine.finetune.activation_checkpointing
-        self.config = replace(config, attention=attention, activation_checkpointing=checkpointing)
-
-    def model(self) -> BertForTask:
-        """Return the task's model with random weights."""
-        model = self._with_head(None)
-        initialise(model, torch.Generator().manual_seed(self.seed))
-        model.drop_unread_pooler()
-        return model
-
-    def pretrained(self) -> BertForTask:
-        """Return the task's model with the pretrained encoder.
-
-        Weights are random in the head, in blocks of ``reinit_layers``, and in a pooler that is missing or untrained.
-        """
-        tensors = read_tensors(self.encoder, self.config.names)
-        generator = torch.Generator().manual_seed(self.seed)
-        # Initialising weights that are replaced would take seconds.
-        with uninitialised():
-            bert = make_encoder(self.config)
-        bert.to_empty(device="cpu")
-
-        if self.config.pooler_is_mlm_head:
-            for name in list(tensors):
-                if name.startswith(MLM_TRANSFORM):
-                    tensors.setdefault(POOLER + name.removeprefix(MLM_TRANSFORM), tensors[name])
-        parts: tuple[str, ...] = (*ENCODER, POOLER)
-        reason = self._why_new_pooler(tensors)
-        if reason:
-            parts = ENCODER
-            initialise(bert.pooler, generator)
-        fill(bert, tensors, self.encoder, parts)
-
-        num_layers = self.hyperparameters.reinit_layers
-        if num_layers:
-            random = make_encoder(self.config)
-            initialise(random, generator)
-            blocks = list(zip(bert.encoder.blocks(), random.encoder.blocks(), strict=True))
-            for block, random_block in blocks[-num_layers:]:
-                block.load_state_dict(random_block.state_dict())
-
-        model = self._with_head(bert)
-        model.drop_unread_pooler()
-        if reason and self.task.head in POOLED and not self.settings.apart and not model.first_last:
-            log.info("%s %s; it is trained from random weights", self.encoder, reason)
-        for name, part in model.named_children():
-            if name != "bert":
-                initialise(part, generator)
-        return model
-
-    def _why_new_pooler(self, tensors: Mapping[str, Tensor]) -> str:
-        """Return why the pooler starts from random weights, or "" if it is read from the encoder's file."""
-        weights = [tensor for name, tensor in tensors.items() if name.startswith(POOLER) and tensor.ndim == 2]
-        if not weights:
-            return "has no pooler"
-        if self.hyperparameters.reinit_layers:
-            return "gives up its pooler with its top blocks (reinit_layers)"
-        rms = float(weights[0].square().mean().sqrt())
-        if rms >= MIN_POOLER_RMS or self.config.pooler_is_mlm_head:
-            return ""
-        return f"has a pooler that was not trained (RMS of its weights {rms:.4f})"
-
-    def _with_head(self, bert: Bert | None) -> BertForTask:
-        model = self.settings.with_head(self.config, bert)
-        if self.teacher is not None:
-            # As in huawei-noah/Pretrained-Language-Model, TinyBERT.
-            model.dropout = Dropout(0.0)
-        return model
-
-    def _initial_model(self, weights: str) -> BertForTask:
-        model = self.model() if weights == "random" else self.pretrained()
-        return model.to(self.distributed.device)
-
-    def imitate(self, weights: str, checkpointer: Checkpointer) -> BertForTask:
-        """Train the layers to imitate the teacher's, at a constant learning rate; arguments as in ``train``."""
-        assert self.teacher is not None
-        model = self._initial_model(weights)
-        generator = torch.Generator().manual_seed(self.seed)
-        fit = load_fit_dense(self.encoder, self.config, self.teacher.bert.config.hidden_size, generator)
-        objective = LayerImitation(model.bert, fit, self.teacher.bert).to(self.distributed.device)
-        point = GridPoint(
-            learning_rate=self.hyperparameters.layer_learning_rate,
-            epochs=self.hyperparameters.layer_epochs,
-            batch=self.hyperparameters.batch_sizes[0],
-        )
-        self._train(objective, point, False, "imitating layers for", checkpointer)
-        return model
-
-    def train(
-        self,
-        weights: str,
-        point: GridPoint,
-        checkpointer: Checkpointer | None = None,
-        start: Path | None = None,
-        score_model: Callable[[BertForTask], float] | None = None,
-    ) -> tuple[BertForTask, float, int]:
-        """Train at one grid point; return the model, the mean training loss of the selected epoch, and that epoch.
-
-        Args:
-            weights: initial weights of the encoder, a name in WEIGHTS.
-            checkpointer: saves the run from time to time and when a stop is requested, and resumes it.
-            start: file with the weights that ``imitate`` trained.
-            score_model: scores the model after each epoch if the best epoch is selected; needs a checkpointer.
-
-        Raises:
-            Interrupted: a stop was requested; the run's state is saved.
-        """
-        model = self._initial_model(weights)
-        if start is not None:
-            model.load_state_dict(load_file(start))
-        loss = LOSSES[self.task.head] if self.teacher is None else SoftLabelLoss(self.teacher)
-        objective = TaskObjective(model, loss)
-        steps_per_epoch = self.steps_per_epoch(point.batch)
-        callbacks = []
-        if self.hyperparameters.select == "best" and score_model is not None and checkpointer is not None:
-            callbacks.append(EpochScore(score_model, model, steps_per_epoch))
-        curve = self._train(objective, point, True, "fine-tuning", checkpointer, callbacks).state.curve
-        epoch = point.epochs
-        if callbacks:
-            assert checkpointer is not None
-            epoch = checkpointer.restore_best(objective) // steps_per_epoch
-        return model, round(curve[epoch - 1]["loss"], 5), epoch
-
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Return the number of batches of the training set; the last batch may be smaller."""
-        return -(-self.training.items // batch_size)
-
-    def _train(
-        self,
-        objective: Objective[TaskBatch],
-        point: GridPoint,
-        decays: bool,
-        description: str,
-        checkpointer: Checkpointer | None,
-        callbacks: Sequence[Callback] = (),
-    ) -> Trainer[TaskBatch]:
-        """Train the objective; the learning rate has linear warm-up and decay if ``decays``, else it is constant."""
-        steps_per_epoch = self.steps_per_epoch(point.batch)
-        steps = point.epochs * steps_per_epoch
-        config = OptimizerConfig(
-            point.learning_rate,
-            steps,
-            decay_steps=0,
-            weight_decay=self.params.weight_decay,
-            optimizer=self.params.optimizer,
-        )
-        if decays:
-            config = replace(config, warmup_steps=round(self.params.warmup_ratio * steps), decay_steps=None)
-        trainer = make_trainer(
-            objective,
-            config,
-            self.distributed,
-            name=f"{description} {self.spec.name}",
-            last=steps,
-            seed=self.seed,
-            requests=checkpointer.requests if checkpointer else None,
-            callbacks=[CurveLogger([steps_per_epoch], steps), *callbacks],
-        )
-        if checkpointer is not None:
-            trainer.callbacks.append(checkpointer)
-            if checkpointer.find():
-                checkpointer.restore(trainer)
-        done = trainer.state.step
-        # The loss of `embedding` compares all texts of a batch, which is not divided.
-        tokens = None if self.task.head == "embedding" else self.machine.finetune.microbatch_tokens
-        weights = self._class_weights()
-        trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done, weights))
-        return trainer
-
-    def _class_weights(self) -> np.ndarray | None:
-        """Return the weight of each class in the loss; None if all count alike or the labels are not classes."""
-        has_classes = self.task.head in CLASS_HEADS and self.spec.range is None
-        if self.hyperparameters.class_weights is None or not has_classes:
-            return None
-        return balanced_class_weights(self.training.labels, self.task.num_outputs)
-
-    def predict(self, model: BertForTask, eval_set: EvalSet) -> list[Prediction]:
-        """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""
-        outputs = model_outputs(model, self.task, eval_set.features, self.distributed)
-        return self.task.predict(eval_set.examples, eval_set.features, outputs)
-
-
-def label_names(spec: TaskSpec) -> dict[str, Any]:
-    """Return the keys on labels for Hugging Face's config.json; empty if the outputs are not labels."""
-    labels = spec.labels if spec.range is None else (spec.name,)
-    if not labels or spec.kind == "retrieval":
-        return {}
-    names: dict[str, Any] = {
-        "id2label": {str(index): label for index, label in enumerate(labels)},
-        "label2id": {label: index for index, label in enumerate(labels)},
-    }
-    if spec.range is not None:
-        names["problem_type"] = "regression"
-    return names
-
-
-def read_source(folder: Path) -> Source | None:
-    """Read the source that was recorded when a task's data was downloaded; None if data was placed by hand."""
-    if not (folder / "source.json").exists():
-        return None
-    fields = ("name", "description", "licence", "citation")
-    source = read_json(folder / "source.json", dict.fromkeys(fields, str))
-    return Source(*(source[field] for field in fields))

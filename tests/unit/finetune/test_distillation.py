@@ -17,28 +17,23 @@ from pipeline_src.base.files import read_json, write_json
 from pipeline_src.finetune import finetune
 from pipeline_src.finetune.augmentation import VECTORS
 from pipeline_src.finetune.distillation import LayerImitation, SoftLabelLoss, load_fit_dense
-from pipeline_src.finetune.finetune import run
 from pipeline_src.finetune.heads import BertForTask
 from pipeline_src.finetune.task_data import TaskBatch
 from pipeline_src.model.bert import Bert, BertConfig, initialise
 from pipeline_src.model.hub import save_model
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.study.model import ModelParams
-from tests.unit.finetune.test_finetune import stopping_after
+from pipeline_src.study.schema import NO_TEACHER
+from tests.unit.finetune.conftest import fine_tune, predictions, stop_after
 
 MODEL, STUDENT = ModelParams(num_hidden_layers=1, hidden_size=32), "models/student"
+TEACHER = {"teacher": "models/teacher", "layer_epochs": 1, "layer_learning_rate": 1e-3}
 
 
-def params(teacher: str = "models/teacher", **recipe) -> FinetuneParams:
-    own = {"learning_rates": (3e-3,), "epochs": 2, "batch_sizes": 64, "max_length": 32, "layer_epochs": 1}
-    recipe = TaskHyperparameters(**own | {"layer_learning_rate": 1e-3} | recipe)
-    return FinetuneParams(model=STUDENT, teacher=teacher, defaults=recipe)
-
-
-def fine_tune_student(**recipe) -> list[str]:
+def fine_tune_student(seed: str = "1", **changes) -> list[str]:
     """Fine-tune the student on SST-2; gives its answers."""
-    run(seed=1, model=MODEL, finetune=params(**recipe), task="sst2", finetune_seed="1")
-    return answers("results/predictions/sst2/1/predicted/pretrained/sst2.jsonl")
+    recipe = {"learning_rates": 3e-3, "epochs": 2, "max_length": 32, **TEACHER, **changes}
+    fine_tune(seed=seed, size=MODEL, model=STUDENT, **recipe)
+    return [row["prediction"] for row in predictions(seed=seed)]
 
 
 def answers(path: str | Path) -> list[str]:
@@ -60,8 +55,7 @@ def inputs(make_study) -> Path:
     root = make_study(("sst2",), layers=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        recipe = TaskHyperparameters(learning_rates=(2e-3,), epochs=2, batch_sizes=64, max_length=32)
-        run(seed=1, model=MODEL, finetune=FinetuneParams(defaults=recipe), task="sst2", finetune_seed="1")
+        fine_tune(size=MODEL, learning_rates=2e-3, epochs=2, max_length=32)
     save_encoder(root / STUDENT, root / "models/pretrained/phase2", layers=1, heads=2, width=32)
     (root / "models/teacher").mkdir()
     for name in ("finetuned", "pretrained"):
@@ -78,9 +72,7 @@ def test_finetune_student_learns_teachers_predictions_without_labels(study):
     taught = answers("taught.jsonl")
     agree = np.mean([one == other for one, other in zip(fine_tune_student(), taught, strict=True)])
     assert agree > 0.9 and {"0", "1"} == set(taught)
-    without_teacher = FinetuneParams(model=STUDENT, defaults=params().defaults)
-    run(seed=1, model=MODEL, finetune=without_teacher, task="sst2", finetune_seed="2")
-    alone = answers("results/predictions/sst2/2/predicted/pretrained/sst2.jsonl")
+    alone = fine_tune_student("2", teacher=NO_TEACHER)
     assert np.mean([one == other for one, other in zip(alone, taught, strict=True)]) < 0.75
 
 
@@ -91,7 +83,7 @@ def test_distillation_stopped_in_either_part_resumes_to_same_bytes(study, monkey
     assert 5 < per_epoch < 5 + per_epoch < 3 * per_epoch
     for after in (5, per_epoch):
         with monkeypatch.context() as patch:
-            patch.setattr(finetune, "make_trainer", stopping_after(after))
+            stop_after(after, patch)
             with pytest.raises(Interrupted):
                 fine_tune_student()
     fine_tune_student()
@@ -195,7 +187,8 @@ def add_lstm(folder: Path) -> None:
 )
 def test_finetune_unfit_teacher_is_rejected_before_training(study, monkeypatch, spoil, message):
     spoil(Path("models/teacher/finetuned/sst2/1/kept-model"))
-    monkeypatch.setattr(finetune, "make_trainer", None)  # not come to
+    # No trainer is made.
+    monkeypatch.setattr("pipeline_src.finetune.task_trainer.make_trainer", None)
     with pytest.raises(PipelineError, match=message):
         fine_tune_student()
 

@@ -9,17 +9,12 @@ import pytest
 from pipeline_src.evaluate.bag_of_words import predict
 from pipeline_src.evaluate.predictions import read_task
 from pipeline_src.evaluate.scores import label_curve, score_table, score_task
-from pipeline_src.finetune.finetune import run
 from pipeline_src.finetune.task_data import TaskData
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.study.model import ModelParams
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import labelled_part
+from tests.unit.finetune.conftest import fine_tune
 
 COUNTS = (400, 40, 1200, 5000)
-RECIPE = TaskHyperparameters(
-    learning_rates=(1e-5, 1e-3), epochs=1, batch_sizes=32, max_length=32, random_baseline=True, label_counts=COUNTS
-)
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +22,11 @@ def inputs(make_study) -> Path:
     return make_study(("sst2", "pos"), layers=1)
 
 
-def finetuned(task: str) -> Path:
-    params = FinetuneParams(defaults=RECIPE)
-    run(seed=1, model=ModelParams(num_hidden_layers=1, hidden_size=64), finetune=params, task=task, finetune_seed="3")
-    return Path(f"results/predictions/{task}/3/predicted")
-
-
 def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
-    folder, spec = finetuned("sst2"), load_spec("sst2")
+    recipe = {"learning_rates": (1e-5, 1e-3), "batch_sizes": 32, "max_length": 32}
+    fine_tune("sst2", "3", random_baseline=True, label_counts=COUNTS, **recipe)
+    folder = Path("results/predictions/sst2/3/predicted")
+    spec = load_spec("sst2")
     parts = {f"{weights}-{count}-labels" for weights in ("pretrained", "random") for count in (40, 400)}
     assert {path.name for path in folder.iterdir()} == {"pretrained", "random", "run.json", *parts}
     assert {path.name for path in Path("data/baselines/sst2").iterdir()} == {"3", "3-40-labels", "3-400-labels"}

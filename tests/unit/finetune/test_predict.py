@@ -18,16 +18,16 @@ from scipy.special import softmax
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json, write_json
-from pipeline_src.finetune.finetune import run
 from pipeline_src.finetune.predict import TaskPredictor, load
 from pipeline_src.model.bert import initialise, load_architecture
 from pipeline_src.model.hub import save_model
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tasks.made.synthetic import write_task
 from pipeline_src.tasks.tagging import Tagging
+from tests.unit.finetune import conftest
+from tests.unit.finetune.conftest import predictions, recorded_runs
 
 TASKS = ("sst2", "rte", "stsb", "swag", "squad1", "squad2", "pos")
 PLAIN = (*TASKS, "qnli_retrieval")
@@ -73,19 +73,9 @@ def inputs(make_study: Callable[..., Path]) -> Path:
 
 
 def fine_tune(task: str, architecture: str = "bert", **changes: Any) -> Path:
-    """Run the stage; return the model's folder."""
-    options = {key: changes.pop(key) for key in ("pair_head", "bilstm") if key in changes}
     recipe = {"learning_rates": 1e-2, "epochs": 2, "batch_sizes": 4, "max_length": 48, **changes}
-    finetune = FinetuneParams(defaults=TaskHyperparameters(**recipe), **options)
-    model = ModelParams(architecture=architecture, num_hidden_layers=4, hidden_size=64)
-    run(seed=1, model=model, finetune=finetune, task=task, finetune_seed="1")
-    return Path(f"models/finetuned/{task}/1/kept-model")
-
-
-def written(task: str, file: str = "") -> list[dict[str, Any]]:
-    """Predictions of the stage for the first evaluation set, or for a file of it."""
-    path = Path(f"results/predictions/{task}/1/predicted/pretrained/{file or task}.jsonl")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    size = ModelParams(architecture=architecture, num_hidden_layers=4, hidden_size=64)
+    return conftest.fine_tune(task, size=size, **recipe)
 
 
 def elsewhere(folder: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> tuple[TaskPredictor, Path]:
@@ -118,7 +108,7 @@ def assert_equal(rows: list[dict[str, Any]], expected: list[dict[str, Any]], pre
 @pytest.mark.parametrize(("task", "changes"), CASES, ids=[f"{task} {' '.join(map(str, c))}" for task, c in CASES])
 def test_load_copied_folder_predicts_what_the_stage_wrote(study, monkeypatch, task, changes):
     folder = fine_tune(task, **changes)
-    expected = written(task)
+    expected = predictions(task)
     predictor, file = elsewhere(folder, task, monkeypatch)
     assert_equal(predictor(predictor.read(file)), expected, predictor)
     assert len(expected) >= 4
@@ -149,7 +139,7 @@ def test_load_member_of_the_family_predicts_what_the_stage_wrote(study, monkeypa
     tensors = {f"bert.{name}": tensor for name, tensor in encoder.state_dict().items()}
     save_model(folder, tensors, config, config.names.classes["masked_lm"], Path("vocabulary"))
     saved = fine_tune(task, architecture, **options)
-    expected = written(task)
+    expected = predictions(task)
     predictor, file = elsewhere(saved, task, monkeypatch)
     assert_equal(predictor(predictor.read(file)), expected, predictor)
 
@@ -246,7 +236,7 @@ def test_predictor_tags_equal_transformers(study, monkeypatch):
 def test_predictor_test_file_gives_what_the_stage_wrote(study):
     predictor = load(fine_tune("rte"))
     rows = predictor(predictor.read("data/tasks/rte/test.tsv"))
-    assert_equal(rows, written("rte", "rte.test"), predictor)
+    assert_equal(rows, predictions("rte", "rte.test"), predictor)
 
 
 def test_predictor_texts_in_memory_and_longer_than_the_limit(study):
@@ -265,8 +255,7 @@ def test_load_needs_no_entry_of_the_catalogue(study, catalogue):
     load_spec.cache_clear()
     settings = load(folder).settings
     assert settings.max_length == 40 and settings.task == spec
-    run_file = read_json("results/predictions/squad2/1/predicted/run.json")
-    assert settings.threshold == run_file["runs"][0]["dev"]["threshold"]
+    assert settings.threshold == recorded_runs("squad2")[0]["dev"]["threshold"]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +294,7 @@ def test_documented_python_predicts(study, root, capsys):
     )
     exec(program, {})
     rows, mine = map(ast.literal_eval, capsys.readouterr().out.splitlines())
-    assert [row["prediction"] for row in rows] == [row["prediction"] for row in written("rte", "rte.test")[:2]]
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in predictions("rte", "rte.test")[:2]]
     assert mine[0]["id"] == "mine" and set(mine[0]["probabilities"]) == {"entailment", "not_entailment"}
 
 

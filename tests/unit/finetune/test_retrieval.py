@@ -1,23 +1,19 @@
 """Retrieval through the whole stage, and in mteb."""
 
 import argparse
-import json
 from pathlib import Path
 
 import pytest
 
 from pipeline_src.base.files import read_json
 from pipeline_src.evaluate.evaluate import run as evaluate
-from pipeline_src.finetune.finetune import run
 from pipeline_src.finetune.task_data import TaskData
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.study.machine import DEFAULT_MACHINE, Machine, TrainingMachine
-from pipeline_src.study.model import ModelParams
+from pipeline_src.study.machine import DEFAULT_MACHINE, TrainingMachine
 from pipeline_src.study.task_spec import TaskSpec, load_spec
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.made.synthetic import write_task
+from tests.unit.finetune.conftest import fine_tune, make_params, predictions, recorded_runs
 
-MODEL = ModelParams(num_hidden_layers=2, hidden_size=64)  # of which only the architecture counts here
 TASK, MAX_LENGTH = "qnli_retrieval", 16  # tokens, fewer than some texts have
 
 
@@ -27,30 +23,21 @@ def inputs(make_study) -> Path:
     return make_study((), layers=2, change=lambda root: write_task("qnli", root / "data/tasks" / TASK, seed=1))
 
 
-def fine_tune(machine: Machine = DEFAULT_MACHINE, **changes) -> FinetuneParams:
-    recipe = {"learning_rates": 2e-3, "epochs": 2, "batch_sizes": 32, "max_length": MAX_LENGTH, **changes}
-    params = FinetuneParams(defaults=TaskHyperparameters(**recipe))
-    run(seed=1, model=MODEL, finetune=params, task=TASK, finetune_seed="1", machine=machine)
-    return params
-
-
-def predictions(weights: str) -> list[dict]:
-    lines = Path(f"results/predictions/{TASK}/1/predicted/{weights}/{TASK}.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+RECIPE = {"learning_rates": 2e-3, "batch_sizes": 32, "max_length": MAX_LENGTH}
 
 
 def test_finetune_retrieval_scores_equal_those_of_mteb_on_exported_folder(study):
-    params = fine_tune(random_baseline=True)
-    folder = Path(f"models/finetuned/{TASK}/1/kept-model")
+    recipe = {**RECIPE, "epochs": 2, "random_baseline": True}
+    folder = fine_tune(TASK, **recipe)
     config = read_json(folder / "config.json")
     assert config["architectures"] == ["BertModel"] and config["max_seq_length"] == MAX_LENGTH
     spec = load_spec(TASK)
     task, queries = make_task(spec), make_task(spec).read(f"data/tasks/{TASK}/dev.tsv", TASK)
-    scores = task.score(TASK, queries, predictions("pretrained"))
-    (best, _) = read_json(f"results/predictions/{TASK}/1/predicted/run.json")["runs"]
+    scores = task.score(TASK, queries, predictions(TASK))
+    (best, _) = recorded_runs(TASK)
     assert scores == pytest.approx(best["dev"])
 
-    evaluate(task_source="synthetic", tasks=(TASK,), finetune=params)
+    evaluate(task_source="synthetic", tasks=(TASK,), finetune=make_params(**recipe))
     rows = {row["metric"]: row for row in read_json("results/scores.json")["rows"]}
     main = rows["ndcg_at_10"]
     assert main["mean"] == pytest.approx(scores["ndcg_at_10"]) and main["main"] and len(rows) == 3
@@ -94,8 +81,8 @@ def test_finetune_retrieval_batch_is_not_split_into_microbatches(study):
     losses = []
     for tokens in (64, 16_384):
         machine = DEFAULT_MACHINE.model_copy(update={"finetune": TrainingMachine(microbatch_tokens=tokens)})
-        fine_tune(machine, epochs=1)
-        losses.append(read_json(f"results/predictions/{TASK}/1/predicted/run.json")["runs"][0]["train_loss"])
+        fine_tune(TASK, machine=machine, **RECIPE)
+        losses.append(recorded_runs(TASK)[0]["train_loss"])
     assert losses[0] == losses[1]
 
 

@@ -1,20 +1,15 @@
 """Tagging through the whole stage, with the encoder trained and with it frozen."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline_src.base.files import read_json
-from pipeline_src.finetune.finetune import run
-from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
-from pipeline_src.study.model import ModelParams
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.kinds import make_task
+from tests.unit.finetune.conftest import fine_tune, predictions, recorded_runs
 
-MODEL = ModelParams(num_hidden_layers=1, hidden_size=64)  # of which only the architecture counts here
 TOWNS, PEOPLE = ("london", "rome", "paris"), ("john", "mary", "anne")
 
 
@@ -36,41 +31,27 @@ def inputs(make_study) -> Path:
     return make_study(("pos",), layers=2, change=write_entities)
 
 
-def params(**recipe) -> FinetuneParams:
-    recipe = {"learning_rates": 2e-3, "epochs": 1, "batch_sizes": 32, "max_length": 64, **recipe}
-    return FinetuneParams(defaults=TaskHyperparameters(**recipe))
-
-
 def test_finetune_ner_predicts_every_sentence_of_both_eval_sets(study):
-    run(seed=1, model=MODEL, finetune=params(epochs=2), task="ner", finetune_seed="1")
+    folder = fine_tune("ner", learning_rates=2e-3, epochs=2, batch_sizes=32)
     task = make_task(load_spec("ner"))
-    (best,) = read_json("results/predictions/ner/1/predicted/run.json")["runs"]
+    (best,) = recorded_runs("ner")
     for row, eval_set in task.spec.scores.items():
         examples = task.read(study / "data/tasks/ner" / eval_set.file, row)
-        file = Path(f"results/predictions/ner/1/predicted/pretrained/{row}.jsonl")
-        lines = file.read_text(encoding="utf-8").splitlines()
-        result = task.score(row, examples, [json.loads(line) for line in lines])
+        result = task.score(row, examples, predictions("ner", row))
         assert result["entity_f1"] > 40
         if row == "ner":
             assert result == pytest.approx(best["dev"])
     transformers = pytest.importorskip("transformers")
-    folder = "models/finetuned/ner/1/kept-model"
     peer, info = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
     assert type(peer) is transformers.BertForTokenClassification and peer.num_labels == 9
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
 
 
 def test_finetune_pos_frozen_encoder_is_saved_unchanged(study):
-    run(
-        seed=1,
-        model=MODEL,
-        finetune=params(feature_layers="weighted_all", batch_sizes=8),
-        task="pos",
-        finetune_seed="2",
-    )
+    folder = fine_tune("pos", feature_layers="weighted_all", learning_rates=2e-3, batch_sizes=8)
     before = load_file("models/pretrained/phase2/model.safetensors")
-    after = load_file("models/finetuned/pos/2/kept-model/model.safetensors")
+    after = load_file(folder / "model.safetensors")
     shared = [name for name in after if name.startswith("bert.")]
     assert len(shared) == 37 and all(torch.equal(after[name], before[name]) for name in shared)
-    (best,) = read_json("results/predictions/pos/2/predicted/run.json")["runs"]
+    (best,) = recorded_runs("pos")
     assert best["dev"]["accuracy"] > 40  # the most frequent tag has a fifth

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_src.finetune.finetune import TaskTrainer, task_settings
 from pipeline_src.finetune.hyperparameter_grid import grid_points
 from pipeline_src.finetune.task_data import EvalSet
+from pipeline_src.finetune.task_trainer import TaskTrainer, task_settings
 from pipeline_src.model.bert import BertConfig
 from pipeline_src.study.finetune import FinetuneParams, TaskHyperparameters
 from pipeline_src.study.machine import Machine

@@ -1,0 +1,73 @@
+"""The folder of a fine-tuned model, with a model card and what is needed to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline_src.base.files import read_json, write_json
+from pipeline_src.finetune.heads import BertForTask
+from pipeline_src.finetune.predict import SETTINGS
+from pipeline_src.finetune.task_data import TaskData
+from pipeline_src.finetune.task_trainer import TaskTrainer
+from pipeline_src.model.hub import MAX_LENGTH, save_model
+from pipeline_src.model.model_card import FIRST_LAST, Source, finetuned_card
+from pipeline_src.study.task_spec import TaskSpec
+
+
+def save_task_model(
+    folder: Path,
+    model: BertForTask,
+    trainer: TaskTrainer,
+    data: TaskData,
+    training: Mapping[str, Any],
+    scores: Mapping[str, float],
+) -> None:
+    # `training`: the seeds and hyperparameters that the model card lists.
+    spec = data.spec
+    settings = trainer.settings
+    classes = trainer.config.names.classes
+    eval_set = spec.eval_set(None)
+    # transformers has no class for two towers, the first-last average or a text's vector.
+    without_class = settings.apart or model.first_last or model.head == "embedding"
+    huggingface_class = classes["encoder" if without_class else model.head]
+    training = {**training, "max_length": settings.max_length, "frozen": settings.feature_layers}
+    results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]
+    source = read_source(data.folder)
+    # Its class for the task would leave out an LSTM without a word, so the card names that of the encoder.
+    has_lstm = settings.bilstm or settings.feature_layers is not None
+    card_class = classes["encoder"] if has_lstm else huggingface_class
+    head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
+    card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
+    save_model(folder, model, trainer.config, huggingface_class, data.encoder, card)
+    # With unanswerable questions, the scores have the best threshold.
+    saved = settings.model_copy(update={"threshold": scores.get("threshold")})
+    config = read_json(folder / "config.json", dict) | label_names(spec)
+    config[SETTINGS] = saved.model_dump(mode="json")
+    if model.head == "embedding":
+        config[MAX_LENGTH] = settings.max_length
+    write_json(folder / "config.json", config)
+
+
+def label_names(spec: TaskSpec) -> dict[str, Any]:
+    """Return the keys on labels for Hugging Face's config.json; empty if the outputs are not labels."""
+    labels = spec.labels if spec.range is None else (spec.name,)
+    if not labels or spec.kind == "retrieval":
+        return {}
+    names: dict[str, Any] = {
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+    }
+    if spec.range is not None:
+        names["problem_type"] = "regression"
+    return names
+
+
+def read_source(folder: Path) -> Source | None:
+    """Read the source that was recorded when a task's data was downloaded; None if data was placed by hand."""
+    if not (folder / "source.json").exists():
+        return None
+    fields = ("name", "description", "licence", "citation")
+    source = read_json(folder / "source.json", dict.fromkeys(fields, str))
+    return Source(*(source[field] for field in fields))
