@@ -43,7 +43,7 @@ def predict(spec: TaskSpec, training: Examples, examples: Examples) -> list[Pred
 
 
 def applies(spec: TaskSpec) -> bool:
-    """Return whether the baseline exists: for every task except questions that may have no answer."""
+    # Questions that may have no answer have no such baseline.
     return not spec.unanswerable
 
 
@@ -52,7 +52,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]], np.ndarray]:
-    """Fit a classifier; return a function from bags to log odds, [bags, classes], also for two classes."""
+    # Returns a function from bags to log odds, [bags, classes], also for two classes.
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -73,7 +73,7 @@ def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]],
 
 
 def _bag(*texts: str) -> Bag:
-    """Return the features of one or two texts: the words of each text, and the words in both."""
+    # The words of each text, and the words in both.
     bags = [set(_words(text)) for text in texts]
     # Texts "a b" and "b c": "0 a", "0 b", "1 b", "1 c" and "both b".
     bag: Bag = {}
@@ -108,7 +108,7 @@ def _numbers(limits: tuple[float, float], training: Examples, examples: Examples
 
 
 def _similarities(limits: tuple[float, float], training: Examples, examples: Examples) -> list[float]:
-    """Return the tf-idf cosines of the two texts, scaled to ``limits``; only the frequencies are from ``training``."""
+    # Tf-idf cosines, scaled to the limits; only the frequencies are from the training examples.
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     low, high = limits
@@ -166,7 +166,7 @@ class TagTable:
         self.new_word_tags = {"words seen once": most_frequent(once or every), "all words": most_frequent(every)}
 
     def tag(self, words: Sequence[str], rule: tuple[bool, str]) -> list[str]:
-        """Return the tag of each word, by a rule of UNSEEN_WORD_RULES if it was not seen as written."""
+        # The rule, of UNSEEN_WORD_RULES, is for words that were not seen as written.
         in_lower_case, new = rule
         unseen = self.lower_case if in_lower_case else {}
         return [self.as_written.get(word) or unseen.get(word.lower(), self.new_word_tags[new]) for word in words]
@@ -184,7 +184,7 @@ def _tags(spec: TaskSpec, training: Examples, examples: Examples) -> list[list[s
 
 
 def _best_rule(spec: TaskSpec, training: Examples) -> tuple[bool, str]:
-    """Return the rule that is best on the last tenth of the training examples, with a table of the others."""
+    # The best on the last tenth of the training examples, with a table of the others.
     cut = len(training) - len(training) // 10
     held_out = training[cut:]
     if not held_out:

@@ -36,11 +36,7 @@ Systems = dict[str, list[Rows]]
 
 @dataclass(frozen=True)
 class EvalSetFiles:
-    """The examples of an evaluation set, and the predictions for them.
-
-    Attributes:
-        counts: reason -> number of dropped examples.
-    """
+    # counts: reason -> number of dropped examples.
 
     examples: Sequence[Any]
     counts: Counter[str]
@@ -71,7 +67,6 @@ class TaskFiles:
 
 
 def read_task(spec: TaskSpec, seeds: Sequence[int], with_training: bool, label_counts: Sequence[int]) -> TaskFiles:
-    """Read the files of a task and the predictions of its models, for ``seeds``."""
     task = make_task(spec)
     folder = TASKS / spec.name
     training = task.read(folder / spec.train) if with_training else []

@@ -71,7 +71,12 @@ def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, Eva
     return best, results
 
 
-def confidence_intervals(task: Task, eval_set: str, examples: Sequence[Any], systems: Systems) -> dict[str, Json]:
+def confidence_intervals(
+    task: Task,
+    eval_set: str,
+    examples: Sequence[Any],
+    systems: Systems,
+) -> dict[str, Json]:
     """Return, for each metric, the interval of the first system's score, and how it compares with each other system.
 
     Of another system, a baseline, the score, its interval and the comparison are returned.
@@ -104,18 +109,20 @@ def label_curve(files: TaskFiles, complete: EvalResult) -> list[Json]:
     """
     task = files.task
     spec = task.spec
-    name, eval_set = next(iter(files.eval_sets.items()))
+    name = next(iter(files.eval_sets))
+    examples = files.eval_sets[name].examples
     metric = spec.scores[name].metrics[0]
     points = []
     for count, read in files.parts.items():
         systems = dict(read)
         if applies(spec):
             parts = [labelled_part(spec.name, seed, files.training, count) for seed in files.seeds]
-            systems["bag_of_words"] = [predict(spec, part, eval_set.examples) for part in parts]
-        uncertainty = confidence_intervals(task, name, eval_set.examples, systems)
-        scores = [task.score(name, eval_set.examples, rows) for rows in systems["pretrained"]]
+            systems["bag_of_words"] = [predict(spec, part, examples) for part in parts]
+        uncertainty = confidence_intervals(task, name, examples, systems)
+        scores = [task.score(name, examples, rows) for rows in systems["pretrained"]]
         points.append(_curve_point(count, metric, scores, uncertainty))
-    points.append(_curve_point(len(files.training), metric, complete.scores, complete.uncertainty))
+    all_examples = len(files.training)
+    points.append(_curve_point(all_examples, metric, complete.scores, complete.uncertainty))
     return points
 
 
@@ -128,11 +135,8 @@ def _curve_point(count: int, metric: str, scores: Sequence[dict[str, float]], un
 
 
 def score_table(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> list[Json]:
-    """Return rows of ``results/scores.json``, one per evaluation set and metric.
-
-    ``values`` are in the order of seeds. ``best`` is the value of the task's best seed; another seed may have a
-    higher value in this set and metric.
-    """
+    # `values` are in the order of seeds. `best` is the value of the task's best seed; another seed may have a higher
+    # value in this set and metric.
     rows = []
     for name, eval_set in files.task.spec.scores.items():
         result = results[name]
@@ -160,7 +164,7 @@ def score_table(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> 
 
 
 def task_details(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> Json:
-    """Return what ``results/tasks/<task>.json`` has: the runs, their spread, counts of dropped examples, errors."""
+    # What `results/tasks/<task>.json` has.
     spec = files.task.spec
     counts = dict(files.counts)
     # What a task reports besides the set's metrics, such as a threshold, seed by seed.

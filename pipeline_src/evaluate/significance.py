@@ -49,11 +49,10 @@ class ResamplingUnits:
     paired: bool
 
     def values(self, system: int, times: np.ndarray) -> np.ndarray:
-        """Return a system's metric, averaged over seeds, [sets]; ``times``: units of each kind, [sets, kinds]."""
+        # The metric of a system, averaged over seeds, [sets]. `times`: units of each kind, [sets, kinds].
         return np.mean([self.statistics.value(times @ rows) for rows in self.rows[system]], axis=0)
 
     def score(self, system: int) -> float:
-        """Return a system's metric on the evaluation set itself."""
         return float(self.values(system, self.times[None].astype(float))[0])
 
 
@@ -107,10 +106,8 @@ def resampled_values(units: ResamplingUnits, seed: int) -> np.ndarray:
 
 
 def interval(values: np.ndarray, count: int) -> Interval | None:
-    """Return the percentile bootstrap interval, widened if units are few (Hesterberg 2015, section 5.3).
-
-    ``values``: the metric on resampled sets of ``count`` units each. There is no interval (None) for a single unit.
-    """
+    # The percentile bootstrap, widened if units are few (Hesterberg 2015, section 5.3). `values`: the metric on
+    # resampled sets of `count` units each. A single unit has no interval.
     if count < 2:
         return None
     tail = norm.cdf(math.sqrt(count / (count - 1)) * student.ppf((1 - LEVEL) / 2, count - 1))
@@ -202,11 +199,9 @@ def compare(units: ResamplingUnits, values: np.ndarray, examples: int, seed: int
 
 
 def _p_value(units: ResamplingUnits, seed: int, baseline: int) -> float:
-    """Return the two-sided p value: McNemar's exact test if answers are correct or wrong, else a permutation test.
-
-    By the null hypothesis, it makes no difference if the two systems swap their answers to a unit. The p value is the
-    proportion of random swaps, including none, with a difference as large (approximate randomisation, Noreen 1989).
-    """
+    # Two-sided: McNemar's exact test if answers are correct or wrong, else a permutation test. By the null hypothesis,
+    # it makes no difference if the two systems swap their answers to a unit. The p value is the proportion of random
+    # swaps, including none, with a difference as large (approximate randomisation, Noreen 1989).
     statistics = units.statistics
     runs = units.rows[0]
     baseline_runs = units.rows[baseline]
@@ -221,7 +216,7 @@ def _p_value(units: ResamplingUnits, seed: int, baseline: int) -> float:
     pairs = list(islice(zip(cycle(runs), cycle(baseline_runs), strict=True), num_pairs))
 
     def differences(unswapped: np.ndarray) -> np.ndarray:
-        """Return the difference of the mean scores, [sets]; ``unswapped``: units of each kind, [sets, kinds]."""
+        # Returns the difference of the mean scores, [sets]. `unswapped`: units of each kind, [sets, kinds].
         swapped = units.times - unswapped
         first = [statistics.value(unswapped @ a + swapped @ b) for a, b in pairs]
         second = [statistics.value(swapped @ a + unswapped @ b) for a, b in pairs]

@@ -60,7 +60,7 @@ def majority(spec: TaskSpec, training: Sequence[Any]) -> str:
 
 
 def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[str, list[str]]) -> Json:
-    """Write every file into ``folder``, and GLUE's archive if no file of it is missing; return the folder's index."""
+    # Returns the folder's index. GLUE's archive is made if no file of it is missing.
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8", newline="\n")
     for task, eval_sets in missing.items():

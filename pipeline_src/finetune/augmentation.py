@@ -73,12 +73,12 @@ class Words:
     length: np.ndarray
 
     def select(self, index: np.ndarray) -> Words:
-        """Return the words at ``index``: indices, or a bool for each word."""
+        # `index`: indices, or a bool for each word.
         return Words(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
 
 def find_words(features: Features, tokenizer: Tokenizer) -> Words:
-    """Return the words that consist of letters and are no stop words, in the order of ``features``."""
+    # Words of letters that are no stop words, in the order of the features.
     kind = kind_of(tokenizer)
     ids = np.asarray(features.ids)
     spelt = spellings(tokenizer)
@@ -124,7 +124,7 @@ def find_words(features: Features, tokenizer: Tokenizer) -> Words:
 
 
 def spellings(tokenizer: Tokenizer) -> list[str]:
-    """Return each vocabulary entry as text, without the vocabulary's marks such as ``##``."""
+    # Without the vocabulary's marks, such as ##.
     spelt = kind_of(tokenizer).spelt
     return [spelt(tokenizer.id_to_token(number) or "") for number in range(tokenizer.get_vocab_size())]
 
@@ -158,7 +158,7 @@ class Substitutes:
 
 
 def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, device: torch.device) -> Substitutes:
-    """Load the models that propose replacements from ``study``, the folder ``models`` of a study."""
+    # `study`: the folder `models` of a study.
     pretrained = study / "pretrained/phase2"
     vectors = study / "word_vectors"
     mlm = load_teacher(pretrained, BertForMaskedLM, student, tokenizer, device, KEY)
@@ -175,7 +175,7 @@ def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, dev
 
 
 def find_candidates(features: Features, words: Words, substitutes: Substitutes) -> tuple[np.ndarray, np.ndarray]:
-    """Return replacements for each word, int64 [words, NUM_CANDIDATES], and how many there are, int64 [words]."""
+    # Replacements for each word, int64 [words, NUM_CANDIDATES], and how many there are, int64 [words].
     tokenizer = substitutes.tokenizer
     is_alpha = np.array([text.isalpha() for text in spellings(tokenizer)])
     begins = is_alpha & ~kind_of(tokenizer).is_continuation(tokenizer)
@@ -208,10 +208,8 @@ def _by_masking(
     substitutes: Substitutes,
     begins: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (indices of words, the vocabulary entries most probable in their place), batch by batch.
-
-    The model reads the text with the word masked, and then the original text if ``template`` is that of a pair.
-    """
+    # Yields (indices of words, the vocabulary entries most probable in their place), batch by batch. The model reads the text
+    # with the word masked, and then the original text if the template is that of a pair.
     mlm = substitutes.mlm
     tokenizer = substitutes.tokenizer
     device = substitutes.vectors.device
@@ -249,7 +247,7 @@ def _by_masking(
 def _by_vectors(
     features: Features, words: Words, index: np.ndarray, substitutes: Substitutes, begins: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (indices of words, vocabulary entries with the vectors of highest cosine to the word's), batch by batch."""
+    # Yields (indices of words, vocabulary entries with the vectors of highest cosine to the word's), batch by batch.
     vectors = substitutes.vectors
     device = vectors.device
     all_ids = np.asarray(features.ids)

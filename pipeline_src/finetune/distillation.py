@@ -35,7 +35,7 @@ FIT = "fit_dense"
 
 
 def find_teacher(study: Path, task: str) -> Path:
-    """Return the folder of the task's model with the lowest seed; ``study`` is the folder ``models`` of a study."""
+    # The task's model with the lowest seed, in the folder `models` of a study.
     folder = study / "finetuned" / task
     by_seed = {int(path.parent.name): path for path in folder.glob(f"*/{KEPT_MODEL}") if path.parent.name.isdecimal()}
     if not by_seed:
@@ -47,8 +47,7 @@ def find_teacher(study: Path, task: str) -> Path:
 def load_task_teacher(
     folder: Path, head: str, outputs: int, student: BertConfig, tokenizer: Tokenizer, device: torch.device, layers: bool
 ) -> BertForTask:
-    """Load a fine-tuned model as a teacher; ``layers``: also check that the student can imitate its layers."""
-
+    # `layers`: also check that the student can imitate the teacher's layers.
     def make(config: BertConfig) -> BertForTask:
         # A teacher that was fine-tuned elsewhere has no settings.
         pooling = read_json(folder / "config.json", dict).get(SETTINGS, {}).get("pooling", "cls")
@@ -69,7 +68,7 @@ def load_task_teacher(
 
 
 def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
-    """Return the checksum of each file of weights in ``folders``, by its path relative to ``study``."""
+    # Path relative to the study -> checksum of a file of weights.
     checksums = {}
     for folder in folders:
         for path in sorted(folder.glob("*.safetensors")):
@@ -78,7 +77,7 @@ def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
 
 
 def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
-    """Load the projection to the teacher's ``width`` from ``encoder``, or initialise it if it is not there."""
+    # Initialised if the encoder's folder does not have it, or has one to another width.
     tensors = read_tensors(encoder, config.names)
     fit = nn.Linear(config.hidden_size, width)
     initialise(fit, generator)

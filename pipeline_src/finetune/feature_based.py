@@ -22,7 +22,7 @@ class BiLSTM(nn.LSTM):
         super().__init__(inputs, width // 2, layers, bidirectional=True)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        """Run over each sequence separately: [T, inputs] -> [T, width] in float32."""
+        # Each sequence separately: [T, inputs] -> [T, width] in float32.
         return run_lstm(self, hidden, layout, lengths)
 
 
@@ -83,13 +83,13 @@ class FrozenLayers(nn.Module):
         self.lstm = BiLSTM(inputs, LSTM_WIDTH, LSTM_LAYERS)
 
     def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        """Return the LSTM's outputs, [T, LSTM_WIDTH], for ids and segments [T]; the encoder gets no gradient."""
+        # [T, LSTM_WIDTH], for ids and segments [T]; the encoder gets no gradient.
         with torch.no_grad():
             states = bert.hidden_states(ids, segments, layout)
         return self.lstm(self.mix([states[layer] for layer in self.layers]), layout, lengths)
 
     def mix(self, states: Sequence[Tensor]) -> Tensor:
-        """Combine the layers' hidden states, each [T, H]: to [T, H], or [T, layers x H] if concatenated."""
+        # Each state is [T, H]; the mix is [T, H], or [T, layers x H] if concatenated.
         if self.weights is None:
             return torch.cat(list(states), dim=-1)
         return torch.einsum("l,lth->th", self.weights.softmax(0), torch.stack(list(states)))

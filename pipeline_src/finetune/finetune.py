@@ -237,10 +237,8 @@ class TaskRuns:
         return grid
 
     def part(self, count: int, best: Mapping[str, Any]) -> TaskRuns:
-        """Return the runs on ``count`` labelled examples, at the grid point of the run ``best``.
-
-        If they are few, there are more epochs, so that training has at least ``MIN_STEPS`` steps.
-        """
+        # The runs on `count` labelled examples, at the grid point of the run `best`. If the examples are few, there are
+        # more epochs, so that training has at least MIN_STEPS steps.
         trainer = copy(self.trainer)
         trainer.training = self.data.training_part(count, self.identity["finetune_seed"])
         batch = best["batch"]
@@ -283,7 +281,7 @@ class TaskRuns:
         return scores[self.data.spec.eval_set(None).metrics[0]]
 
     def _imitate_layers(self, weights: str, path: Path, identity: Mapping[str, Any]) -> Path | None:
-        """Train a student to imitate its teacher's layers, once per grid; return the file, or None if it does not."""
+        # A student imitates its teacher's layers once per grid. Returns the file of its weights, or None.
         if self.trainer.teacher is None or not self.trainer.hyperparameters.layer_epochs:
             return None
         if not path.exists():
@@ -300,7 +298,7 @@ class TaskRuns:
 def open_checkpointer(
     trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
 ) -> Checkpointer:
-    """Open the checkpoints of one run, which keep the best epoch too if the run of a grid point selects it."""
+    # Keeps the best epoch too if the run of a grid point selects it.
     phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
     has_dropout = bool(trainer.config.hidden_dropout_prob or trainer.config.attention_dropout)

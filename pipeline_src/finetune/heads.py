@@ -45,7 +45,7 @@ class BiEncoder:
     product: bool = False
 
     def join(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return [u, v, |u - v|], [B, 3 H], or with the product [B, 4 H], of u and v [B, H]."""
+        # u and v are [B, H]; returns [B, 3 H], or with the product [B, 4 H].
         parts = [u, v, (u - v).abs()]
         if self.product:
             parts.append(u * v)
@@ -55,11 +55,8 @@ class BiEncoder:
 def choose_bi_encoder(
     spec: TaskSpec, params: FinetuneParams, config: BertConfig, frozen: str | None
 ) -> BiEncoder | None:
-    """Return how the two texts of a task are compared; None if they are encoded as one sequence.
-
-    Word vectors encode the texts separately, unless an LSTM reads the tokens or there is a teacher. ``frozen``: the
-    hyperparameter ``feature_layers``.
-    """
+    # None if the two texts are encoded as one sequence. Word vectors encode them separately, unless an LSTM reads the
+    # tokens or there is a teacher. `frozen`: the hyperparameter `feature_layers`.
     if not spec.is_pair:
         return None
     if params.pair_head == "bi_encoder":
@@ -122,7 +119,7 @@ class BertForTask(nn.Module):
             self.add_module(self.output_layer, nn.Linear(width, outputs))
 
     def drop_unread_pooler(self) -> None:
-        """Remove the pooler if the head reads tokens without it, as transformers' classes for these tasks have none."""
+        # A head that reads tokens needs no pooler; transformers' classes for these tasks have none.
         if self.head not in (*POOLED, "embedding") and not self.bert.config.pooler_is_mlm_head:
             self.bert.pooler = nn.Identity()
 
@@ -149,7 +146,7 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the outputs for pairs, [B / 2, outputs]; the texts of a pair are consecutive sequences."""
+        # Returns [B / 2, outputs]: the texts of a pair are consecutive sequences.
         encode = self._means if self.bert.config.reads_texts_apart else self._first_last_means
         means = encode(ids, segments, layout)
         # [B / 2, H] each.
@@ -164,14 +161,14 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """Return the last layer averaged over all tokens of each sequence, [B, H]."""
+        # The last layer averaged over all tokens of each sequence, [B, H].
         if self.bert.config.reads_texts_apart:
             return self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         hidden = self.bert.encode(ids, segments, layout).float()
         return torch.segment_reduce(hidden, "mean", offsets=layout.cu_seqlens)
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        """Return embeddings plus last layer, averaged over each sequence's tokens but the first and last, [B, H]."""
+        # Embeddings plus last layer, averaged over each sequence's tokens but the first and last, [B, H].
         embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
         # The first and the last token are special: they make all texts alike.
         special = torch.cat([layout.first, layout.last])
@@ -180,7 +177,7 @@ class BertForTask(nn.Module):
         return torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
 
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        """Return the input of the output layer, [B, width] or [T, width]."""
+        # Returns [B, width] or [T, width].
         is_pooled = self.head in POOLED
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
@@ -209,14 +206,14 @@ Loss = Callable[[Tensor, TaskBatch], Tensor]
 
 
 def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy of outputs [B, classes], or the mean squared error of a regression's [B, 1]."""
+    # Outputs are [B, classes], or a regression's [B, 1].
     if batch.labels.is_floating_point():
         return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
     return _class_loss(outputs, batch)
 
 
 def _class_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy averaged over the labels of the batch, weighted by their classes if it has weights."""
+    # The mean is over the labels of the batch, weighted by their classes if it has weights.
     if batch.class_weights is None:
         return F.cross_entropy(outputs.float(), batch.labels)
     # The weights have mean 1 over the whole batch. Divided by their sum, microbatches would count alike.
@@ -225,15 +222,13 @@ def _class_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 
 
 def choice_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy over the choices of each item: outputs [items x choices, 1], labels int64 [items]."""
+    # Outputs are [items x choices, 1], labels int64 [items].
     return F.cross_entropy(outputs.float().view(len(batch.labels), -1), batch.labels)
 
 
 def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the mean of two cross-entropies over the tokens of a sequence: for the first and last token of the span.
-
-    Outputs are start and end logits, [T, 2]. Labels are the two positions in the sequence, int64 [B, 2].
-    """
+    # The mean of two cross-entropies over the tokens of a sequence, for the first and last token of the span. Outputs
+    # are start and end logits, [T, 2]; labels are the two positions in the sequence, int64 [B, 2].
     layout = batch.layout
     # [B, 2, L]
     logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)
@@ -241,7 +236,7 @@ def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 
 
 def token_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    """Return the cross-entropy of outputs [T, tags], averaged over the tokens whose label, int64 [T], is not -100."""
+    # Outputs are [T, tags], labels int64 [T]; a label of -100 does not count.
     return _class_loss(outputs, batch)
 
 

@@ -19,8 +19,6 @@ from pipeline_src.study.finetune import TaskHyperparameters
 
 
 class GridPoint(NamedTuple):
-    """One combination of the hyperparameters that are searched."""
-
     learning_rate: float
     epochs: int
     batch: int
@@ -71,12 +69,12 @@ class Grid:
         return any(point._asdict().items() <= run.items() for run in self.runs)
 
     def best(self) -> dict[str, Any]:
-        """Return the run with the highest main score; if several have it, the first."""
+        # If several runs have the highest score, the first.
         return max(self.runs, key=lambda run: run["main"])
 
     @property
     def best_folder(self) -> Path:
-        """Folder of the best run's ``predictions`` and ``model``."""
+        # It has `predictions` and `model`.
         return self.folder / f"run-{self.runs.index(self.best())}"
 
     def add(
@@ -128,7 +126,6 @@ class Grid:
         return {"runs": hashlib.sha256(runs).hexdigest()[:12], **sums}
 
     def finish(self) -> None:
-        """Remove the folder once the stage is recorded."""
         CHECKS.remove_when_recorded(self.folder)
 
 
@@ -139,7 +136,7 @@ class BaselineGrid(Grid):
     """
 
     def finish(self) -> None:
-        """Mark this grid as the newest, and remove the oldest grids of the same task and seed."""
+        # This grid becomes the newest, and the oldest grids of the same task and seed are removed.
         # The folder may be another user's, who gave no permission to write there.
         with suppress(PermissionError):
             os.utime(self.folder)
@@ -149,6 +146,5 @@ class BaselineGrid(Grid):
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write each of ``lines`` as a line of JSON."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

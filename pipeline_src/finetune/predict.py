@@ -58,11 +58,11 @@ class TaskSettings(Section):
 
     @property
     def apart(self) -> bool:
-        """Whether a pair of texts becomes two sequences."""
+        # A pair of texts becomes two sequences.
         return self.bi_encoder is not None
 
     def with_head(self, config: BertConfig, bert: Bert | None = None) -> BertForTask:
-        """Return the task's model around the encoder ``bert``, by default a new one."""
+        # By default around a new encoder.
         task = make_task(self.task)
         return BertForTask(
             config,
@@ -109,11 +109,11 @@ class TaskPredictor:
     distributed: Distributed
 
     def read(self, path: str | Path) -> list[Any]:
-        """Read the examples of a file, whose labels are not needed; see ``read_unlabelled``."""
+        # Labels are not needed.
         return read_unlabelled(self.settings.task, Path(path))
 
     def __call__(self, examples: Sequence[Any]) -> list[Prediction]:
-        """Return the prediction for each example, in the order of the examples; see ``Task.answers``."""
+        # In the order of the examples.
         settings = self.settings
         task = make_task(settings.task)
         features = make_features(task, examples, self.tokenizer, settings.max_length, settings.apart)
@@ -141,7 +141,6 @@ def load(folder: str | Path, machine: Machine = DEFAULT_MACHINE) -> TaskPredicto
 
 
 def load_settings(folder: Path) -> TaskSettings:
-    """Read the settings in the config.json of a fine-tuned model."""
     if not folder.is_dir():
         raise PipelineError("no model here", folder, hint="name the folder of a fine-tuned model")
     file = folder / "config.json"

@@ -37,8 +37,6 @@ POOL = 16
 
 @dataclass(frozen=True)
 class EvalSet:
-    """The examples of an evaluation set's file, and their features."""
-
     name: str
     examples: Sequence[Any]
     features: Features
@@ -80,19 +78,14 @@ class TaskData:
         return len(self._training_examples)
 
     def training_part(self, count: int, seed: str) -> Features:
-        """Return the features of ``count`` examples of the training file; see ``labelled_part``."""
         return self._make(labelled_part(self.spec.name, seed, self._training_examples, count))
 
     def augmented(self, make: Callable[[Features], Features], key: Mapping[str, Any]) -> Features:
-        """Return what ``make`` makes from the features of the training file, or the result in the cache.
-
-        The key of the cache includes the JSON values in ``key`` and the code of augmentation.
-        """
+        # The key of the cache includes the JSON values in `key` and the code of augmentation.
         key = {**self._key(self.spec.train, None, False), **key, "code": fingerprint(AUGMENTATION)}
         return cached(self.spec.name, key, lambda dropped: make(self.training()))
 
     def eval_set(self, name: str, test: bool = False) -> EvalSet:
-        """Load the file of evaluation set ``name``, or with ``test`` its test file."""
         spec = self.spec.scores[name]
         dropped: Counter[str] = Counter()
         file = spec.test.file if test and spec.test else spec.file
@@ -104,7 +97,7 @@ class TaskData:
         return [name for name, test in tests.items() if test and (self.folder / test.file).exists()]
 
     def checksums(self) -> dict[str, str]:
-        """Return name -> checksum of the files with labels."""
+        # Name -> checksum, for the files with labels.
         files = [self.spec.train]
         for eval_set in self.spec.scores.values():
             files += eval_set.files
@@ -154,7 +147,7 @@ class TaskData:
 
 
 def make_features(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool) -> Features:
-    """Tokenise examples; ``apart``: whether a pair of texts becomes two sequences, one for each text."""
+    # `apart`: a pair of texts becomes two sequences.
     if apart:
         assert isinstance(task, Classification)
         return task.features_apart(examples, tokenizer, max_length)
@@ -184,7 +177,7 @@ class TaskBatch:
 
     @property
     def workload(self) -> Workload:
-        """Counts for the FLOPs of the batch; losses count as predictions."""
+        # Losses count as predictions.
         sum_len_squared = int(np.square(self.lengths).sum())
         return Workload(len(self.lengths), len(self.ids), sum_len_squared, predictions=self.losses)
 
@@ -205,13 +198,13 @@ def balanced_class_weights(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def _with_mean_1(class_weights: np.ndarray, labels: np.ndarray) -> Tensor:
-    """Scale class weights to a mean of 1 over the labels of a batch: its loss is then torch's weighted mean."""
+    # The mean is over the labels of a batch: its loss is then torch's weighted mean.
     of_labels = class_weights[labels[labels != NO_TAG]]
     return torch.from_numpy((class_weights / of_labels.mean()).astype(np.float32))
 
 
 def make_batch(features: Features, items: np.ndarray, class_weights: Tensor | None = None) -> TaskBatch:
-    """Gather the sequences of ``items`` (indices, int64), in the order of ``items``, in the host's memory."""
+    # Sequences are in the order of `items` (indices, int64), in the host's memory.
     positions, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
     return TaskBatch(
@@ -252,7 +245,6 @@ def training_batches(
 
 
 def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Return the items of each batch of an epoch; see ``training_batches``."""
     rng = np.random.Generator(np.random.Philox(key=derive_seed(seed, epoch)))
     order = rng.permutation(features.items)
     lengths = features.lengths
@@ -269,7 +261,7 @@ def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[n
 
 
 def evaluation_batches(features: Features, tokens: int) -> Iterator[TaskBatch]:
-    """Yield every item once, the longest first, in batches of about ``tokens`` tokens."""
+    # Every item once, the longest first.
     order = np.argsort(-features.lengths, kind="stable")
     for chunk in split_greedy(features.lengths[order], tokens):
         yield make_batch(features, order[chunk])

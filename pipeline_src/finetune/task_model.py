@@ -51,7 +51,7 @@ def save_task_model(
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
-    """Return the keys on labels for Hugging Face's config.json; empty if the outputs are not labels."""
+    # Keys of Hugging Face's config.json; none if the outputs are not labels.
     labels = spec.labels if spec.range is None else (spec.name,)
     if not labels or spec.kind == "retrieval":
         return {}
@@ -65,7 +65,7 @@ def label_names(spec: TaskSpec) -> dict[str, Any]:
 
 
 def read_source(folder: Path) -> Source | None:
-    """Read the source that was recorded when a task's data was downloaded; None if data was placed by hand."""
+    # Recorded when the data was downloaded; None if data was placed by hand.
     if not (folder / "source.json").exists():
         return None
     fields = ("name", "description", "licence", "citation")

@@ -60,7 +60,6 @@ MIN_POOLER_RMS = 0.6 * INITIAL_STD
 
 
 def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
-    """Load the encoder's config, with the study's initialisation of positions and the task's dropout."""
     # Positions are initialised in training from random weights.
     config = replace(load_config(encoder), position_init=model.position_init)
     check_architecture(config, model.architecture, encoder)
@@ -77,7 +76,7 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
 def task_settings(
     spec: TaskSpec, hyperparameters: TaskHyperparameters, params: FinetuneParams, config: BertConfig
 ) -> TaskSettings:
-    """Return what is saved with a task's model, so that its folder is enough to predict."""
+    # These are saved with a task's model, so that its folder is enough to predict.
     return TaskSettings(
         task=spec,
         max_length=hyperparameters.max_length,
@@ -89,8 +88,6 @@ def task_settings(
 
 
 class TaskObjective(Objective[TaskBatch]):
-    """A task's model and its loss."""
-
     def __init__(self, model: BertForTask, loss: Loss) -> None:
         super().__init__()
         self.model = model
@@ -162,17 +159,13 @@ class TaskTrainer:
         self.config = replace(config, attention=attention, activation_checkpointing=checkpointing)
 
     def model(self) -> BertForTask:
-        """Return the task's model with random weights."""
         model = self._with_head(None)
         initialise(model, torch.Generator().manual_seed(self.seed))
         model.drop_unread_pooler()
         return model
 
     def pretrained(self) -> BertForTask:
-        """Return the task's model with the pretrained encoder.
-
-        Weights are random in the head, in blocks of ``reinit_layers``, and in a pooler that is missing or untrained.
-        """
+        # Weights are random in the head, in blocks of `reinit_layers`, and in a pooler that is missing or untrained.
         tensors = read_tensors(self.encoder, self.config.names)
         generator = torch.Generator().manual_seed(self.seed)
         # Initialising weights that are replaced would take seconds.
@@ -209,7 +202,7 @@ class TaskTrainer:
         return model
 
     def _why_new_pooler(self, tensors: Mapping[str, Tensor]) -> str:
-        """Return why the pooler starts from random weights, or "" if it is read from the encoder's file."""
+        # "" if the pooler is read from the encoder's file.
         weights = [tensor for name, tensor in tensors.items() if name.startswith(POOLER) and tensor.ndim == 2]
         if not weights:
             return "has no pooler"
@@ -232,7 +225,6 @@ class TaskTrainer:
         return model.to(self.distributed.device)
 
     def imitate(self, weights: str, checkpointer: Checkpointer) -> BertForTask:
-        """Train the layers to imitate the teacher's, at a constant learning rate; arguments as in ``train``."""
         assert self.teacher is not None
         model = self._initial_model(weights)
         generator = torch.Generator().manual_seed(self.seed)
@@ -282,7 +274,7 @@ class TaskTrainer:
         return model, round(curve[epoch - 1]["loss"], 5), epoch
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        """Return the number of batches of the training set; the last batch may be smaller."""
+        # The last batch may be smaller.
         return -(-self.training.items // batch_size)
 
     def _train(
@@ -294,7 +286,7 @@ class TaskTrainer:
         checkpointer: Checkpointer | None,
         callbacks: Sequence[Callback] = (),
     ) -> Trainer[TaskBatch]:
-        """Train the objective; the learning rate has linear warm-up and decay if ``decays``, else it is constant."""
+        # The learning rate has linear warm-up and decay if `decays`, else it is constant.
         steps_per_epoch = self.steps_per_epoch(point.batch)
         steps = point.epochs * steps_per_epoch
         config = OptimizerConfig(
@@ -328,13 +320,12 @@ class TaskTrainer:
         return trainer
 
     def _class_weights(self) -> np.ndarray | None:
-        """Return the weight of each class in the loss; None if all count alike or the labels are not classes."""
+        # None if all classes count alike or the labels are not classes.
         has_classes = self.task.head in CLASS_HEADS and self.spec.range is None
         if self.hyperparameters.class_weights is None or not has_classes:
             return None
         return balanced_class_weights(self.training.labels, self.task.num_outputs)
 
     def predict(self, model: BertForTask, eval_set: EvalSet) -> list[Prediction]:
-        """Return the prediction for each example, in the order of the examples; see ``Task.predict``."""
         outputs = model_outputs(model, self.task, eval_set.features, self.distributed)
         return self.task.predict(eval_set.examples, eval_set.features, outputs)

@@ -21,7 +21,6 @@ UNLABELLED = -1
 
 
 def gold_labels(examples: Sequence[Any]) -> list[float]:
-    """Return the labels of a labelled file."""
     labels = [example.label for example in examples if example.label is not None]
     # Predictions for a test file are submitted, never scored.
     assert len(labels) == len(examples)
@@ -36,16 +35,17 @@ class LabelledTask(Task):
 
     @abstractmethod
     def label_numbers(self, examples: Sequence[Any], predictions: Rows) -> Sequence[float]:
-        """Return the predictions as class indices or values, in the order of the examples."""
+        # Class indices or values, in the order of the examples.
+        ...
 
     def label_text(self, number: float) -> str:
-        """Return the spelling of a class index or value in a submission."""
+        # As spelt in a submission.
         return str(number)
 
     def answers(
         self, examples: Sequence[Any], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
-        """Make predictions with the probability of each label or choice in place of the outputs."""
+        # The probability of each label or choice takes the place of the outputs.
         # Its import takes a quarter of a second, which only predictions need.
         from scipy.special import softmax
 
@@ -76,7 +76,7 @@ class LabelledTask(Task):
     def submission(
         self, eval_set: str, examples: Sequence[Any], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the file to submit, name -> content: a line has the number of a row, from 0, and its prediction."""
+        # A line has the number of a row, from 0, and its prediction.
         test = self.spec.eval_set(eval_set).test
         if test is None:
             return {}
@@ -98,7 +98,6 @@ class Classification(LabelledTask):
         return len(self.spec.labels) or 1
 
     def features(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one sequence per example, truncating the longer segment first; see ``pair_features``."""
         segments = self._segments(examples, tokenizer)
         pairs = zip(segments[0], segments[1] if len(segments) == 2 else [None] * len(examples), strict=True)
         return pair_features(self.spec.name, pairs, self._labels(examples), read_templates(tokenizer), max_length)
@@ -181,7 +180,7 @@ class MultipleChoice(LabelledTask):
         return 1
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make one sequence per choice: [CLS] context [SEP] ending [SEP]."""
+        # A sequence per choice: [CLS] context [SEP] ending [SEP].
         contexts = encode(tokenizer, [example.context for example in examples])
         endings = encode(tokenizer, list(chain.from_iterable(example.endings for example in examples)))
         choices = len(examples[0].endings)
@@ -190,7 +189,7 @@ class MultipleChoice(LabelledTask):
         return pair_features(self.spec.name, pairs, _label_array(examples), templates, max_length, per_item=choices)
 
     def predict(self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
-        """Make predictions from outputs [items, choices]: ``prediction`` (a choice, from 0) and ``outputs``."""
+        # Outputs are [items, choices]; a prediction is a choice, from 0.
         self.check_outputs(outputs, (features.items, features.per_item))
         return _most_probable(examples, outputs, range(features.per_item))
 

@@ -97,7 +97,7 @@ def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[
 
 
 def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield (file, evaluation set, whether it is a test file) of a task; test files only if they are in ``folder``."""
+    # Yields (file, evaluation set, whether it is a test file); test files only if they are in the folder.
     for name, eval_set in spec.scores.items():
         yield eval_set.file, name, False
         if eval_set.test is not None and (folder / eval_set.test.file).exists():
@@ -105,7 +105,6 @@ def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, b
 
 
 def evaluation_texts(task: str, folder: Path) -> list[str]:
-    """Return the distinct texts in the evaluation sets and test files of a task whose files are in ``folder``."""
     spec = load_spec(task)
     # A dictionary keeps the order.
     texts: dict[str, None] = {}

@@ -13,14 +13,12 @@ RECORD = {"task": str, "text": str}
 
 
 def write_texts(folder: Path, texts: Iterable[tuple[str, str]]) -> int:
-    """Write pairs of task and text; return their number."""
     records = [{"task": task, "text": text} for task, text in texts]
     write_json_lines(folder / FILE, records)
     return len(records)
 
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield pairs of task and text."""
     path, hint = folder / FILE, "run the stage download_tasks again"
     if not path.exists():
         raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)

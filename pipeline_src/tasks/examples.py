@@ -103,7 +103,6 @@ def read_unlabelled(spec: TaskSpec, path: Path) -> list[Any]:
 
 
 def _formats(spec: TaskSpec) -> list[str]:
-    """Return the suffixes of the files that ``read_unlabelled`` takes."""
     if spec.kind == "span":
         return [".json"]
     if spec.kind == "retrieval":
@@ -129,7 +128,7 @@ def _read_unlabelled_queries(spec: TaskSpec, path: Path) -> list[Query]:
 
 
 def _is_laid_out(path: Path, layout: Layout) -> bool:
-    """Return whether the first row of a table has the texts of ``layout``."""
+    # Whether the first row has the texts of the layout.
     texts = layout.without_labels().columns.required
     if len(first_row(path, texts, layout.header)) < len(texts):
         return False
@@ -141,7 +140,7 @@ def _is_laid_out(path: Path, layout: Layout) -> bool:
 
 
 def _text_examples(spec: TaskSpec, path: Path, lines: Sequence[tuple[int, str]]) -> list[TextExample]:
-    """Return the examples of lines of text; the id is the line's number, from 0, and empty lines are passed over."""
+    # The id is the line's number, from 0; empty lines are passed over.
     examples = []
     for number, line in lines:
         if not line.strip():
@@ -155,7 +154,7 @@ def _text_examples(spec: TaskSpec, path: Path, lines: Sequence[tuple[int, str]])
 
 
 def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
-    """Return the layouts in which a table to predict may come: as a test file first, then as the labelled files."""
+    # A table to predict may come as a test file, which is tried first, or as a labelled file.
     layouts = []
     for name, declared in spec.scores.items():
         if declared.test:

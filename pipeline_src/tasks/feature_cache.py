@@ -69,11 +69,8 @@ def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Featur
 
 
 def _write(folder: Path, features: Features) -> None:
-    """Write features to a folder atomically; if two processes do so at once, the first to finish wins.
-
-    Raises:
-        PermissionError: another user's entry is in the way, which this one may neither read nor remove.
-    """
+    # If two processes write at once, the first to finish wins. PermissionError: another user's entry is in the way,
+    # which this one may neither read nor remove.
     CHECKS.before_saving()
     folder.parent.mkdir(parents=True, exist_ok=True)
     # The folder gets the permissions of the umask; tempfile's would be closed to all other users.
@@ -101,7 +98,6 @@ def _write(folder: Path, features: Features) -> None:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove all entries of a task but the newest and ``folder``."""
     entries = [path for path in folder.parent.iterdir() if path.is_dir() and path != folder]
     newest_first = sorted(entries, key=lambda path: path.stat().st_mtime, reverse=True)
     for old in newest_first[MAX_ENTRIES:]:

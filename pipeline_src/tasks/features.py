@@ -44,11 +44,10 @@ class Features:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each item, int64 [items]."""
+        # Tokens of each item.
         return np.diff(self.cu_seqlens[:: self.per_item])
 
     def sequences_of(self, items: np.ndarray) -> np.ndarray:
-        """Return the indices of the sequences of ``items``, item by item."""
         return (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +61,7 @@ class Features:
         return self.labels[items]
 
     def loss_count(self, labels: np.ndarray) -> int:
-        """Return the number of terms in the mean that is the loss of these labels."""
+        # The number of terms in the mean that is the loss of these labels.
         return len(labels)
 
 
@@ -116,7 +115,7 @@ class RankingFeatures(Features):
         return self.labels[items].ravel()
 
     def as_texts(self) -> Features:
-        """Return features with an item for each text."""
+        # Every text is an item.
         numbers = np.arange(len(self.cu_seqlens) - 1)
         return Features(self.ids, self.segments, self.cu_seqlens, labels=numbers, example=numbers)
 
@@ -130,15 +129,13 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of each text, without special tokens."""
+    # Without special tokens.
     return [encoding.ids for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the lengths of two segments after the longer one lost a token at a time until both fit into ``room``.
-
-    If they are equally long, the second segment loses the token (google-research/bert, ``_truncate_seq_pair``).
-    """
+    # The longer segment loses a token at a time until both fit; of equally long ones, the second (google-research/bert,
+    # `_truncate_seq_pair`).
     while first + second > room:
         if first > second:
             first -= 1

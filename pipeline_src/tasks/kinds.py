@@ -19,5 +19,4 @@ KINDS: dict[str, type[Task]] = {
 
 
 def make_task(spec: TaskSpec) -> Task:
-    """Return the task that a specification declares."""
     return KINDS[spec.kind](spec)

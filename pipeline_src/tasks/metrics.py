@@ -22,7 +22,7 @@ Array = Any
 
 
 def majority_score(metric: str, gold: Sequence[Any]) -> float:
-    """Return the score of the best constant prediction; 0 for correlations and for F1 of entities."""
+    # The best constant prediction; correlations and F1 of entities are then 0.
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
     if metric == "f1":
@@ -59,7 +59,6 @@ class BootstrapStatistics:
     mistakes: np.ndarray | None = None
 
     def score(self, system: int = 0) -> float:
-        """Return the metric of system number ``system`` on the whole set."""
         return float(self.value(self.rows[system].sum(0)[None])[0])
 
 
@@ -102,10 +101,8 @@ def _count_classes(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
 
 
 def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    """Statistics of the mean F1 of the classes; sums are each class's true positives, predictions and gold labels.
-
-    As in scikit-learn, a class that is neither in the gold labels nor predicted does not count.
-    """
+    # The mean F1 of the classes. Sums are each class's true positives, predictions and gold labels. As in scikit-learn,
+    # a class that is neither in the gold labels nor predicted does not count.
     classes = _count_classes(gold, systems)
     one_hot = np.eye(classes)
     of_gold = one_hot[np.asarray(gold, int)]
@@ -131,10 +128,8 @@ def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    """Statistics of the Matthews correlation in Gorodkin's form (2004, equation 8); sums are the confusion matrix.
-
-    The correlation is 0 if all labels or all predictions are equal, for which it is not defined.
-    """
+    # Gorodkin's form (2004, equation 8); sums are the confusion matrix. The correlation is 0 if all labels or all
+    # predictions are equal, for which it is not defined.
     classes = _count_classes(gold, systems)
     one_hot = np.eye(classes**2)
     rows = []
@@ -164,10 +159,8 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
-    """Pearson correlation in percent from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 if x or y is constant.
-
-    x and y must have a range of about 1.
-    """
+    # In percent, from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 if x or y is constant. x and y have a range of about
+    # 1.
     total, x, y, xx, yy, xy = moments
     # Variance is the mean of squares minus the squared mean.
     x_spread = xx / total - (x / total) ** 2
@@ -186,7 +179,7 @@ def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
-    """Shift values to mean 0 and scale them to range 1: correlations stay the same and lose fewer digits."""
+    # To mean 0 and range 1: correlations stay the same and lose fewer digits.
     span = np.ptp(values)
     return (values - values.mean()) / span if span else np.zeros(len(values))
 
@@ -196,10 +189,8 @@ MAX_DENSE_PAIRS = 256
 
 
 def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    """Statistics of Spearman's correlation; sums are how often each distinct pair (gold, predicted) occurs.
-
-    It is Pearson's correlation of the ranks; equal values share their mean rank. Ranks differ in each resampled set.
-    """
+    # Sums are how often each distinct pair (gold, predicted) occurs. It is Pearson's correlation of the ranks, which
+    # differ in each resampled set; equal values share their mean rank.
     from scipy.sparse import csr_array
 
     pairs = np.concatenate([np.column_stack([gold, predicted]) for predicted in systems]).astype(float)
@@ -227,11 +218,9 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the ranks of points in resampled sets, divided by the set's size and centred, [sets, points].
-
-    ``weights``: how often each point occurs in each set, [sets, points]. ``order``: for each point, the index of its
-    value among the sorted distinct values, [points].
-    """
+    # Ranks of points in resampled sets, divided by the set's size and centred, [sets, points]. `weights`: how often
+    # each point occurs in each set, [sets, points]. `order`: for each point, the index of its value among the sorted
+    # distinct values, [points].
     # How often each value occurs, from the lowest on: [sets, values].
     sort = np.argsort(order, kind="stable")
     first_of_value = np.searchsorted(order[sort], np.arange(order.max() + 1))

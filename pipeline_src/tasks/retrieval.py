@@ -79,7 +79,7 @@ class Retrieval(Task):
     num_outputs = 0
 
     def features(self, examples: Sequence[Query], tokenizer: Tokenizer, max_length: int) -> RankingFeatures:
-        """Make one sequence of at most ``max_length`` tokens for each passage of the corpus and each query."""
+        # A sequence for each passage of the corpus, then for each query.
         corpus = examples[0].corpus
         queries = [example.query for example in examples]
         # Sequences of each item: query, passage and hard negatives.
@@ -108,13 +108,12 @@ class Retrieval(Task):
     def answers(
         self, examples: Sequence[Query], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
-        """Make predictions with the text of the best passage."""
         corpus = examples[0].corpus
         rows = self.predict(examples, features, outputs)
         return [{**row, "passage": corpus[row["prediction"][0]]} for row in rows]
 
     def _hits(self, examples: Sequence[Query], predictions: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the arguments of the metrics."""
+        # The arguments of the metrics.
         count = len(examples[0].corpus)
         length = min(count, MAX_RANK)
         passages = range(count)
@@ -146,7 +145,7 @@ class Retrieval(Task):
         return example.group
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Query]) -> dict[str, float]:
-        """Compute the metrics if every query gets one ranking: the passages that answer the most queries first."""
+        # Every query gets one ranking: the passages that answer the most queries first.
         frequencies = Counter(chain.from_iterable(example.relevant for example in examples))
         passages = range(len(examples[0].corpus))
         ranking = sorted(passages, key=lambda passage: -frequencies[passage])[:MAX_RANK]

@@ -66,10 +66,8 @@ class QuestionAnswering(Task):
     def answers(
         self, examples: Sequence[Question], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
-        """Make predictions at the threshold: ``prediction`` is "" if the question has no answer.
-
-        ``start`` and ``end`` are in the context's characters; ``confidence`` is the answer's share among the 20 best.
-        """
+        # `prediction` is "" if the question has no answer. `start` and `end` are in the context's characters;
+        # `confidence` is the answer's share among the 20 best.
         answers = []
         for row in self.predict(examples, features, outputs):
             text = row["prediction"]
@@ -81,7 +79,6 @@ class QuestionAnswering(Task):
         return answers
 
     def score_answers(self, examples: Sequence[Question], predictions: Rows) -> AnswerScores:
-        """Score predictions against the gold answers, and find the null threshold that is best for them."""
         rows = self.align(examples, predictions)
         texts = [row["prediction"] for row in rows]
         for value in texts:
@@ -98,7 +95,7 @@ class QuestionAnswering(Task):
         return AnswerScores(texts, raw, is_text, has_answer, differences, threshold)
 
     def _values(self, examples: Sequence[Question], texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return ``f1`` and ``em``, from 0 to 1, [questions] each, of one text per question as its answer."""
+        # F1 and exact match, from 0 to 1, [questions] each.
         f1 = []
         exact = []
         unanswerable = self.spec.unanswerable
@@ -152,7 +149,7 @@ class QuestionAnswering(Task):
         return example.context
 
     def example_results(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> list[ExampleResult]:
-        """Describe each answer, at the threshold of ``score``; ``text`` is the question and part of the context."""
+        # Answers are those at the threshold of `score`.
         answers = self.score_answers(examples, predictions)
         rows = self.align(examples, predictions)
         texts = answers.final_texts()
@@ -172,11 +169,8 @@ class QuestionAnswering(Task):
     def submission(
         self, eval_set: str, examples: Sequence[Question], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the JSON files that SQuAD's evaluators read, name -> content; in 2.0 also null score differences.
-
-        ``threshold`` is one found on another file. If it is None, the best for ``examples`` is taken, which must then
-        be labelled.
-        """
+        # The JSON files that SQuAD's evaluators read. `threshold` was found on another file; without it, the best for
+        # the examples is taken, which must then be labelled.
         answers = self.score_answers(examples, predictions)
         answered = None if threshold is None else answers.differences <= threshold
         test = self.spec.scores[eval_set].test
@@ -192,7 +186,7 @@ class QuestionAnswering(Task):
         return submission
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Question]) -> dict[str, float]:
-        """Return the best score, per metric, if all questions get the same answer: "" or a frequent gold answer."""
+        # All questions get the same answer: "" or a frequent gold answer.
         frequent: Counter[str] = Counter()
         for example in examples:
             # Three people who gave one answer to a question count once.
@@ -209,7 +203,7 @@ class QuestionAnswering(Task):
 
 
 def _context_around_answer(example: Question) -> str:
-    """Return the part of the context around the first answer; if there is no answer, its beginning."""
+    # Around the first answer; without an answer, the beginning.
     middle = 0
     if example.answers:
         answer = example.answers[0]
@@ -224,5 +218,5 @@ def _context_around_answer(example: Question) -> str:
 
 
 def _find_span(text: str, row: Prediction) -> dict[str, Any]:
-    """Return the best span that spells ``text``; empty if there is none, as in a context without a token."""
+    # The best span that spells the text; none, for example, in a context without a token.
     return next((span for span in row.get("nbest") or () if span["text"] == text), {})

@@ -21,17 +21,15 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The same gold answers are normalised many times.
 @lru_cache(maxsize=1 << 16)
 def normalise_answer(text: str) -> str:
-    """Lowercase a text and remove ASCII punctuation, articles and repeated spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def accepted(gold: Sequence[str], unanswerable: bool) -> Sequence[str]:
-    """Return the gold answers that count: SQuAD 2.0 drops answers without words, and accepts "" if none is left."""
+    # SQuAD 2.0 drops gold answers without words, and accepts "" if none is left.
     return [answer for answer in gold if not unanswerable or normalise_answer(answer)] or [""]
 
 
 def exact_match(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
-    """Return 1 if the normalised prediction equals a gold answer, else 0; arguments as in ``overlap_f1``."""
     return float(normalise_answer(predicted) in map(normalise_answer, accepted(gold, unanswerable)))
 
 
@@ -107,7 +105,7 @@ def find_null_threshold(
 def thresholded_values(
     values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, answered: np.ndarray
 ) -> np.ndarray:
-    """Return each question's score if only ``answered`` questions (bool) are; see ``find_null_threshold``."""
+    # The score of each question if only those in `answered` (bool) are answered.
     return np.where(has_answer, values * answered, 1.0 - (is_text & answered))
 
 
@@ -132,13 +130,13 @@ class AnswerScores:
     threshold: NullThreshold | None
 
     def final_texts(self, answered: np.ndarray | None = None) -> list[str]:
-        """Return the answers, "" if not ``answered`` (bool [questions]; by default, as ``threshold`` has it)."""
+        # By default, those questions are answered that `threshold` answers.
         if answered is None:
             answered = np.full(len(self.texts), True) if self.threshold is None else self.threshold.answered
         return [text if yes else "" for text, yes in zip(self.texts, answered, strict=True)]
 
     def values(self) -> dict[str, np.ndarray]:
-        """Return ``f1`` and ``em`` of the answers at the threshold, 0 to 1, [questions] each."""
+        # `f1` and `em` at the threshold, 0 to 1, [questions] each.
         if self.threshold is None:
             return self.raw
         return {
@@ -148,5 +146,5 @@ class AnswerScores:
 
 
 def percent(values: np.ndarray) -> float:
-    """Return the mean in percent; values are added one after another, as the published scripts do."""
+    # Values are added one after another, as the published scripts do.
     return 100.0 * float(sum(values.tolist())) / len(values)

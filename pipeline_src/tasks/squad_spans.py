@@ -74,16 +74,14 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
 def _candidates(
     features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, n_best: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return (window, first token, last token, score) of every span between the best starts and ends of a window.
-
-    Windows are those from ``begin`` to ``end``. If ``n_best`` is None, all starts and ends of a window are tried.
-    """
+    # Returns (window, first token, last token, score) of every span between the best starts and ends of the windows from
+    # `begin` to `end`. If `n_best` is None, all starts and ends of a window are tried.
     lengths = np.diff(features.cu_seqlens[begin : end + 1])
     tokens = slice(features.cu_seqlens[begin], features.cu_seqlens[end])
     is_token = np.arange(lengths.max()) < lengths[:, None]
 
     def pad(values: np.ndarray, fill: float) -> np.ndarray:
-        """Lay out values of all tokens as [windows, tokens of the longest window]."""
+        # [tokens] -> [windows, tokens of the longest window].
         padded = np.full(is_token.shape, fill)
         padded[is_token] = values
         return padded
@@ -112,7 +110,7 @@ def _candidates(
 
 
 def _best_of_all(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, null: float) -> BestSpans:
-    """Return the best span over the windows of a question; no span if the context has no token."""
+    # No span if the context has no token.
     window, first, last, score = _candidates(features, outputs, begin, end, None)
     # Of equal scores, the earlier window is first, then the shorter span, then the earlier one.
     order = np.lexsort((first, last - first, window, -score))

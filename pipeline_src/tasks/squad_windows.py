@@ -85,7 +85,7 @@ def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenize
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """Tokens ``first`` to ``last`` (exclusive) of a question's context, and their label; ``question`` is an index."""
+    # Tokens `first` to `last` (exclusive) of a context; `question` is an index.
 
     question: int
     first: int
@@ -102,7 +102,7 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]
 def _windows(
     index: int, example: Question, offsets: np.ndarray, room: int, before: int, counts: Counter[str]
 ) -> list[ContextWindow]:
-    """Make the windows of question ``index``: ``before`` tokens, then up to ``room`` tokens of the context."""
+    # A window has `before` tokens, then up to `room` tokens of the context.
     spans = window_spans(len(offsets), room)
     gold = None
     if example.answers:
@@ -149,7 +149,7 @@ def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tupl
 
 
 def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
-    """Return (first token, last token, exclusive) of each window of at most ``room`` tokens."""
+    # Returns (first token, last token, exclusive) of each window.
     step = min(DOC_STRIDE, room)
     spans = [(0, min(room, tokens))]
     while spans[-1][1] < tokens:
@@ -159,10 +159,8 @@ def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
 
 
 def most_context(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return, for each token, the number of the window with the most context on its shorter side, int64 [tokens].
-
-    A longer window is slightly preferred, and of equal windows the earlier (run_squad.py, ``_check_is_max_context``).
-    """
+    # For each token, the number of the window with the most context on its shorter side. A longer window is slightly
+    # preferred, and of equal windows the earlier (run_squad.py, `_check_is_max_context`).
     num_tokens = spans[-1][1]
     window = np.zeros(num_tokens, np.int64)
     most = np.full(num_tokens, -np.inf)

@@ -156,7 +156,7 @@ class Tagging(Task):
         outputs: np.ndarray,
         threshold: float | None = None,
     ) -> list[Prediction]:
-        """Make predictions with the probability of each word's tag in place of their mean."""
+        # The probability of each word's tag takes the place of their mean.
         return [
             {"id": example.id, "prediction": tags, "probabilities": probabilities.tolist()}
             for example, tags, probabilities in self._best_tags(examples, features, outputs)
@@ -165,7 +165,7 @@ class Tagging(Task):
     def _best_tags(
         self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray
     ) -> Iterator[tuple[TaggedSentence, list[str], np.ndarray]]:
-        """Yield (sentence, the most probable tag of each word, their probabilities) from outputs [tokens, tags]."""
+        # Yields (sentence, the most probable tag of each word, their probabilities).
         assert isinstance(features, TokenFeatures)
         self.check_outputs(outputs, (len(features.ids), self.num_outputs))
         tagged = features.word >= 0
@@ -204,7 +204,7 @@ class Tagging(Task):
         return example.document
 
     def majority_baseline(self, eval_set: str, examples: Sequence[TaggedSentence]) -> dict[str, float]:
-        """Compute the metrics if every word gets the most frequent tag; if that is O, there are no entities."""
+        # Every word gets the most frequent tag; if that is O, there are no entities.
         tags = list(chain.from_iterable(example.tags for example in examples))
         return {metric: majority_score(metric, tags) for metric in self.spec.eval_set(eval_set).metrics}
 
@@ -248,7 +248,7 @@ class SentencePart:
 def _word_tokens(
     examples: Sequence[TaggedSentence], tokenizer: Tokenizer, unknown: int, room: int, counts: Counter[str]
 ) -> dict[str, list[int]]:
-    """Return distinct word -> its token ids, 1 to ``room`` of them; ``unknown`` is the id of [UNK]."""
+    # Returns distinct word -> its token ids, 1 to `room` of them; `unknown` is the id of [UNK].
     frequencies = Counter(chain.from_iterable(example.words for example in examples))
     ids = {}
     for word, tokens in zip(frequencies, encode(tokenizer, list(frequencies)), strict=True):
@@ -264,7 +264,7 @@ def _word_tokens(
 def _sentence_parts(
     examples: Sequence[TaggedSentence], tokens: dict[str, list[int]], room: int, counts: Counter[str]
 ) -> Iterator[SentencePart]:
-    """Yield every sentence; a sentence of more than ``room`` tokens is split. ``tokens``: word -> token ids."""
+    # A sentence of more than `room` tokens is split. `tokens`: word -> token ids.
     first = 0
     for number, example in enumerate(examples):
         words: list[list[int]] = []
@@ -287,7 +287,7 @@ def _sentence_parts(
 def _windows(
     parts: Sequence[SentencePart], room: int
 ) -> Iterator[tuple[Sequence[SentencePart], Sequence[SentencePart]]]:
-    """Yield (context parts, tagged parts) of each window of a document."""
+    # Yields (context parts, tagged parts) of each window of a document.
     first = 0
     while first < len(parts):
         begin = first

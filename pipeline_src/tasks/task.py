@@ -128,7 +128,7 @@ class Task(ABC):
             raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
 
     def align(self, examples: Sequence[Any], predictions: Rows) -> list[Prediction]:
-        """Return the prediction for each example, in the order of the examples."""
+        # In the order of the examples.
         where = f"task {self.spec.name}"
         hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
         by_id: dict[str, Prediction] = {}
