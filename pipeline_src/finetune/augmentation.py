@@ -208,8 +208,8 @@ def _by_masking(
     substitutes: Substitutes,
     begins: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    # Yields (indices of words, the vocabulary entries most probable in their place), batch by batch. The model reads the text
-    # with the word masked, and then the original text if the template is that of a pair.
+    # Yields (indices of words, the vocabulary entries most probable in their place), batch by batch. The model reads
+    # the text with the word masked, and then the original text if the template is that of a pair.
     mlm = substitutes.mlm
     tokenizer = substitutes.tokenizer
     device = substitutes.vectors.device

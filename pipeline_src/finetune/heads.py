@@ -174,7 +174,8 @@ class BertForTask(nn.Module):
         special = torch.cat([layout.first, layout.last])
         tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
         lengths = (layout.cu_seqlens.diff() - 2).clamp(min=1)
-        return torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens) / lengths[:, None]
+        sums = torch.segment_reduce(tokens, "sum", offsets=layout.cu_seqlens)
+        return sums / lengths[:, None]
 
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
         # Returns [B, width] or [T, width].

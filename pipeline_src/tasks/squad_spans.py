@@ -74,8 +74,8 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
 def _candidates(
     features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, n_best: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    # Returns (window, first token, last token, score) of every span between the best starts and ends of the windows from
-    # `begin` to `end`. If `n_best` is None, all starts and ends of a window are tried.
+    # Returns (window, first token, last token, score) of every span between the best starts and ends of the windows
+    # from `begin` to `end`. If `n_best` is None, all starts and ends of a window are tried.
     lengths = np.diff(features.cu_seqlens[begin : end + 1])
     tokens = slice(features.cu_seqlens[begin], features.cu_seqlens[end])
     is_token = np.arange(lengths.max()) < lengths[:, None]

@@ -25,7 +25,6 @@ from pipeline_src.study.model import ModelParams
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import TextExample
 from pipeline_src.tasks.made.synthetic import write_task
-from pipeline_src.tasks.tagging import Tagging
 from tests.unit.finetune import conftest
 from tests.unit.finetune.conftest import predictions, recorded_runs
 
@@ -276,14 +275,6 @@ def test_load_settings_that_do_not_fit_are_rejected(study, change, message):
     write_json(folder / "config.json", config)
     with pytest.raises(PipelineError, match=message):
         load(folder)
-
-
-def test_tagging_features_without_tags_have_no_labels(study):
-    predictor = load(fine_tune("pos"))
-    features = Tagging(predictor.settings.task).features(
-        predictor.read("data/tasks/pos/en_ewt-ud-dev.conllu"), predictor.tokenizer, 48
-    )
-    assert set(features.labels.tolist()) == {-100}
 
 
 def test_documented_python_predicts(study, root, capsys):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import lzma
-import zipfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from pipeline_src.sources import layouts
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.kinds import make_task
 
@@ -87,59 +85,6 @@ def test_read_real_file_keeps_every_row_and_character(file: str, task: str, rows
             assert spec.labels[example.label] == fields[places[-1]]
         else:
             assert example.label == float(fields[places[-1]])
-
-
-SAMPLES = [  # archive, folder in it, task, files by evaluation set (None: training)
-    ("cola", "CoLA/", "cola", {None: "train.tsv", "cola": "dev.tsv"}),
-    ("sst2", "SST-2/", "sst2", {None: "train.tsv", "sst2": "dev.tsv"}),
-    ("stsb", "SST-B/", "stsb", {None: "train.tsv", "stsb": "dev.tsv"}),
-    ("qqp", "QQP/", "qqp", {None: "train.tsv", "qqp": "dev.tsv"}),
-    ("mnli", "MNLI/", "mnli", {None: "train.tsv", "mnli": "dev_matched.tsv", "mnli_mm": "dev_mismatched.tsv"}),
-    ("qnli", "QNLI/", "qnli", {None: "train.tsv", "qnli": "dev.tsv"}),
-    ("rte", "RTE/", "rte", {None: "train.tsv", "rte": "dev.tsv"}),
-    ("wnli", "WNLI/", "wnli", {None: "train.tsv", "wnli": "dev.tsv"}),
-    ("ax", "", "mnli", {}),
-]
-
-
-@pytest.mark.parametrize(("archive", "inside", "task", "files"), SAMPLES)
-def test_read_real_glue_layout_samples(tmp_path: Path, archive: str, inside: str, task: str, files: dict):
-    spec = load_spec(task)
-    with zipfile.ZipFile(DATA / f"layout_samples/glue_{archive}_1.0.0_dummy_data.zip") as samples:
-        samples.extractall(tmp_path)
-    folder = tmp_path / "dummy_data" / inside
-    for row, file in files.items():
-        read = make_task(spec).read(folder / file, row)
-        assert len(read) == len(fields_of(folder / file)) - spec.header
-    tests = {"ax": "ax.tsv"} if archive == "ax" else {row: spec.scores[row].test.file for row in files if row}
-    for row, file in tests.items():
-        read = make_task(spec).read(folder / file, row, test=True)
-        assert len(read) == len(fields_of(folder / file)) - 1 and all(example.label is None for example in read)
-
-
-def test_arrange_mrpc_of_real_sample(tmp_path: Path):
-    with zipfile.ZipFile(DATA / "layout_samples/glue_mrpc_1.0.0_dummy_data.zip") as samples:
-        for member, name in (("train", layouts.TRAIN), ("test", layouts.TEST), ("dev_ids", layouts.DEV_IDS)):
-            content = samples.read(f"dummy_data/MRPC/{member}")
-            (tmp_path / name).write_bytes(content.replace(b"BOM", b"\xef\xbb\xbf"))  # spelt out in the sample
-    originals = {name: fields_of(tmp_path / name) for name in (layouts.TRAIN, layouts.TEST, layouts.DEV_IDS)}
-    layouts.arrange_mrpc(tmp_path)
-    read = make_task(load_spec("mrpc")).read
-    train, dev = read(tmp_path / "train.tsv"), read(tmp_path / "dev.tsv")
-    assert len(dev) == len(originals[layouts.DEV_IDS])
-    assert len(train) + len(dev) == len(originals[layouts.TRAIN]) - 1
-    test = read(tmp_path / "test.tsv", test=True)
-    assert [example.texts for example in test] == [tuple(row[3:]) for row in originals[layouts.TEST][1:]]
-    assert (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[0] == layouts.TEST_HEADER
-
-
-def test_read_real_swag_layout_samples(tmp_path: Path):
-    with zipfile.ZipFile(DATA / "layout_samples/swag_regular_0.0.0_dummy_data.zip") as samples:
-        samples.extractall(tmp_path)
-    spec = load_spec("swag")
-    for name in ("train", "val", "test"):
-        path = tmp_path / "dummy_data" / f"{name}.csv"
-        assert len(make_task(spec).read(path, test=name == "test")) == len(fields_of(path)) - 1
 
 
 def test_read_real_squad_gold_answers_have_full_score(tmp_path: Path):

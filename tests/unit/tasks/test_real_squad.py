@@ -68,15 +68,6 @@ def test_gold_tokens_real_squad_span_is_restored_or_counted(examples, features, 
     assert features.counts == {squad.INSIDE_A_WORD: 67, squad.TOO_LONG: 9}
 
 
-def test_squad_features_real_token_starts_answer_in_one_window_only(examples, features):
-    owners = np.repeat(features.example, np.diff(features.cu_seqlens))
-    tokens = (owners * 100_000 + features.offsets[:, 0]) * 100_000 + features.offsets[:, 1]
-    in_context = features.offsets[:, 1] > 0
-    assert not (features.may_start & ~in_context).any()
-    np.testing.assert_array_equal(np.sort(tokens[features.may_start]), np.unique(tokens[in_context]))
-    assert features.items == 10_833
-
-
 def test_squad_predict_real_gold_outputs_have_full_score(examples, features):
     outputs = np.random.default_rng(0).normal(size=(len(features.ids), 2)).astype(np.float32)
     items = np.flatnonzero(features.labels[:, 0])

@@ -41,14 +41,6 @@ def test_squad_features_labels_map_back_to_text(tokenizer: Tokenizer):
     assert (best["text"], best["start"], best["end"], best["score"]) == ("Paris", 18, 23, 10.0)
 
 
-def test_squad_features_small_windows_cover_every_token(tokenizer: Tokenizer):
-    example = question("w399", context=LONG)
-    features = ONE.features([example], tokenizer, 16)
-    seen = {tuple(offset) for offset in features.offsets.tolist()} - {(0, 0)}
-    assert len(seen) == 400
-    assert ONE.predict([example], features, oracle(features))[0]["prediction"] == "w399"
-
-
 def test_squad2_predict_unanswerable_by_null_score(tokenizer: Tokenizer):
     examples = [ADA, Question("q1", "Who?", CONTEXT, ())]
     features = TWO.features(examples, tokenizer, 64)
