@@ -6,14 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import Tokenizer
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.finetune.heads import LOSSES
-from pipeline_src.finetune.task_data import make_batch, training_batches
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks import tagging
 from pipeline_src.tasks.conll import TaggedSentence
@@ -110,26 +107,6 @@ def test_tagging_features_every_word_is_labelled_once(tokenizer: Tokenizer, leng
     assert np.array_equal(features.labels >= 0, features.word >= 0)
     rows = NER.predict(examples, features, oracle(features, 9))
     assert [tuple(row["prediction"]) for row in rows] == [example.tags for example in examples]
-
-
-def test_make_batch_tagging_counts_labelled_tokens(tokenizer: Tokenizer):
-    features = NER.features(EXAMPLES, tokenizer, 64)
-    batch = make_batch(features, np.array([1, 0]))
-    assert batch.labels.tolist() == [*features.labels[11:].tolist(), *features.labels[:11].tolist()]
-    assert batch.losses == 9
-    assert [batch.losses for (batch,) in training_batches(features, 1, 1, 3, 512)] in ([7, 2], [2, 7])
-
-
-def test_token_loss_is_mean_over_labelled_tokens(tokenizer: Tokenizer):
-    """However a batch is cut, its summed losses over its count are the same."""
-    features = NER.features(EXAMPLES, tokenizer, 64)
-    outputs = torch.randn(len(features.ids), 9, generator=torch.Generator().manual_seed(0))
-    sums = []
-    for items in ([0], [1], [0, 1]):
-        batch = make_batch(features, np.array(items))
-        own = outputs[torch.from_numpy(features.tokens_of(np.array(items))[0])]
-        sums.append(LOSSES["token"](own, batch) * batch.losses)
-    torch.testing.assert_close(sums[0] + sums[1], sums[2])
 
 
 def test_tagging_predict_and_score(tokenizer: Tokenizer):
