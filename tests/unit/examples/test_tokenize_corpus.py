@@ -32,7 +32,9 @@ CORPUS = corpus_of(validation=0.3)
 
 def write_corpus(source: str, prefix: str, count: int) -> None:
     text = "Number {n} is first. It has words.\nA second paragraph, {prefix} {n}."
-    write_clean_text(source, [Document(f"{prefix}:{n}", f"T{n}", text.format(n=n, prefix=prefix)) for n in range(count)])
+    write_clean_text(
+        source, [Document(f"{prefix}:{n}", f"T{n}", text.format(n=n, prefix=prefix)) for n in range(count)]
+    )
 
 
 def tokenize(corpus=CORPUS, beam_args=()) -> dict:

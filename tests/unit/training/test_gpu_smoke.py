@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from pipeline_src.base.registry import architecture_spec, member_names, objective_spec
-from pipeline_src.finetune.task_trainer import TaskObjective
 from pipeline_src.finetune.heads import LOSSES, BertForTask
 from pipeline_src.finetune.task_data import training_batches
+from pipeline_src.finetune.task_trainer import TaskObjective
 from pipeline_src.model.bert import BertConfig, compile_parts
 from pipeline_src.pretrain.capacity import Capacity
 from pipeline_src.pretrain.data import TensorBatch
