@@ -16,7 +16,7 @@ from pipeline_src.code import modules
 from pipeline_src.engine.dependencies import declared_stages
 from pipeline_src.engine.dvc_lock import hashes, parse_entry, split_entries
 from pipeline_src.engine.fingerprint import fingerprint
-from pipeline_src.engine.records import folder_hash
+from pipeline_src.engine.records import dvc_hash
 
 HINT = "run `make study` and commit dvc.lock"
 
@@ -45,10 +45,7 @@ def committed_hash(root: Path, path: str) -> str | None:
     """DVC's hash of a file or folder with the files that git has there; None if git has none."""
     listed = subprocess.run(["git", "ls-files", "--", path], cwd=root, capture_output=True, text=True, check=True)
     files = [file for file in listed.stdout.splitlines() if not file.endswith(".gitignore")]
-    if files == [path]:
-        return md5((root / path).read_bytes())
-    contents = {str(Path(file).relative_to(path)): md5((root / file).read_bytes()) for file in files}
-    return folder_hash(contents) if contents else None
+    return dvc_hash(path, {file: md5((root / file).read_bytes()) for file in files}) if files else None
 
 
 def test_lock_has_the_stages_of_the_committed_study(
