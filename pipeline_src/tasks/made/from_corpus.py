@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -28,11 +29,13 @@ from pipeline_src.text.sentences import split_sentences
 from pipeline_src.text.words import count_words
 
 SPLITS = ("train", "dev")
-MAX_DOCUMENTS = {"train": 800, "dev": 200}  # the first documents of each source, so that little is read
+# The first documents of each source are enough, so that little is read.
+MAX_DOCUMENTS = {"train": 800, "dev": 200}
 SENTENCE_WORDS = range(5, 21)
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-PARAGRAPH_SENTENCES = 2  # in the paragraph of a cloze test
-GAP = "what"  # replaces the word in a cloze question
+CLOZE_SENTENCES = 2
+# It stands for the word that the question asks for: "she saw the white whale ." -> "she saw the what whale ."
+CLOZE_PLACEHOLDER = "what"
 RULES = {
     "word_swap": "A sentence is as it was written (1), or two of its words have changed places (0).",
     "next_sentence_choice": "Which of four sentences comes next; the other three are of other documents.",
@@ -40,7 +43,8 @@ RULES = {
     "cloze": "A sentence of the paragraph with one word left out; the answer is that word, where it stands there.",
     "same_document": "Two passages are of one document (1), or of two (0).",
 }
-MAX_EXAMPLES = {  # of each file: enough to train a small model in seconds and to measure a few points
+# Examples of each file: enough to train a small model in seconds and to measure a difference of a few points.
+MAX_EXAMPLES = {
     "word_swap": {"train": 5000, "dev": 2000},
     "next_sentence_choice": {"train": 600, "dev": 1000},
     "truecasing": {"train": 1200, "dev": 1000},
@@ -56,7 +60,6 @@ Origin = Literal["from the corpus", "synthetic", "fetched"]
 
 
 def task_origin(task: str, task_source: str) -> Origin:
-    """Return where the files of a task come from."""
     if task in RULES:
         return "from the corpus"
     return "synthetic" if task_source == "synthetic" and task in synthetic.RULES else "fetched"
@@ -64,10 +67,9 @@ def task_origin(task: str, task_source: str) -> Origin:
 
 @dataclass(frozen=True)
 class Text:
-    """A document: its id, its source, and its paragraphs as sentences."""
+    """A document, its paragraphs as sentences with one space between words."""
 
     id: str
-    corpus: str
     paragraphs: tuple[tuple[str, ...], ...]
 
     def runs(self, length: int) -> Iterator[tuple[str, ...]]:
@@ -85,21 +87,20 @@ def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float)
     ``dev`` has documents of the validation split, which ``seed`` and the fraction ``validation`` decide.
     """
     texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
-    for corpus, folder in corpus_folders(root, sources).items():
+    for folder in corpus_folders(root, sources).values():
         language = language_of(folder)
         remaining = dict(MAX_DOCUMENTS)
         for document in read_documents(folder):
             split = SPLITS[in_validation_split(document.id, seed, validation)]
             if remaining[split]:
                 remaining[split] -= 1
-                texts[split].append(Text(document.id, corpus, _paragraphs(document.text, language)))
+                texts[split].append(Text(document.id, _paragraphs(document.text, language)))
             elif not any(remaining.values()):
                 break
     return texts
 
 
 def _paragraphs(text: str, language: str) -> tuple[tuple[str, ...], ...]:
-    """Return the sentences of each paragraph, with one space between words."""
     paragraphs = []
     for line in text.split("\n"):
         sentences = split_sentences(line, language)
@@ -124,6 +125,12 @@ def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int)
             write(partial, split, examples[: MAX_EXAMPLES[task][split]])
 
 
+# Document, and its lower-cased words with their tags.
+TaggedExample = tuple[str, list[tuple[str, str]]]
+# Document, paragraph, question, answer, start of the answer in characters.
+ClozeExample = tuple[str, str, str, str, int]
+
+
 def _shuffled(items: Sequence, rng: Generator) -> list:
     return [items[index] for index in rng.permutation(len(items))]
 
@@ -133,7 +140,7 @@ def _shuffled_runs(texts: Sequence[Text], length: int, rng: Generator) -> list[t
 
 
 def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
-    """Return (document, label, sentence) of each example; every sentence is used once, unchanged or swapped."""
+    # (document, label, sentence); every sentence is used once, unchanged or swapped.
     examples: list[tuple[str, str, str]] = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         words = sentence.split()
@@ -141,18 +148,22 @@ def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str
         if not label:
             # The first and last word stay where they are.
             inner = [position for position in range(1, len(words) - 1) if words[position].isalpha()]
-            first, *candidates = _shuffled(inner, rng) or [0]
-            others = [position for position in candidates if words[position].lower() != words[first].lower()]
+            if not inner:
+                continue
+            first, *candidates = _shuffled(inner, rng)
+            word = words[first]
+            others = [position for position in candidates if words[position].lower() != word.lower()]
             if not others:
                 continue
             second = others[0]
-            words[first], words[second] = words[second], words[first]
+            words[first] = words[second]
+            words[second] = word
         examples.append((text.id, str(label), " ".join(words)))
     return examples
 
 
 def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
-    """Return (document, sentence, four candidates for the next sentence, index of the correct one) of each example."""
+    # (document, sentence, four candidates for the next sentence, index of the correct one)
     runs = _shuffled_runs(texts, 2, rng)
     examples: list[tuple[str, str, tuple[str, ...], int]] = []
     for text, run in runs:
@@ -173,7 +184,7 @@ def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[st
 
 
 def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, str]]:
-    """Return (label, document, document, passage, passage) of each example; a passage is two sentences."""
+    # (label, document, document, passage, passage); a passage is two sentences.
     runs = _shuffled_runs(texts, 2, rng)
     by_document: dict[str, list[tuple[str, ...]]] = {}
     for text, run in runs:
@@ -197,8 +208,7 @@ def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str,
     return examples
 
 
-def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return (document, lower-cased words with their tags) of each example."""
+def truecasing(texts: Sequence[Text], rng: Generator) -> list[TaggedExample]:
     examples = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         tagged = []
@@ -214,12 +224,11 @@ def truecasing(texts: Sequence[Text], rng: Generator) -> list[tuple[str, list[tu
     return examples
 
 
-def cloze(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, int]]:
-    """Return (document, paragraph, question, answer, start of the answer) of each example."""
+def cloze(texts: Sequence[Text], rng: Generator) -> list[ClozeExample]:
     examples = []
-    for text, run in _shuffled_runs(texts, PARAGRAPH_SENTENCES, rng):
+    for text, run in _shuffled_runs(texts, CLOZE_SENTENCES, rng):
         context = " ".join(run)
-        sentence = int(rng.integers(PARAGRAPH_SENTENCES))
+        sentence = int(rng.integers(CLOZE_SENTENCES))
         words = run[sentence].split()
         counts = Counter(context.split())
         positions = []
@@ -230,9 +239,10 @@ def cloze(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, st
         if not positions:
             continue
         position = int(rng.choice(positions))
-        before = " ".join([*run[:sentence], *words[:position]])
-        question = " ".join([*words[:position], GAP, *words[position + 1 :]])
-        examples.append((text.id, context, question, words[position], len(before) + 1))
+        answer = words[position]
+        start = len(" ".join([*run[:sentence], *words[:position]])) + 1
+        words[position] = CLOZE_PLACEHOLDER
+        examples.append((text.id, context, " ".join(words), answer, start))
     return examples
 
 
@@ -258,32 +268,31 @@ def _write_swag(folder: Path, split: str, examples: list[tuple[str, str, tuple[s
             writer.writerow([number, document, context, "", *endings, label])
 
 
-def _write_conll(folder: Path, split: str, examples: list[tuple[str, list[tuple[str, str]]]]) -> None:
-    by_document: dict[str, list[list[tuple[str, str]]]] = {}
+def _write_conll(folder: Path, split: str, examples: list[TaggedExample]) -> None:
+    by_document: dict[str, list[str]] = {}
     for document, words in examples:
-        by_document.setdefault(document, []).append(words)
-    lines = []
-    for sentences in by_document.values():
-        lines += ["-DOCSTART- -X- -X- O", ""]
-        for words in sentences:
-            lines += [f"{word} - - {tag}" for word, tag in words]
-            lines.append("")
+        lines = by_document.setdefault(document, ["-DOCSTART- -X- -X- O", ""])
+        for word, tag in words:
+            lines.append(f"{word} - - {tag}")
+        lines.append("")
     name = {"train": "train", "dev": "valid"}[split]
-    text = "".join(f"{line}\n" for line in lines)
+    text = "\n".join(chain.from_iterable(by_document.values())) + "\n"
     (folder / f"{name}.txt").write_text(text, encoding="utf-8", newline="\n")
 
 
-def _write_squad(folder: Path, split: str, examples: list[tuple[str, str, str, str, int]]) -> None:
-    articles: dict[str, list] = {}
+def _write_squad(folder: Path, split: str, examples: list[ClozeExample]) -> None:
+    articles: dict[str, dict] = {}
     for number, (document, context, question, text, start) in enumerate(examples):
-        answers = [{"text": text, "answer_start": start}]
-        entry = {"id": f"{split}-{number}", "question": question, "answers": answers}
-        articles.setdefault(document, []).append({"context": context, "qas": [entry]})
-    data = []
-    for document, paragraphs in articles.items():
-        data.append({"title": document, "paragraphs": paragraphs})
+        identifier = f"{split}-{number}"
+        answer = {"text": text, "answer_start": start}
+        entry = {"id": identifier, "question": question, "answers": [answer]}
+        article = articles.setdefault(document, {"title": document, "paragraphs": []})
+        paragraph = {"context": context, "qas": [entry]}
+        article["paragraphs"].append(paragraph)
+    data = list(articles.values())
     content = json.dumps({"version": "1.1", "data": data}, ensure_ascii=False)
-    (folder / f"{split}-v1.1.json").write_text(content, encoding="utf-8")
+    path = folder / f"{split}-v1.1.json"
+    path.write_text(content, encoding="utf-8")
 
 
 WRITERS: dict[str, tuple[Callable, Callable]] = {
