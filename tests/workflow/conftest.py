@@ -219,6 +219,18 @@ class Project:
         assert old in text
         path.write_text(text.replace(old, new))
 
+    def append(self, file: str, text: str) -> None:
+        """Add text to a file, replacing DVC's link to its cache by a file."""
+        path = self.path / file
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content + text.encode())
+
+    def clone(self, to: Path, *options: str) -> Project:
+        """A clone by git, with neither outputs nor DVC's cache."""
+        self.run("git", "clone", "-q", *options, f"file://{self.path}", str(to))
+        return Project(to, self.home, self.environment)
+
     def copy(self, to: Path) -> Project:
         """The same project elsewhere."""
         shutil.copytree(self.path, to, symlinks=True)
@@ -285,25 +297,6 @@ def workflow_module(root: Path) -> Iterator[Callable[[str], ModuleType]]:
     sys.path.insert(0, str(root / "workflow"))
     yield importlib.import_module
     sys.path.remove(str(root / "workflow"))
-
-
-@pytest.fixture(scope="session")
-def project_class() -> type[Project]:
-    """For tests that bring their own files."""
-    return Project
-
-
-@pytest.fixture(scope="session")
-def write_project(project_class: type[Project]) -> Callable[[Path, Path, str, str], None]:
-    """Writes a study of a test's own, as a git repository."""
-
-    def write(path: Path, bridge: Path, declared: str, params: str) -> None:
-        write_study(path, bridge, declared, params)
-        (path / "sub").mkdir()
-        (path / "sub/given").write_text("given\n")
-        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=path, check=True)
-
-    return write
 
 
 @pytest.fixture(scope="session")

@@ -35,15 +35,8 @@ REFUSED_FILE, REFUSED_CODE = "a dependency changed while the stage ran", "the co
 
 
 def append(file: str, text: str = "\n") -> Callable[[Project], None]:
-    """Return an edit that adds text to a file, replacing DVC's link to its cache by a file."""
-
-    def edit(project: Project) -> None:
-        path = project.path / file
-        content = path.read_bytes()
-        path.unlink()
-        path.write_bytes(content + text.encode())
-
-    return edit
+    """Return an edit that adds text to a file."""
+    return lambda project: project.append(file, text)
 
 
 def touch(file: str) -> Callable[[Project], None]:
@@ -66,14 +59,18 @@ def other_bytes(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
+def write_other_bytes(path: Path, like: Path) -> None:
+    """Write other bytes than those of ``like``, of the same number and with the same time."""
+    path.write_bytes(other_bytes(like.read_bytes()))
+    keep_times(path, like)
+
+
 def exchange(file: str) -> Callable[[Project], None]:
     """Return an edit that puts other bytes of the same number and time in a file's place."""
 
     def edit(project: Project) -> None:
-        path, other = project.path / file, project.path / "other"
-        other.write_bytes(other_bytes(path.read_bytes()))
-        keep_times(other, path)
-        other.replace(path)
+        write_other_bytes(project.path / "other", project.path / file)
+        (project.path / "other").replace(project.path / file)
 
     return edit
 
@@ -83,8 +80,7 @@ def exchange_by_link(file: str) -> Callable[[Project], None]:
 
     def edit(project: Project) -> None:
         path, other = project.path / file, project.path.parent / "other"
-        other.write_bytes(other_bytes(path.read_bytes()))
-        keep_times(other, path)
+        write_other_bytes(other, path)
         path.unlink()
         path.symlink_to(other)
 
@@ -95,13 +91,11 @@ def exchange_folder(file: str) -> Callable[[Project], None]:
     """Return an edit that puts another folder in place of a file's folder, where that file has other bytes."""
 
     def edit(project: Project) -> None:
-        folder, other = (project.path / file).parent, project.path / "other-folder"
-        shutil.copytree(folder, other, copy_function=shutil.copy2)
-        changed = other / Path(file).name
-        changed.write_bytes(other_bytes(changed.read_bytes()))
-        keep_times(changed, project.path / file)
-        shutil.rmtree(folder)
-        other.replace(folder)
+        path, other = project.path / file, project.path / "other-folder"
+        shutil.copytree(path.parent, other, copy_function=shutil.copy2)
+        write_other_bytes(other / path.name, path)
+        shutil.rmtree(path.parent)
+        other.replace(path.parent)
 
     return edit
 
@@ -154,6 +148,11 @@ def done(finished_study: Project) -> Project:
     return project
 
 
+@pytest.fixture
+def study(done: Project, tmp_path: Path) -> Project:
+    return done.copy(tmp_path / "study")
+
+
 def recorded(project: Project) -> dict[str, Any]:
     stages: dict[str, Any] = yaml.safe_load((project.path / "dvc.lock").read_text())["stages"]
     return stages
@@ -197,56 +196,47 @@ def _is_stage(process: psutil.Process, project: Project, name: str) -> bool:
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_dvc_repro_file_edited_while_stage_runs_is_not_recorded_with_old_outputs(
-    done: Project, tmp_path: Path, edit: str
-) -> None:
+def test_dvc_repro_file_edited_while_stage_runs_is_not_recorded_with_old_outputs(study: Project, edit: str) -> None:
     stage, make, refusal = EDITS[edit]
-    project = done.copy(tmp_path / "study")
-    before = recorded(project)[stage]
+    before = recorded(study)[stage]
     command = ["dvc", "repro", "--force", "--single-item", stage]
-    output = run_with_edit(project, command, stage, make)
+    output = run_with_edit(study, command, stage, make)
     if refusal is None:
-        assert recorded(project)[stage]["outs"] == before["outs"] and "error" not in output, output
+        assert recorded(study)[stage]["outs"] == before["outs"] and "error" not in output, output
         return
     assert output.count(refusal) == 1 and "hint: " in output and "Traceback" not in output, output
-    assert project.run("git", "diff", "dvc.lock").stdout == ""
+    assert study.run("git", "diff", "dvc.lock").stdout == ""
 
 
 @pytest.mark.parametrize(
     "edit", ["the data", "code, put back", "the data, of equal size and time", "the data, by a link"]
 )
-def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(
-    done: Project, tmp_path: Path, edit: str
-) -> None:
+def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(study: Project, edit: str) -> None:
     stage, make, refusal = EDITS[edit]
-    project = done.copy(tmp_path / "study")
-    project.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")
-    before = recorded(project)[stage]
-    output = run_with_edit(project, ["snakemake", "--cores", "1", "all"], stage, make)
+    study.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")
+    before = recorded(study)[stage]
+    output = run_with_edit(study, ["snakemake", "--cores", "1", "all"], stage, make)
     assert refusal and refusal in output, output
-    assert recorded(project)[stage] == before
-    project.snakemake()
-    assert recorded(project)[stage] != before and project.nothing_to_do()
+    assert recorded(study)[stage] == before
+    study.snakemake()
+    assert recorded(study)[stage] != before and study.nothing_to_do()
 
 
 @pytest.mark.parametrize("way", [["--queue"], ["--temp", "--single-item", "evaluate"]])
-def test_experiments_made_beside_a_stage_leave_its_values_and_its_record_alone(
-    done: Project, tmp_path: Path, way: list[str]
-) -> None:
-    project = done.copy(tmp_path / "study")
+def test_experiments_made_beside_a_stage_leave_its_values_and_its_record_alone(study: Project, way: list[str]) -> None:
     # DVC writes params.yaml again by its values, but keeps what was there: here, edits that are not committed
-    (project.path / "params.yaml").write_text("# mine\n" + (project.path / "params.yaml").read_text())
-    project.dvc("repro", "-s", "code", "report")
-    before, texts = recorded(project), (project.path / "results/scores.json").read_bytes()
-    engine, ended = project.start("bash", "-c", REPEATED), 0
+    (study.path / "params.yaml").write_text("# mine\n" + (study.path / "params.yaml").read_text())
+    study.dvc("repro", "-s", "code", "report")
+    before, texts = recorded(study), (study.path / "results/scores.json").read_bytes()
+    engine, ended = study.start("bash", "-c", REPEATED), 0
     while engine.poll() is None:
-        output = project.dvc("exp", "run", *way, "-S", "tasks=[rte]", check=False)
+        output = study.dvc("exp", "run", *way, "-S", "tasks=[rte]", check=False)
         ended += "ERROR" not in output
     output, _ = engine.communicate()
     assert engine.returncode == 0 and ended > 1, output
-    assert recorded(project) == before
-    assert (project.path / "results/scores.json").read_bytes() == texts
-    assert (project.path / "params.yaml").read_text().startswith("# mine\n")
+    assert recorded(study) == before
+    assert (study.path / "results/scores.json").read_bytes() == texts
+    assert (study.path / "params.yaml").read_text().startswith("# mine\n")
 
 
 # ---------------------------------------------------------------- while another DVC command holds DVC's lock
@@ -274,76 +264,70 @@ def _wait_for(path: Path, text: str) -> None:
         time.sleep(0.02)
 
 
-def test_dvc_repro_training_waits_for_other_dvc_command_and_is_recorded(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    project.run("git", "checkout", "-q", "dvc.lock")
-    with other_dvc_command(project, PRETRAIN, "logs/pretrain/phase1.log") as engine:
+def test_dvc_repro_training_waits_for_other_dvc_command_and_is_recorded(study: Project) -> None:
+    study.run("git", "checkout", "-q", "dvc.lock")
+    with other_dvc_command(study, PRETRAIN, "logs/pretrain/phase1.log") as engine:
         time.sleep(5)  # DVC itself gives up after three
-        assert any((project.path / "checkpoints/phase1").glob("*/step-*"))
+        assert any((study.path / "checkpoints/phase1").glob("*/step-*"))
     output, _ = engine.communicate()
     assert engine.returncode == 0, output
-    assert "up to date" in project.dvc("status", PRETRAIN)
-    project.dvc("repro", "--force", "--single-item", "report")
-    assert not any((project.path / "checkpoints/phase1").glob("*/step-*")), "the next stage deletes them"
+    assert "up to date" in study.dvc("status", PRETRAIN)
+    study.dvc("repro", "--force", "--single-item", "report")
+    assert not any((study.path / "checkpoints/phase1").glob("*/step-*")), "the next stage deletes them"
 
 
 @pytest.mark.parametrize("way", ["DVC is killed", "its table of files in use is deleted"])
-def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(
-    done: Project, tmp_path: Path, way: str
-) -> None:
-    project = done.copy(tmp_path / "study")
-    before = recorded(project)[PRETRAIN]
-    project.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
-    with other_dvc_command(project, PRETRAIN, "logs/pretrain/phase1.log") as engine:
+def test_dvc_repro_finished_training_that_was_not_recorded_ends_at_once(study: Project, way: str) -> None:
+    before = recorded(study)[PRETRAIN]
+    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.2")
+    with other_dvc_command(study, PRETRAIN, "logs/pretrain/phase1.log") as engine:
         if way == "DVC is killed":
             for child in [*psutil.Process(engine.pid).children(recursive=True), psutil.Process(engine.pid)]:
                 child.kill()
         else:
-            (project.path / ".dvc/tmp/rwlock").resolve().unlink()
+            (study.path / ".dvc/tmp/rwlock").resolve().unlink()
     output, _ = engine.communicate()
-    assert engine.returncode and recorded(project)[PRETRAIN] == before, output
-    output = project.dvc("repro", PRETRAIN)
+    assert engine.returncode and recorded(study)[PRETRAIN] == before, output
+    output = study.dvc("repro", PRETRAIN)
     if way == "DVC is killed":
         steps = re.findall(r"going on from the checkpoint of step ([0-9,]+)", output)
         assert max(map(int, steps)) == 20, output
     else:  # DVC has kept the run, and fails after that
         assert f"Stage '{PRETRAIN}' is cached - skipping run" in output
-    assert recorded(project)[PRETRAIN] != before, output
+    assert recorded(study)[PRETRAIN] != before, output
 
 
-def test_dvc_repro_input_edited_while_stage_waits_for_dvc_is_refused(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    with other_dvc_command(project, FINETUNE, "logs/finetune/rte-1.log") as engine:
-        exchange("data/tasks/rte/train.tsv")(project)
+def test_dvc_repro_input_edited_while_stage_waits_for_dvc_is_refused(study: Project) -> None:
+    with other_dvc_command(study, FINETUNE, "logs/finetune/rte-1.log") as engine:
+        exchange("data/tasks/rte/train.tsv")(study)
     output, _ = engine.communicate()
     assert engine.returncode and REFUSED_FILE in output, output
-    assert project.run("git", "diff", "dvc.lock").stdout == ""
+    assert study.run("git", "diff", "dvc.lock").stdout == ""
 
 
 @pytest.mark.parametrize("command", [["dvc", "repro", "evaluate"], ["snakemake", "--cores", "1", "all"]])
-def test_false_record_is_removed_by_the_next_start(done: Project, tmp_path: Path, command: list[str]) -> None:
+def test_false_record_is_removed_by_the_next_start(study: Project, command: list[str]) -> None:
     """DVC was stopped between the end of a stage and its look at the stage's inputs, and these were edited."""
-    project = done.copy(tmp_path / "study")
-    train = project.path / "data/tasks/rte/train.tsv"
+    train = study.path / "data/tasks/rte/train.tsv"
     original = train.read_bytes()
-    project.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")
-    engine = project.start("dvc", "repro", "--single-item", FINETUNE)
-    note = project.path / f".dvc/tmp/stage-inputs/{FINETUNE}.json"
+    study.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")
+    engine = study.start("dvc", "repro", "--single-item", FINETUNE)
+    note = study.path / f".dvc/tmp/stage-inputs/{FINETUNE}.json"
     note.unlink(missing_ok=True)
     _wait_for(note, "{")
     os.kill(engine.pid, signal.SIGSTOP)
-    append("data/tasks/rte/train.tsv", original.decode().splitlines()[-1] + "\n")(project)
+    append("data/tasks/rte/train.tsv", original.decode().splitlines()[-1] + "\n")(study)
     os.kill(engine.pid, signal.SIGCONT)
     engine.communicate()
-    false = recorded(project)[FINETUNE]
-    done_second = project.run(*command, check=False)
+    false = recorded(study)[FINETUNE]
+    done_second = study.run(*command, check=False)
     sentence = "edited after the stage had read it"
     if command[0] == "dvc":
         assert done_second.returncode and sentence in done_second.stdout
-        assert recorded(project)[FINETUNE]["deps"] != false["deps"], "the record from before is back"
-        done_second = project.run(*command)
+        assert recorded(study)[FINETUNE]["deps"] != false["deps"], "the record from before is back"
+        done_second = study.run(*command)
         assert f"Running stage '{FINETUNE}'" in done_second.stdout
     else:
         assert sentence in done_second.stdout and done_second.returncode == 0, done_second.stdout
     # DVC has put the edited data back, from which the outputs were made.
-    assert recorded(project)[FINETUNE]["outs"] == false["outs"] and recorded(project)[FINETUNE]["deps"] != false["deps"]
+    assert recorded(study)[FINETUNE]["outs"] == false["outs"] and recorded(study)[FINETUNE]["deps"] != false["deps"]

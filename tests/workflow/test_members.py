@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from ruamel.yaml import YAML
 from safetensors.torch import load_file
 
 from pipeline_src.base.files import read_json
@@ -21,7 +20,9 @@ from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import check_study
 from pipeline_src.tasks.made.synthetic import write_task
 from pipeline_src.tools.ablations import apply
+from tests.studies import PRESETS
 from tests.unit.pretrain.small import EXAMPLES, build_teacher, make_study
+from tests.workflow.on_slurm import change_params
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -76,12 +77,10 @@ def test_members_cover_every_architecture_and_objective() -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_stages_pretrain_and_finetune_every_member(
-    inputs: Path, root: Path, member: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stages_pretrain_and_finetune_every_member(inputs: Path, member: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretraining in two phases and fine-tuning, with the blocks of a study that was checked as a whole."""
     monkeypatch.chdir(inputs)
-    preset = yaml.safe_load(preset_text("test", root / "workflow/presets"))
+    preset = yaml.safe_load(preset_text("test", PRESETS))
     study = check_study(apply(SECONDS | MEMBERS[member], preset))
     build_examples(seed=1, examples=EXAMPLES.model_copy(update={"pair_objective": study.examples.pair_objective}))
     blocks = {"model": study.model, "pretrain": study.pretrain, "objectives": study.objectives}
@@ -114,15 +113,12 @@ def test_both_engines_study_of_other_member_leaves_nothing_to_do(
     """A study with another member: one engine runs it, and for neither is anything left to do."""
     project = finished_study.copy(tmp_path / "study")
     shutil.copytree(project.path / "models/pretrained/phase2", project.path / "models/teacher")
-    editor, params = YAML(), project.path / "params.yaml"
-    editor.dump(apply(IN_A_STUDY[engine] | {"tasks": ["rte"]}, editor.load(params)), params)
-    for removed in ("squad2", "swag"):  # a task that is taken out leaves its predictions, which `evaluate` depends on
+    changes = IN_A_STUDY[engine]
+    change_params(project, changes | {"tasks": ["rte"]})
+    # A task that is taken out leaves its predictions, which `evaluate` depends on.
+    for removed in ("squad2", "swag"):
         shutil.rmtree(project.path / "results/predictions" / removed)
-    if engine == "snakemake":
-        project.snakemake()
-    else:
-        project.dvc("repro")
+    project.snakemake() if engine == "snakemake" else project.dvc("repro")
     assert project.nothing_to_do()
-    study = yaml.safe_load(params.read_text(encoding="utf-8"))
-    assert read_json(project.path / "results/pretrain/phase2.json")["objective"] == study["pretrain"]["objective"]
+    assert read_json(project.path / "results/pretrain/phase2.json")["objective"] == changes["pretrain.objective"]
     assert read_json(project.path / "results/summary.json")["mlm_loss"] > 0

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from ruamel.yaml import YAML
 
-from pipeline_src.tools.ablations import apply
 from tests.studies import install_segmenter
+from tests.workflow.on_slurm import change_params
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -79,8 +78,7 @@ def test_multilingual_preset_study_mixes_three_languages(fresh_clone: Callable[[
         pytest.skip("../shared with the Italian dump is not here")
     project = fresh_clone("multilingual")
     write_own_texts(project.path / "data/own")
-    editor, params = YAML(), project.path / "params.yaml"
-    editor.dump(apply(SMALL, editor.load(params)), params)
+    change_params(project, SMALL)
     output = project.dvc("repro", PYTHONPATH=install_segmenter(tmp_path / "packages"))
     assert "Traceback" not in output and "up to date" in project.dvc("status")
 

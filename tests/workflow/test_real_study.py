@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import yaml
-from ruamel.yaml import YAML
 
-from pipeline_src.tools.ablations import apply
+from tests.workflow.on_slurm import change_params
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -35,6 +34,16 @@ def clone(fresh_clone: Callable[[str], Project]) -> Project:
 def done(finished_study: Project) -> Project:
     """The study after its first run, by Snakemake, committed to git."""
     return finished_study
+
+
+@pytest.fixture
+def study(done: Project, tmp_path: Path) -> Project:
+    return done.copy(tmp_path / "study")
+
+
+@pytest.fixture
+def fresh(clone: Project, tmp_path: Path) -> Project:
+    return clone.copy(tmp_path / "study")
 
 
 @pytest.fixture
@@ -62,31 +71,28 @@ def test_snakemake_dry_run_changes_no_file(clone: Project, path_with_sbatch: str
 )
 @pytest.mark.parametrize("command", ["snakemake --cores 2 all", "dvc repro"])
 def test_both_engines_invalid_params_are_rejected_before_any_work(
-    clone: Project, tmp_path: Path, command: str, new: str, complaint: str
+    fresh: Project, command: str, new: str, complaint: str
 ) -> None:
-    project = clone.copy(tmp_path / "study")
-    project.edit("params.yaml", "mask_prob: 0.15", new)
-    done = project.run(*command.split(), check=False)
+    fresh.edit("params.yaml", "mask_prob: 0.15", new)
+    done = fresh.run(*command.split(), check=False)
     assert done.returncode and complaint in done.stdout and "Traceback" not in done.stdout, done.stdout
     assert "hint:" in done.stdout and "Finished jobid" not in done.stdout
     assert set(re.findall(r"Running stage '([^']+)'", done.stdout)) <= {"code"}
 
 
-def test_dvc_exp_run_invalid_params_are_rejected_before_any_stage(clone: Project, tmp_path: Path) -> None:
-    project = clone.copy(tmp_path / "study")
-    project.run("make", "identity")
-    output = project.dvc("exp", "run", "-S", "mask_prob=1.5", check=False)
+def test_dvc_exp_run_invalid_params_are_rejected_before_any_stage(fresh: Project) -> None:
+    fresh.run("make", "identity")
+    output = fresh.dvc("exp", "run", "-S", "mask_prob=1.5", check=False)
     assert "mask_prob = 1.5" in output and "Traceback" not in output
     assert re.findall(r"Running stage '([^']+)'", output) == ["code"]
 
 
-def test_both_engines_name_catalogue_entries_unknown_to_git(clone: Project, tmp_path: Path) -> None:
-    project = clone.copy(tmp_path / "study")
-    (project.path / "catalogue/tasks/mine.yaml").write_text("{}\n")
-    assert "git add catalogue/tasks/mine.yaml" in project.dvc("repro", "-f", "-s", "code")
-    assert "git add catalogue/tasks/mine.yaml" in project.snakemake("-n")
-    project.run("git", "add", "catalogue")
-    assert "git add" not in project.snakemake("-n")
+def test_both_engines_name_catalogue_entries_unknown_to_git(fresh: Project) -> None:
+    (fresh.path / "catalogue/tasks/mine.yaml").write_text("{}\n")
+    assert "git add catalogue/tasks/mine.yaml" in fresh.dvc("repro", "-f", "-s", "code")
+    assert "git add catalogue/tasks/mine.yaml" in fresh.snakemake("-n")
+    fresh.run("git", "add", "catalogue")
+    assert "git add" not in fresh.snakemake("-n")
 
 
 def test_snakemake_folder_with_braces_is_rejected(clone: Project, tmp_path: Path) -> None:
@@ -116,15 +122,13 @@ def test_snakemake_all_leaves_both_engines_nothing_to_do(done: Project) -> None:
     assert done.run("git", "status", "--short").stdout == ""
 
 
-def test_machine_yaml_comments_and_tools_make_no_stage_stale(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    (project.path / "machine.yaml").write_text("pretrain: {threads: 1, microbatch_tokens: 512}\n")
-    for path in (project.path / "pipeline_src").rglob("*.py"):
+def test_machine_yaml_comments_and_tools_make_no_stage_stale(study: Project) -> None:
+    (study.path / "machine.yaml").write_text("pretrain: {threads: 1, microbatch_tokens: 512}\n")
+    for path in (study.path / "pipeline_src").rglob("*.py"):
         path.write_text(f"{path.read_text()}# a comment\n")
-    with open(project.path / "pipeline_src/tools/show_examples.py", "a") as tool:
-        tool.write("CHANGED = 1\n")
-    project.dvc("repro", "-s", "code")
-    assert project.nothing_to_do()
+    study.append("pipeline_src/tools/show_examples.py", "CHANGED = 1\n")
+    study.dvc("repro", "-s", "code")
+    assert study.nothing_to_do()
 
 
 def stale_stages(project: Project) -> set[str]:
@@ -133,56 +137,49 @@ def stale_stages(project: Project) -> set[str]:
     return {line[:-1] for line in project.dvc("status").splitlines() if re.fullmatch(r"[\w@-]+:", line)}
 
 
-def test_code_edit_of_metrics_makes_only_scoring_stages_stale(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    with open(project.path / "pipeline_src/tasks/metrics.py", "a") as metrics:
-        metrics.write("CHANGED = 1\n")
-    names = {name.partition("@")[0] for name in stale_stages(project)}
+def test_code_edit_of_metrics_makes_only_scoring_stages_stale(study: Project) -> None:
+    study.append("pipeline_src/tasks/metrics.py", "CHANGED = 1\n")
+    names = {name.partition("@")[0] for name in stale_stages(study)}
     assert names == {"finetune", "evaluate", "report"}  # the report compares experiments by it
-    listed = project.snakemake("-n")
+    listed = study.snakemake("-n")
     assert "rule evaluate:" in listed and "rule corpus_statistics:" not in listed and "rule pretrain" not in listed
 
 
-def test_code_edit_of_other_architecture_makes_no_stage_stale(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    with open(project.path / "pipeline_src/family/deberta/encoder.py", "a") as deberta:
-        deberta.write("CHANGED = 1\n")
-    before = (project.path / "code/models/deberta").read_text()
-    assert stale_stages(project) == set()
-    assert (project.path / "code/models/deberta").read_text() != before
+def test_code_edit_of_other_architecture_makes_no_stage_stale(study: Project) -> None:
+    study.append("pipeline_src/family/deberta/encoder.py", "CHANGED = 1\n")
+    before = (study.path / "code/models/deberta").read_text()
+    assert stale_stages(study) == set()
+    assert (study.path / "code/models/deberta").read_text() != before
 
 
-def test_params_edit_of_one_task_makes_only_its_finetuning_stale(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    editor, params = YAML(), project.path / "params.yaml"
-    editor.dump(apply({"finetune.per_task.rte.epochs": 2}, editor.load(params)), params)
-    assert stale_stages(project) == {"finetune@rte-1", "report"}  # which reads the whole of params.yaml
-    listed = project.snakemake("-n")
+def test_params_edit_of_one_task_makes_only_its_finetuning_stale(study: Project) -> None:
+    change_params(study, {"finetune.per_task.rte": {"epochs": 2}})
+    # The report reads the whole of params.yaml.
+    assert stale_stages(study) == {"finetune@rte-1", "report"}
+    listed = study.snakemake("-n")
     assert listed.count("rule finetune:") == 1 and "logs/finetune/rte-1.log" in listed
 
 
-def test_make_identity_sets_missing_git_identity_only(clone: Project, tmp_path: Path) -> None:
-    project = clone.copy(tmp_path / "study")
-    project.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
-    assert project.run("git", "config", "user.email").stdout.strip().endswith("@localhost")
-    project.run("git", "config", "user.email", "me@example.org")
-    project.run("make", "identity")
-    assert project.run("git", "config", "user.email").stdout.strip() == "me@example.org"
+def test_make_identity_sets_missing_git_identity_only(fresh: Project) -> None:
+    fresh.run("make", "identity", GIT_CONFIG_NOSYSTEM="1")
+    assert fresh.run("git", "config", "user.email").stdout.strip().endswith("@localhost")
+    fresh.run("git", "config", "user.email", "me@example.org")
+    fresh.run("make", "identity")
+    assert fresh.run("git", "config", "user.email").stdout.strip() == "me@example.org"
 
 
-def test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    project.run("make", "identity")
-    with open(project.path / "README.md", "a", encoding="utf-8") as file:
-        file.write("Uncommitted.\n")  # DVC then has to commit it, and needs an identity for that
-    output = project.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.2")
+def test_dvc_exp_run_of_mask_prob_runs_pretraining_and_later_stages(study: Project) -> None:
+    study.run("make", "identity")
+    # DVC then has to commit it, and needs an identity for that.
+    study.append("README.md", "Uncommitted.\n")
+    output = study.dvc("exp", "run", "-n", "more-masks", "-S", "mask_prob=0.2")
     ran = {name.split("@")[0] for name in re.findall(r"Running stage '([^']+)'", output)}
     assert ran == {"code", "pretrain_phase1", "pretrain_phase2", "finetune", "evaluate", "interpret", "report"}
-    assert project.nothing_to_do()
-    shown = project.dvc("exp", "show", "--csv", "--no-pager")
+    assert study.nothing_to_do()
+    shown = study.dvc("exp", "show", "--csv", "--no-pager")
     assert "more-masks" in shown
-    assert project.dvc("metrics", "diff").count("summary.json")
-    assert "index.html" in project.dvc("plots", "show")
+    assert study.dvc("metrics", "diff").count("summary.json")
+    assert "index.html" in study.dvc("plots", "show")
 
 
 @pytest.mark.slow
@@ -206,27 +203,17 @@ def test_dvc_exp_run_temp_killed_continues_from_checkpoint(
     assert project.run("git", "status", "--short").stdout == ""
 
 
-def test_dvc_dag_pretraining_depends_on_added_teacher(clone: Project, tmp_path: Path) -> None:
+def test_dvc_dag_pretraining_depends_on_added_teacher(fresh: Project) -> None:
     """The way of docs/family.md: git has the note and not the model, and DVC knows who reads it."""
-    project = clone.copy(tmp_path / "study")
-    model = project.path / "models/teacher/pretrained/phase2/model.safetensors"
+    model = fresh.path / "models/teacher/pretrained/phase2/model.safetensors"
     model.parent.mkdir(parents=True)
     model.write_bytes(b"a teacher")
-    project.dvc("add", "models/teacher")
-    project.run("git", "add", "--all")
-    assert project.run("git", "diff", "--cached", "--name-only").stdout.split()[-1:] == ["models/teacher.dvc"]
-    editor, params = YAML(), project.path / "params.yaml"
+    fresh.dvc("add", "models/teacher")
+    fresh.run("git", "add", "--all")
+    assert fresh.run("git", "diff", "--cached", "--name-only").stdout.split()[-1:] == ["models/teacher.dvc"]
     taught = {"pretrain.objective": "tinybert", "pretrain.teacher": "models/teacher/pretrained/phase2"}
-    editor.dump(apply(taught | {"examples.pair_objective": "none"}, editor.load(params)), params)
-    assert "models/teacher.dvc" in project.dvc("dag", "--dot", "pretrain_phase1")
-
-
-def change_params(project: Project, change: Callable[[Any], None]) -> None:
-    """Edit params.yaml in the form that DVC writes."""
-    editor, path = YAML(), project.path / "params.yaml"
-    params = editor.load(path)
-    change(params)
-    editor.dump(params, path)
+    change_params(fresh, taught | {"examples.pair_objective": "none"})
+    assert "models/teacher.dvc" in fresh.dvc("dag", "--dot", "pretrain_phase1")
 
 
 def clone_and_pull(project: Project, folder: Path, *options: str) -> Project:
@@ -234,46 +221,44 @@ def clone_and_pull(project: Project, folder: Path, *options: str) -> Project:
     project.dvc("remote", "add", "-d", "shelf", str(folder / "shelf"))
     project.dvc("push")
     project.commit()
-    project.run("git", "clone", "-q", *options, f"file://{project.path}", str(folder / "clone"))
-    clone = replace(project, path=folder / "clone")
+    clone = project.clone(folder / "clone", *options)
     clone.dvc("pull")
     return clone
 
 
-def test_task_removed_from_params_leaves_nothing_stale_in_clone(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    predictions = project.path / "results/predictions/swag"
+def test_task_removed_from_params_leaves_nothing_stale_in_clone(study: Project, tmp_path: Path) -> None:
+    predictions = study.path / "results/predictions/swag"
     assert predictions.exists()
-    change_params(project, lambda params: params["tasks"].remove("swag"))
-    assert "results/predictions/.swag.removed-1.partial" in project.dvc("repro", "-s", "code")
-    project.snakemake()
+    change_params(study, {"tasks": ["rte", "squad2"]})
+    assert "results/predictions/.swag.removed-1.partial" in study.dvc("repro", "-s", "code")
+    study.snakemake()
     assert not (predictions / "1/predicted").exists()
-    assert project.nothing_to_do()
-    assert clone_and_pull(project, tmp_path, "--depth", "1").nothing_to_do()
-    change_params(project, lambda params: params["tasks"].append("swag"))
-    project.dvc("repro", "-s", "code")
-    change_params(project, lambda params: params["tasks"].remove("swag"))
-    project.dvc("repro", "-s", "code")
+    assert study.nothing_to_do()
+    assert clone_and_pull(study, tmp_path, "--depth", "1").nothing_to_do()
+    change_params(study, {"tasks": ["rte", "squad2", "swag"]})
+    study.dvc("repro", "-s", "code")
+    change_params(study, {"tasks": ["rte", "squad2"]})
+    study.dvc("repro", "-s", "code")
     # As after a branch was changed on another host: what DVC knows of this one says that `code` need not run.
     for _ in range(2):
         (predictions / "1/predicted").mkdir(parents=True)
         (predictions / "1/predicted/left").write_text("over")
-        project.snakemake("-n")
+        study.snakemake("-n")
         assert not predictions.exists()
     (predictions / "1/predicted").mkdir(parents=True)
     (predictions / "1/predicted/left").write_text("over")
-    project.dvc("repro", "evaluate")
-    assert not predictions.exists() and project.nothing_to_do()
+    study.dvc("repro", "evaluate")
+    assert not predictions.exists() and study.nothing_to_do()
 
 
 @pytest.mark.slow
-def test_source_removed_from_params_leaves_nothing_stale_in_clone(done: Project, tmp_path: Path) -> None:
-    project = done.copy(tmp_path / "study")
-    change_params(project, lambda params: params["corpus"]["sources"].pop("books"))
-    project.dvc("repro")
-    assert not (project.path / "data/text/books/clean-text").exists()
-    assert project.nothing_to_do()
-    assert clone_and_pull(project, tmp_path).nothing_to_do()
+def test_source_removed_from_params_leaves_nothing_stale_in_clone(study: Project, tmp_path: Path) -> None:
+    sources = yaml.safe_load((study.path / "params.yaml").read_text())["corpus"]["sources"]
+    change_params(study, {"corpus.sources": {"wikipedia": sources["wikipedia"]}})
+    study.dvc("repro")
+    assert not (study.path / "data/text/books/clean-text").exists()
+    assert study.nothing_to_do()
+    assert clone_and_pull(study, tmp_path).nothing_to_do()
 
 
 @pytest.mark.parametrize("arguments", [["all"], ["-n", "all", "--config", "gpus_per_node=4"]], ids=" ".join)
@@ -286,13 +271,10 @@ def test_slurm_profile_without_slurm_is_rejected_before_any_job(clone: Project, 
     assert what == "error: no Slurm here: no such program: sbatch" and "without --profile slurm" in hint
 
 
-def test_snakemake_dry_run_of_bert_base_requests_cluster_resources(
-    clone: Project, path_with_sbatch: str, tmp_path: Path
-) -> None:
-    project = clone.copy(tmp_path / "study")
-    project.run("python", "-m", "pipeline_src", "preset", "bert-base")
+def test_snakemake_dry_run_of_bert_base_requests_cluster_resources(fresh: Project, path_with_sbatch: str) -> None:
+    fresh.run("python", "-m", "pipeline_src", "preset", "bert-base")
     options = ["-n", "all", "--config", "nodes=2", "gpus_per_node=4"]
-    output = project.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
+    output = fresh.run("snakemake", "--profile", "slurm", *options, PATH=path_with_sbatch).stdout
     counts = dict(re.findall(r"^(\w+) +(\d+)$", output, re.MULTILINE))
     assert counts["clean"] == counts["download"] == "2"  # one a source, whatever its parts
     assert counts["finetune"] == "70"  # tasks x seeds

@@ -10,18 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.workflow.conftest import EVERYTHING, FROM_PRETRAIN, MEMBERS
+from tests.workflow.conftest import EVERYTHING, FROM_PRETRAIN, MEMBERS, Project, write_study
 from tests.workflow.documented import CLEAR_KILLED, READ_ONLY_CACHE, SECOND_CHECKOUT, programs
 
-if TYPE_CHECKING:
-    from conftest import Project
-
-WriteProject = Callable[[Path, Path, str, str], None]
 Register = Callable[["subprocess.Popen[str]"], "subprocess.Popen[str]"]
 
 FINETUNE = MEMBERS["finetune"]
@@ -85,6 +80,13 @@ def kill(process: subprocess.Popen[str]) -> None:
     psutil.wait_procs(killed, timeout=60)
 
 
+def start_slow_pretrain(study: Project, background: Register) -> subprocess.Popen[str]:
+    """Start Snakemake, and return when the stage `pretrain` waits for the file `go`."""
+    process = background(study.start(*COMMANDS["snakemake"], TOY_SLOW="pretrain"))
+    study.wait_for("pretrain")
+    return process
+
+
 both_engines = pytest.mark.parametrize("engine", ["snakemake", "dvc"])
 
 
@@ -131,8 +133,7 @@ def test_clone_with_remote_cache_runs_no_stage(study: Project, tmp_path: Path, w
     study.dvc("remote", "add", "-d", "shelf", str(tmp_path / "shelf"))
     study.dvc("push", "--run-cache")
     study.commit()
-    study.run("git", "clone", "-q", str(study.path), str(tmp_path / "clone"))
-    clone = type(study)(tmp_path / "clone", study.home)
+    clone = study.clone(tmp_path / "clone")
     if way == "pull":
         clone.dvc("pull")
         assert clone.nothing_to_do()
@@ -145,8 +146,7 @@ def test_clone_with_remote_cache_runs_no_stage(study: Project, tmp_path: Path, w
 
 @both_engines
 def test_clone_without_cache_runs_every_stage(study: Project, tmp_path: Path, engine: str) -> None:
-    study.run("git", "clone", "-q", str(study.path), str(tmp_path / "clone"))
-    clone = type(study)(tmp_path / "clone", study.home)
+    clone = study.clone(tmp_path / "clone")
     run(clone, engine)
     assert EVERYTHING - FINETUNE <= set(clone.ran())  # fine-tunings make the same, which one puts into the cache
     assert clone.nothing_to_do()
@@ -322,8 +322,7 @@ def test_after_kill_only_stage_in_flight_runs_again(study: Project, background: 
 
 def test_stage_outlives_killed_snakemake_and_is_recorded(study: Project, background: Register) -> None:
     study.edit("params.yaml", "size: 3", "size: 4")
-    process = background(study.start(*COMMANDS["snakemake"], TOY_SLOW="pretrain"))
-    study.wait_for("pretrain")
+    process = start_slow_pretrain(study, background)
     orphans = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
@@ -338,8 +337,7 @@ def test_stage_outlives_killed_snakemake_and_is_recorded(study: Project, backgro
 
 def test_outputs_changed_after_kill_are_not_recorded(study: Project, background: Register) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
-    process = background(study.start(*COMMANDS["snakemake"], TOY_SLOW="pretrain"))
-    study.wait_for("pretrain")
+    process = start_slow_pretrain(study, background)
     kill(process)
     study.ran()
     (study.path / "models/pretrained").mkdir(parents=True, exist_ok=True)
@@ -355,8 +353,7 @@ def test_code_edited_while_stage_runs_is_recorded_as_it_ran(
     study: Project, background: Register, put_back: bool
 ) -> None:
     study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.3")
-    process = background(study.start(*COMMANDS["snakemake"], TOY_SLOW="pretrain"))
-    study.wait_for("pretrain")
+    process = start_slow_pretrain(study, background)
     study.edit("toy/pretrain.py", "begin()", "begin(); assert True")
     assert "is busy" in study.run("snakemake", "-n", "all", check=False).stdout
     assert "is busy" in study.dvc("repro", "-s", "code", check=False)  # what it makes is being read
@@ -473,8 +470,7 @@ def test_dvc_lock_cut_off_at_line_end_is_restored_in_clone_without_runs(study: P
     study.dvc("remote", "add", "-d", "shelf", str(tmp_path / "shelf"))
     study.dvc("push")
     study.commit()
-    study.run("git", "clone", "-q", str(study.path), str(tmp_path / "clone"))
-    clone = type(study)(tmp_path / "clone", study.home)
+    clone = study.clone(tmp_path / "clone")
     clone.dvc("pull")
     lock = clone.path / "dvc.lock"
     whole = lock.read_text()
@@ -710,11 +706,12 @@ def test_stamp_that_is_folder_is_reported_without_traceback(study: Project) -> N
 # ---------------------------------------------------------------- dvc.yaml and the rules
 
 
-def test_bridge_reads_every_way_to_write_a_stage(
-    project_class: type[Project], write_project: WriteProject, tmp_path: Path, root: Path
-) -> None:
-    project = project_class(tmp_path / "study", tmp_path / "home")
-    write_project(project.path, root / "workflow", FORMS, FORMS_PARAMS)
+def test_bridge_reads_every_way_to_write_a_stage(tmp_path: Path, root: Path) -> None:
+    project = Project(tmp_path / "study", tmp_path / "home")
+    write_study(project.path, root / "workflow", FORMS, FORMS_PARAMS)
+    (project.path / "sub").mkdir()
+    (project.path / "sub/given").write_text("given\n")
+    project.run("git", "init", "-q", "-b", "main")
     project.snakemake()
     assert project.nothing_to_do()
     assert (project.path / "out/de-2/words.txt").read_text() == "zwei\n"
