@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 from unittest import mock
@@ -109,3 +109,15 @@ def _call(args: list[str], folder: str, environment: dict[str, str], session: bo
         sys.path[:] = [path for path in sys.path if path and Path(path).resolve() != ROOT]
     module, _, function = MAINS.get(calls, calls).partition(":")
     sys.exit(getattr(importlib.import_module(module), function)())
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Put the handlers back that the block changes."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)

@@ -21,8 +21,8 @@ from pipeline_src.study.data import ExamplesParams, Lengths
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import Masking, PretrainParams, Steps
 from pipeline_src.tokenizer.load import load_tokenizer
-from tests.hub_server import serving_hub
 from tests.parity.test_family_parity import CASES
+from tests.servers import serving_hub
 from tests.unit.pretrain.small import make_study, train_phase
 
 transformers = pytest.importorskip("transformers")

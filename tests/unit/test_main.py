@@ -22,7 +22,7 @@ from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.study.preset import preset_text
 from pipeline_src.study.settled import TABLE
-from tests.handlers import kept_handlers
+from tests.children import kept_handlers
 
 
 @pytest.fixture

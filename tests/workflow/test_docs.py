@@ -24,7 +24,7 @@ from benchmarks.__main__ import names as benchmark_names
 from pipeline_src import __main__ as command_line
 from pipeline_src.sources.catalogue import Source
 from pipeline_src.study.task_spec import TaskSpec
-from tests.versions import versions
+from tests.studies import versions
 from tests.workflow.documented import AFTER_A_STUDY, ASSIGNMENT, AT_ONCE, ELSEWHERE, Command, commands, pages
 
 ROOT = Path(__file__).resolve().parents[2]

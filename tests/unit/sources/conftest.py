@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from pipeline_src.sources import https
-from tests.hub_server import serve
+from tests.servers import serve
 
 
 @dataclass

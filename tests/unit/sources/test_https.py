@@ -12,7 +12,7 @@ import requests
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.progress import open_log
 from pipeline_src.sources import fetch, https
-from tests.replies import reply, replying
+from tests.servers import reply, replying
 
 BYTES = bytes(range(256)) * 4096  # 1 MiB
 

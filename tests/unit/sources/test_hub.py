@@ -19,7 +19,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_directory
 from pipeline_src.sources import fetch, https
 from pipeline_src.sources.catalogue import Source, SourceFile
-from tests.hub_server import Hub, serving_hub
+from tests.servers import Hub, serving_hub
 
 REPO = "datasets/acme/pages"
 SHARDS = {f"sample/{n:03d}.parquet": bytes([65 + n]) * 3_000_000 for n in range(3)}

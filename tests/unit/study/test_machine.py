@@ -13,7 +13,7 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.machine import PORTABLE, Machine, load_machine
 from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import Study
-from tests.versions import versions
+from tests.studies import versions
 
 
 def test_machine_yaml_lists_every_setting_with_its_default():

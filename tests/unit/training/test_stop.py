@@ -13,7 +13,7 @@ from pipeline_src.__main__ import main
 from pipeline_src.base.errors import Interrupted
 from pipeline_src.training import stop
 from pipeline_src.training.stop import SIGNALS, catch_stop_requests
-from tests.handlers import kept_handlers
+from tests.children import kept_handlers
 
 
 @pytest.mark.parametrize("number", SIGNALS)

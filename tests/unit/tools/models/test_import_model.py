@@ -18,7 +18,7 @@ from pipeline_src.model.hub import load_config, load_weights
 from pipeline_src.pretrain import import_model
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.tools.fill_mask import fill_mask
-from tests.hub_server import serving_hub
+from tests.servers import serving_hub
 
 
 def test_import_folder_of_transformers_keeps_weights(folder, model, call, tmp_path, capsys):
