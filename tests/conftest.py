@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,6 @@ LONGEST = [
     *("test_gpu_smoke.py", "test_every_objective.py"),
 ]
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
-LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,39 +72,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "finished_study" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT_OUT] = Counter()
-
-
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Count what ``-m`` leaves out, by file."""
-    for item in items:
-        item.config.stash[LEFT_OUT][item.nodeid.split("::")[0]] += 1
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells its count."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left_out"] = dict(session.config.stash[LEFT_OUT])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Every worker leaves out the same."""
-    node.config.stash[LEFT_OUT].update(Counter(node.workeroutput.get("left_out", {})) - node.config.stash[LEFT_OUT])
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """The last line of `make test` names what it left out, and how it is run."""
-    left_out = config.stash.get(LEFT_OUT, {})
-    if config.getoption("markexpr") == "not slow" and left_out and not hasattr(config, "workerinput"):
-        named = ", ".join(f"{name} ({count})" for name, count in sorted(left_out.items()))
-        print(
-            f"left out, {sum(left_out.values())} tests that take minutes, run by `make test-slow` and .ci/run: {named}"
-        )
 
 
 def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import tarfile
 import tempfile
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_src.base.mistakes import explain
-from pipeline_src.sources.archive import unpack
 from pipeline_src.study.data import BooksParams
 from pipeline_src.study.task_spec import Columns, Layout, load_spec
 from pipeline_src.tasks.conll import read_sentences
@@ -32,8 +27,6 @@ from tests.unit.text.books.published import epub_files, html_page, write_zip
 
 cases = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = "The old man went to the café and said “no” — £5 for a well-\nknown [1] house.\n\nHe left.\n\n| a |\n" * 9
-MEMBERS = [*HOSTILE[2:7], "a", "b/a"]
-NAMES = st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=3, unique=True)
 
 
 @contextmanager
@@ -50,34 +43,6 @@ def read_or_refused() -> Iterator[Path]:
                 raise
             assert str(explained).replace("\n", "").isprintable()
         assert all(path.is_relative_to(folder) for path in Path(around).rglob("*") if path.is_file())
-
-
-def zipped(names: list[str]) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
-            archive.writestr(name, b"text" * 40)
-    return file.getvalue()
-
-
-def tarred(names: list[str]) -> bytes:
-    """Return an archive of files, of which every second is a link out of the folder."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for number, name in enumerate(names):
-            entry = tarfile.TarInfo(name)
-            entry.type = (tarfile.REGTYPE, tarfile.SYMTYPE)[number % 2]
-            entry.linkname = "../x"
-            archive.addfile(entry)
-    return file.getvalue()
-
-
-@cases
-@given(st.data(), NAMES, st.sampled_from([zipped, tarred]))
-def test_unpack_damaged_archive(data: st.DataObject, names: list[str], pack: Any) -> None:
-    with read_or_refused() as folder:
-        (folder / "archive").write_bytes(data.draw(damaged(pack(names))))
-        unpack(folder / "archive", {"x": data.draw(st.sampled_from(names)), "y/z": "a"}, folder, "archive")
 
 
 @cases

@@ -33,10 +33,6 @@ PAGES = pages(ROOT)
 OF_THE_ENVIRONMENT = {"source .venv/bin/activate"}
 
 
-def test_documented_commands_are_found() -> None:
-    assert len(COMMANDS) > 30 and {"README.md", "docs/tasks.md"} <= {command.file for command in COMMANDS}
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.file}: {command.text}")
 def test_documented_command_is_run_by_test_or_marked(command: Command) -> None:
     known = {*AT_ONCE, *AFTER_A_STUDY, *ELSEWHERE, *OF_THE_ENVIRONMENT}
@@ -130,14 +126,6 @@ def _is_parameter(key: str) -> bool:
             return False
         block = block.model_fields[step].annotation
     return True
-
-
-def test_site_signatures_have_types_and_tables_their_style() -> None:
-    project = tomllib.loads(_text("zensical.toml"))["project"]
-    options = project["plugins"]["mkdocstrings"]["handlers"]["python"]["options"]
-    assert options["show_signature_annotations"]
-    (style,) = project["extra_css"]
-    assert "white-space: nowrap" in _text(f"docs/{style}") and "md-typeset__scrollwrap" in _text(f"docs/{style}")
 
 
 @pytest.mark.parametrize(

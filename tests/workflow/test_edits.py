@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -44,12 +43,6 @@ def touch(file: str) -> Callable[[Project], None]:
     return lambda project: os.utime(project.path / file)
 
 
-def keep_times(path: Path, like: Path) -> None:
-    """Give a file the times of another, as `touch -r`, rsync, tar and cp -p do."""
-    state = like.stat()
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-
-
 def other_bytes(content: bytes) -> bytes:
     """Return content of the same length that can be read as well: two letters of a word are swapped, or a last bit."""
     for word in re.finditer(rb" ([a-z])([a-z])", content[len(content) // 2 :]):
@@ -59,43 +52,16 @@ def other_bytes(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-def write_other_bytes(path: Path, like: Path) -> None:
-    """Write other bytes than those of ``like``, of the same number and with the same time."""
-    path.write_bytes(other_bytes(like.read_bytes()))
-    keep_times(path, like)
-
-
 def exchange(file: str) -> Callable[[Project], None]:
     """Return an edit that puts other bytes of the same number and time in a file's place."""
 
     def edit(project: Project) -> None:
-        write_other_bytes(project.path / "other", project.path / file)
-        (project.path / "other").replace(project.path / file)
-
-    return edit
-
-
-def exchange_by_link(file: str) -> Callable[[Project], None]:
-    """Return an edit that puts a link to other bytes of the same number and time in a file's place."""
-
-    def edit(project: Project) -> None:
-        path, other = project.path / file, project.path.parent / "other"
-        write_other_bytes(other, path)
-        path.unlink()
-        path.symlink_to(other)
-
-    return edit
-
-
-def exchange_folder(file: str) -> Callable[[Project], None]:
-    """Return an edit that puts another folder in place of a file's folder, where that file has other bytes."""
-
-    def edit(project: Project) -> None:
-        path, other = project.path / file, project.path / "other-folder"
-        shutil.copytree(path.parent, other, copy_function=shutil.copy2)
-        write_other_bytes(other / path.name, path)
-        shutil.rmtree(path.parent)
-        other.replace(path.parent)
+        path, other = project.path / file, project.path / "other"
+        other.write_bytes(other_bytes(path.read_bytes()))
+        state = path.stat()
+        # As `touch -r`, rsync, tar and cp -p do.
+        os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
+        other.replace(path)
 
     return edit
 
@@ -121,14 +87,6 @@ EDITS: dict[str, tuple[str, Callable[[Project], None], str | None]] = {
     "a table of a language": (CLEAN, append(TABLE, "# more\n"), REFUSED_CODE),
     "another branch's data": (FINETUNE, check_out_other_data, REFUSED_FILE),
     "the data, of equal size and time": (FINETUNE, exchange("data/tasks/rte/train.tsv"), REFUSED_FILE),
-    "the data, by a link": (FINETUNE, exchange_by_link("data/tasks/rte/train.tsv"), REFUSED_FILE),
-    "the folder of the data": (FINETUNE, exchange_folder("data/tasks/rte/train.tsv"), REFUSED_FILE),
-    "the model's weights, of equal size and time": (
-        FINETUNE,
-        exchange("models/pretrained/phase2/model.safetensors"),
-        REFUSED_FILE,
-    ),
-    "a table of a language, of equal size and time": (CLEAN, exchange(TABLE), REFUSED_CODE),
     "data in mid-training": (PRETRAIN, append("data/examples/manifest.json"), REFUSED_FILE),
     "code in mid-training": (PRETRAIN, append(BERT, "MORE = 1\n"), None),
 }
@@ -208,9 +166,7 @@ def test_dvc_repro_file_edited_while_stage_runs_is_not_recorded_with_old_outputs
     assert study.run("git", "diff", "dvc.lock").stdout == ""
 
 
-@pytest.mark.parametrize(
-    "edit", ["the data", "code, put back", "the data, of equal size and time", "the data, by a link"]
-)
+@pytest.mark.parametrize("edit", ["the data", "code, put back", "the data, of equal size and time"])
 def test_snakemake_file_edited_while_job_runs_is_not_recorded_with_old_outputs(study: Project, edit: str) -> None:
     stage, make, refusal = EDITS[edit]
     study.edit("params.yaml", "    rte: {}", "    rte: {epochs: 2}")

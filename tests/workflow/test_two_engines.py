@@ -488,14 +488,6 @@ def test_dvc_lock_cut_off_at_line_end_is_restored_in_clone_without_runs(study: P
         assert lock.read_text() == whole and clone.ran() == []
 
 
-def test_copy_of_dvc_lock_is_never_replaced_by_less(study: Project) -> None:
-    lock, copy = study.path / "dvc.lock", study.path / ".snakemake/dvc/dvc.lock"
-    study.edit("params.yaml", "[cola, squad2]", "[cola]")
-    study.snakemake("--forceall")
-    study.snakemake("-n")
-    assert "  finetune@squad2-1:\n" not in lock.read_text() and "  finetune@squad2-1:\n" in copy.read_text()
-
-
 def test_dvc_lock_cut_off_while_dvc_runs_is_left_alone(study: Project) -> None:
     process = {"pid": os.getpid(), "cmd": "dvc repro"}
     (study.path / ".dvc/tmp/rwlock").write_text(json.dumps({"read": {str(study.path / "elsewhere"): [process]}}))
@@ -536,16 +528,6 @@ def test_dvc_lock_entry_of_removed_stage_is_deleted_and_restored(study: Project)
     study.edit("params.yaml", "[cola]", "[cola, squad2]")
     study.snakemake()
     assert study.ran() == []  # from the run-cache
-    assert study.nothing_to_do()
-
-
-def test_dvc_lock_cut_off_inside_hash_loses_no_stage(study: Project) -> None:
-    lock = study.path / "dvc.lock"
-    text = lock.read_text()
-    for characters in (1, 12, 31):
-        lock.write_text(text[: text.rindex("md5: ") + 5 + characters] + "\n")  # still YAML, and may look like a number
-        study.snakemake()
-        assert set(study.ran()) <= {"report"}
     assert study.nothing_to_do()
 
 
@@ -693,14 +675,6 @@ def test_stamp_from_before_clock_was_set_back_is_deleted_once_stale(study: Proje
     study.snakemake()
     assert "pretrain" in study.ran()
     assert study.nothing_to_do()
-
-
-def test_stamp_that_is_folder_is_reported_without_traceback(study: Project) -> None:
-    study.edit("params.yaml", "mask_prob: 0.15", "mask_prob: 0.4")
-    (study.path / ".snakemake/dvc/pretrain").unlink()
-    (study.path / ".snakemake/dvc/pretrain").mkdir()
-    output = study.snakemake(check=False)
-    assert "pretrain: Is a directory" in output and "Traceback" not in output and "move away" in output
 
 
 # ---------------------------------------------------------------- dvc.yaml and the rules

@@ -17,41 +17,27 @@ from tests.servers import reply, replying
 BYTES = bytes(range(256)) * 4096  # 1 MiB
 
 
-def test_download_file_arrives_and_leaves_no_partial(web, tmp_path: Path) -> None:
+# Bytes of an earlier call, whether the server knows ranges, where it cuts the connection -> ranges that are asked for.
+RESUMED = {
+    "nothing here": (b"", True, [], [None]),
+    "cut connections": (b"", True, [300_000, 300_000], [None, "bytes=300000-", "bytes=600000-"]),
+    "a partial of an earlier call": (BYTES[:1000], True, [], ["bytes=1000-"]),
+    "a server without ranges": (b"x" * 1000, False, [], ["bytes=1000-"]),
+    "a partial longer than the file": (BYTES + b"x", True, [], ["bytes=1048577-", None]),
+}
+
+
+@pytest.mark.parametrize("case", RESUMED)
+def test_download_asks_for_the_rest_and_leaves_no_partial(web, tmp_path: Path, case: str) -> None:
+    partial, web.ranges, web.ends_after["/a"], ranges = RESUMED[case]
     web.files["/a"] = BYTES
-    https.download([web.url("/a")], tmp_path / "deep" / "a")
-    assert (tmp_path / "deep" / "a").read_bytes() == BYTES
+    if partial:
+        (tmp_path / "deep").mkdir()
+        (tmp_path / "deep/a.partial").write_bytes(partial)
+    https.download([web.url("/a")], tmp_path / "deep/a")
+    assert (tmp_path / "deep/a").read_bytes() == BYTES
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a"]
-
-
-def test_download_cut_connection_resumes_by_range(web, tmp_path: Path) -> None:
-    web.files["/a"] = BYTES
-    web.ends_after["/a"] = [300_000, 300_000]
-    https.download([web.url("/a")], tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == BYTES
-    assert [header for _, header in web.requests] == [None, "bytes=300000-", "bytes=600000-"]
-
-
-def test_download_partial_of_an_earlier_call_resumes_by_range(web, tmp_path: Path) -> None:
-    web.files["/a"] = BYTES
-    (tmp_path / "a.partial").write_bytes(BYTES[:1000])
-    https.download([web.url("/a")], tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == BYTES
-    assert web.requests == [("/a", "bytes=1000-")]
-
-
-def test_download_server_without_ranges_starts_over(web, tmp_path: Path) -> None:
-    web.files["/a"], web.ranges = BYTES, False
-    (tmp_path / "a.partial").write_bytes(b"x" * 1000)
-    https.download([web.url("/a")], tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == BYTES
-
-
-def test_download_partial_longer_than_the_file_starts_over(web, tmp_path: Path) -> None:
-    web.files["/a"] = b"short"
-    (tmp_path / "a.partial").write_bytes(b"x" * 1000)
-    https.download([web.url("/a")], tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == b"short"
+    assert [header for _, header in web.requests] == ranges
 
 
 def test_download_busy_server_is_asked_again(web, tmp_path: Path) -> None:
@@ -78,11 +64,14 @@ def test_download_no_address_has_it_error_names_each(web, tmp_path: Path) -> Non
     assert not (tmp_path / "a").exists()
 
 
-def test_download_connection_always_cut_keeps_the_partial(web, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mirrors", "message"), [([], r"IncompleteRead.*attempts"), (["/mirror/a"], "404")])
+def test_download_connection_always_cut_keeps_the_partial(
+    web, tmp_path: Path, mirrors: list[str], message: str
+) -> None:
     web.files["/a"] = BYTES
     web.ends_after["/a"] = [1000] + [0] * https.ATTEMPTS
-    with pytest.raises(PipelineError, match=r"IncompleteRead.*attempts"):
-        https.download([web.url("/a")], tmp_path / "a")
+    with pytest.raises(PipelineError, match=message):
+        https.download([web.url("/a"), *map(web.url, mirrors)], tmp_path / "a")
     assert not (tmp_path / "a").exists()
     assert (tmp_path / "a.partial").read_bytes() == BYTES[:1000]
 
@@ -103,14 +92,6 @@ def test_download_larger_than_the_free_space_writes_nothing(tmp_path: Path) -> N
         with pytest.raises(PipelineError, match="no space left on the disk"):
             https.download([address], tmp_path / "a")
     assert not list(tmp_path.iterdir())
-
-
-def test_download_mirror_without_the_file_keeps_the_partial(web, tmp_path: Path) -> None:
-    web.files["/a"] = BYTES
-    web.ends_after["/a"] = [1000] + [0] * https.ATTEMPTS
-    with pytest.raises(PipelineError, match="404"):
-        https.download([web.url("/a"), web.url("/mirror/a")], tmp_path / "a")
-    assert (tmp_path / "a.partial").read_bytes() == BYTES[:1000]
 
 
 CHUNKED = {"Transfer_Encoding": "chunked"}
@@ -158,14 +139,14 @@ def test_download_file_changed_between_attempts_starts_over(tmp_path: Path) -> N
 
 def test_download_server_that_caps_ranges_is_asked_for_the_rest(tmp_path: Path) -> None:
     body = b"x" * 300_000
-    start = reply(body=body[:100_000], Content_Length="300000", ETag='"1"')
-    middle = reply(
-        "206 Partial Content", body[:90_000], Content_Length="90000", Content_Range="bytes 100000-189999/300000"
-    )
-    remainder = reply(
-        "206 Partial Content", body[:110_000], Content_Length="110000", Content_Range="bytes 190000-299999/300000"
-    )
-    with replying([start, middle, remainder]) as address:
+    whole = reply(body=body[:100_000], Content_Length="300000", ETag='"1"')
+
+    def part(start: int, end: int) -> bytes:
+        content_range = f"bytes {start}-{end - 1}/300000"
+        length = str(end - start)
+        return reply("206 Partial Content", body[start:end], Content_Length=length, Content_Range=content_range)
+
+    with replying([whole, part(100_000, 190_000), part(190_000, 300_000)]) as address:
         https.download([address], tmp_path / "a", checked=False)
     assert (tmp_path / "a").read_bytes() == body
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import logging
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,20 +12,12 @@ import pytest
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import atomic_directory
-from pipeline_src.sources import fetch, https
+from pipeline_src.sources import fetch
 from pipeline_src.sources.catalogue import Source, SourceFile
 from tests.servers import Hub, serving_hub
 
 REPO = "datasets/acme/pages"
 SHARDS = {f"sample/{n:03d}.parquet": bytes([65 + n]) * 3_000_000 for n in range(3)}
-FETCH = """
-import os, sys
-from pathlib import Path
-from pipeline_src.sources import fetch
-from pipeline_src.sources.catalogue import Source, SourceFile
-files = (SourceFile(path=".", url=sys.argv[1]),)
-fetch.obtain("entry", Source(description="d", licence="l", citation="c", files=files))
-"""
 
 
 @pytest.fixture
@@ -79,13 +66,6 @@ def test_fetch_hub_changed_shard_is_rejected_before_any_download(hub, project: P
     assert len(hub.served) == 3 and Path("sources.lock").read_text() == lock
 
 
-def test_fetch_hub_changed_small_file_is_rejected(hub, project: Path) -> None:
-    run("hub:acme/pages@v1/sample/notes.txt", "notes.txt")
-    hub.files[REPO, "v1"]["sample/notes.txt"] = b"x"
-    with pytest.raises(PipelineError, match=r"(?s)wrong checksum: notes\.txt.*sources\.lock"):
-        run("hub:acme/pages@v1/sample/notes.txt", "notes.txt")
-
-
 def test_fetch_hub_moved_branch_gives_the_new_small_file_and_keeps_large_ones(hub, project: Path) -> None:
     run("hub:acme/pages@v1/sample/*")
     hub.files[REPO, "v1"]["sample/notes.txt"] = b"x"
@@ -110,18 +90,11 @@ def test_fetch_hub_empty_file_is_valid(hub, project: Path) -> None:
     assert contents() == {"none.txt": b""}
 
 
-@pytest.mark.parametrize("path", ["../003.parquet", "/tmp/003.parquet"])
+@pytest.mark.parametrize("path", ["../003.parquet", "/tmp/003.parquet", "sample/\x1b[2J003.parquet"])
 def test_fetch_hub_listed_path_outside_of_its_folder_is_rejected(hub, project: Path, path: str) -> None:
     hub.files[REPO, "v1"][path] = b"x"
-    with pytest.raises(PipelineError, match=f"a file outside of its folder: '{path}'"):
-        run("hub:acme/pages@v1/*/003.parquet")
-    assert not hub.served
-
-
-def test_fetch_hub_name_with_control_codes_is_rejected(hub, project: Path) -> None:
-    hub.files[REPO, "v1"]["sample/\x1b[2J.parquet"] = b"x"
-    with pytest.raises(PipelineError, match="a file outside of its folder") as caught:
-        run("hub:acme/pages@v1/sample/*.parquet")
+    with pytest.raises(PipelineError, match="a file outside of its folder: '.*003.parquet'") as caught:
+        run("hub:acme/pages@v1/*/*003.parquet")
     assert "\x1b" not in str(caught.value) and not hub.served
 
 
@@ -149,19 +122,6 @@ def test_fetch_hub_file_of_two_addresses_is_rejected_before_any_download(hub, pr
     with pytest.raises(PipelineError, match=r"two hub addresses give one file: 002\.parquet"):
         fetch.obtain("entry", Source(description="d", licence="l", citation="c", files=files))
     assert not hub.served
-
-
-def test_fetch_hub_wrong_bytes_are_rejected_and_deleted(hub, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    download = https.download
-
-    def damaged(urls, target, *arguments, **options) -> None:
-        download(urls, target, *arguments, **options)
-        target.write_bytes(b"x" + target.read_bytes()[1:])
-
-    monkeypatch.setattr(https, "download", damaged)
-    with pytest.raises(PipelineError, match=r"wrong checksum: 000\.parquet"):
-        run("hub:acme/pages@v1/sample/*.parquet")
-    assert not list(Path("data/downloads").glob("*.parquet")) and not Path("sources.lock").exists()
 
 
 @pytest.mark.parametrize(
@@ -214,25 +174,6 @@ def test_fetch_hub_without_network_is_one_error(hub, project: Path, monkeypatch:
     hub.use(monkeypatch)
     with pytest.raises(PipelineError, match=r"(?s)does not list it: acme/pages@v1.*check the network, HF_ENDPOINT"):
         run("hub:acme/pages@v1/sample/*.parquet")
-
-
-def test_fetch_hub_killed_download_continues_within_its_file(hub, project: Path, root: Path) -> None:
-    hub.ends_after["sample/001.parquet"] = [1_000_000]
-    command = [sys.executable, "-c", FETCH, "hub:acme/pages@v1/sample/*.parquet"]
-    environment = os.environ | {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "PYTHONPATH": str(root)}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    partial = "data/downloads/*-001.parquet.partial"
-    while sum(map(os.path.getsize, glob.glob(partial))) < 1_000_000 and time.monotonic() < deadline:
-        time.sleep(0.002)
-    process.kill()  # while it waits to try the second file again
-    process.wait()
-    assert [path for path, _, _ in hub.served] == ["sample/000.parquet", "sample/001.parquet"]
-    run("hub:acme/pages@v1/sample/*.parquet")
-    assert contents() == {Path(path).name: data for path, data in SHARDS.items()}
-    (second, start, size), (third, _, _) = hub.served[2:]
-    assert (second, third) == ("sample/001.parquet", "sample/002.parquet")
-    assert 0 < start <= 1_000_000 and start + size == 3_000_000
 
 
 @pytest.mark.parametrize(
