@@ -244,9 +244,8 @@ def test_clean_full_disk_keeps_earlier_text(small_disk, root):
 
 
 @needs_root
-def test_atomic_writes_of_two_users_replace_each_other(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    share(tmp_path)
+def test_atomic_writes_of_two_users_replace_each_other(project):
+    share(project)
 
     def write() -> None:
         with atomic_file("file") as file:
@@ -263,13 +262,12 @@ def test_atomic_writes_of_two_users_replace_each_other(tmp_path, monkeypatch):
     as_user(FIRST, write)
     as_user(FIRST, leave)
     as_user(SECOND, write)
-    assert [(tmp_path / name).stat().st_uid for name in ("file", "folder", "folder/inner")] == [SECOND] * 3
+    assert [(project / name).stat().st_uid for name in ("file", "folder", "folder/inner")] == [SECOND] * 3
 
 
 @needs_root
-def test_atomic_directory_link_to_the_file_of_another_user_keeps_its_mode(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    share(tmp_path)
+def test_atomic_directory_link_to_the_file_of_another_user_keeps_its_mode(project):
+    share(project)
 
     def download() -> None:
         Path("download").write_text("x")
@@ -283,13 +281,12 @@ def test_atomic_directory_link_to_the_file_of_another_user_keeps_its_mode(tmp_pa
 
     as_user(FIRST, download)
     as_user(SECOND, take)
-    assert [stat.S_IMODE((tmp_path / "folder" / name).stat().st_mode) for name in ("file", "own")] == [0o666, 0o664]
+    assert [stat.S_IMODE((project / "folder" / name).stat().st_mode) for name in ("file", "own")] == [0o666, 0o664]
 
 
 @needs_root
-def test_atomic_directory_closed_leftover_of_another_user_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    share(tmp_path)
+def test_atomic_directory_closed_leftover_of_another_user_is_named(project):
+    share(project)
 
     def leave() -> None:
         Path(".folder.partial").mkdir()

@@ -221,8 +221,7 @@ def test_experiment_seed_that_is_a_path_is_rejected(tmp_path: Path) -> None:
         Folders(Experiment("a", {}, [], {"finetune.seeds": [OUTSIDE]}), tmp_path)
 
 
-def test_feature_cache_array_outside_of_its_folder_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_feature_cache_array_outside_of_its_folder_is_not_read(project: Path) -> None:
     np.save("outside.npy", np.zeros(1))
     write_json("entry/about.json", {"layout": "Features", "sums": {OUTSIDE: checksum(Path("outside.npy"))}})
     assert not feature_cache._is_complete(Path("entry"))

@@ -16,8 +16,7 @@ def terminal(monkeypatch):
     monkeypatch.delenv(progress.PLAIN, raising=False)
 
 
-def test_track_without_terminal_logs_lines(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_track_without_terminal_logs_lines(project, monkeypatch, capsys):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     path = progress.open_log("tokenize", "all")
     assert list(progress.track("abcd", "reading", "book", total=4)) == list("abcd")
@@ -26,8 +25,7 @@ def test_track_without_terminal_logs_lines(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_open_log_on_full_disk_prints_message_without_traceback(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_open_log_on_full_disk_prints_message_without_traceback(project, capsys):
     progress.open_log("tokenize", "all")
     to_file = progress.log.handlers[0]
     opened = to_file.stream
@@ -38,8 +36,7 @@ def test_open_log_on_full_disk_prints_message_without_traceback(tmp_path, monkey
     assert "a message" in output and "Traceback" not in output
 
 
-def test_open_log_unfinished_log_is_continued_and_finished_one_overwritten(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_open_log_unfinished_log_is_continued_and_finished_one_overwritten(project):
     misleading = f"third, {progress.DONE} 1.0 s is not how it ends"
     messages = ("first", "second", misleading, f"{progress.DONE} 2.0 s", "fifth")
     logged = []
@@ -53,8 +50,7 @@ def test_open_log_unfinished_log_is_continued_and_finished_one_overwritten(tmp_p
     assert "fifth" in logged[4] and "first" not in logged[4]
 
 
-def test_open_log_not_to_stderr_is_silent(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_open_log_not_to_stderr_is_silent(project, capsys):
     path = progress.open_log("tokenize", "all", to_stderr=False)
     progress.log.info("said")
     assert "said" in path.read_text() and not capsys.readouterr().err
@@ -94,8 +90,7 @@ def test_duration_from_two_minutes_is_hours_and_minutes():
     assert [progress.duration(time) for time in times] == ["0 s", "119 s", "0:02:00", "1:02:33", "25:01:01"]
 
 
-def test_open_log_passwords_and_control_codes_reach_neither_log_nor_terminal(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_open_log_passwords_and_control_codes_reach_neither_log_nor_terminal(project, capsys):
     path = progress.open_log("download", "all")
     progress.log.info("fetching %s", "https://me:word@host/a?token=hf_abc")
     progress.log.warning("a server says \x1b[2J")

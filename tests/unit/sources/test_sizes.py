@@ -10,25 +10,18 @@ import yaml
 from pipeline_src.base.yaml_files import SOURCES
 from pipeline_src.sources.catalogue import load_source
 from pipeline_src.sources.sizes import fetched_bytes, source_size
-from pipeline_src.study.preset import preset_text
-from pipeline_src.study.study import Study, check_study
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def study_of(preset: str) -> Study:
-    return check_study(yaml.safe_load(preset_text(preset, ROOT / "workflow/presets")))
+from tests.studies import load_preset
 
 
 def test_source_size_all_parts_is_the_whole_dump() -> None:
-    wikipedia = study_of("bert-base").corpus.sources["wikipedia"]
+    wikipedia = load_preset("bert-base").corpus.sources["wikipedia"]
     dump, part = source_size(wikipedia), source_size(wikipedia.model_copy(update={"parts": ("1-p1p41242",)}))
     assert dump.files == pytest.approx(25e9, rel=0.05) and "enwiki" in dump.note
     assert dump.files == 70 * part.files
 
 
 def test_source_size_is_from_catalogue_or_disk(catalogue: Path, tmp_path: Path) -> None:
-    sources = study_of("sample").corpus.sources
+    sources = load_preset("sample").corpus.sources
     assert source_size(sources["wikipedia"]).files == 1_695_871
     assert source_size(sources["reviews"]).text == 6 * sources["reviews"].max_words
     (tmp_path / "one.tsv").write_bytes(b"1" * 48_000)
@@ -44,15 +37,16 @@ def test_source_size_of_a_hub_entry_is_assumed_unless_it_says(catalogue: Path, b
     entry = yaml.safe_load((catalogue / "sources/fineweb-edu-10bt.yaml").read_text())
     entry["files"][0]["bytes"] = bytes_of_copy
     (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
-    size = source_size(study_of("sample").corpus.sources["reviews"].model_copy(update={"entry": "mine"}))
+    size = source_size(load_preset("sample").corpus.sources["reviews"].model_copy(update={"entry": "mine"}))
     assert size.files == (bytes_of_copy or 4.4e9) and ("mine: 4.4 GB assumed" in size.note) == (bytes_of_copy is None)
 
 
 def test_fetched_bytes_count_a_wheel_whole_and_once(catalogue: Path) -> None:
-    tags = {"platforms": ["any"], "python_version": "3.11", "implementation": "py", "abi": "none"}
-    wheels = {name: {"checksum": f"sha256:{sha * 64}", "bytes": size, **tags}
-              for name, sha, size in (("a", "a", 1000), ("b", "a", 1000), ("c", "c", 30))}  # fmt: skip
-    files = [{"path": name, "url": f"pypi:x==1/{name}", "bytes": 5, "wheel": wheel} for name, wheel in wheels.items()]
+    files = []
+    for name, sha, size in (("a", "a", 1000), ("b", "a", 1000), ("c", "c", 30)):
+        wheel = {"checksum": f"sha256:{sha * 64}", "bytes": size, "platforms": ["any"]}
+        wheel |= {"python_version": "3.11", "implementation": "py", "abi": "none"}
+        files.append({"path": name, "url": f"pypi:x==1/{name}", "bytes": 5, "wheel": wheel})
     entry = {"description": "d", "licence": "l", "citation": "c", "files": files}
     (catalogue / "sources/mine.yaml").write_text(yaml.safe_dump(entry))
     assert fetched_bytes(load_source(SOURCES, "mine")) == 1030
