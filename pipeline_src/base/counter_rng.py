@@ -59,7 +59,7 @@ def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
     """
     columns = math.isqrt(size - 1) + 1
     rows = -(-size // columns)
-    sides = (np.uint64(rows), np.uint64(columns))
+    sides = np.array([rows, columns], np.uint64)
     one = np.uint64(1)
     result = positions.astype(np.uint64)
     pending = np.arange(len(result))
@@ -67,7 +67,8 @@ def permuted(stream: int, positions: np.ndarray, size: int) -> np.ndarray:
         left, right = np.divmod(result[pending], sides[1])
         for turn in range(_ROUNDS):
             # Each half in turn is moved by a hash of the other.
-            moved = (left + (bits(stream, right, turn) >> one)) % sides[turn % 2]
+            drawn = bits(stream, right, turn) >> one
+            moved = (left + drawn) % sides[turn % 2]
             left, right = right, moved
         result[pending] = left * sides[1] + right
         pending = pending[result[pending] >= size]

@@ -54,15 +54,18 @@ def schema_error(value: Any, shape: Any, path: str = "") -> str | None:
     if not matches:
         return f"{path or 'the file'} is {shown(value)}, not {TYPE_NAMES.get(kind, kind.__name__)}"
     if isinstance(shape, dict):
-        if missing := [key for key in shape if key is not str and key not in value]:
-            return f"{path or 'the file'} lacks {missing[0]}"
+        for key in shape:
+            if key is not str and key not in value:
+                return f"{path or 'the file'} lacks {key}"
         default = shape.get(str, object)
         for key, item in value.items():
-            if error := schema_error(item, shape.get(key, default), f"{path}.{key}" if path else key):
+            error = schema_error(item, shape.get(key, default), f"{path}.{key}" if path else key)
+            if error:
                 return error
     elif isinstance(shape, list):
         for number, item in enumerate(value):
-            if error := schema_error(item, shape[0], f"{path}[{number}]"):
+            error = schema_error(item, shape[0], f"{path}[{number}]")
+            if error:
                 return error
     return None
 
@@ -177,7 +180,8 @@ def read_json(
         raise PipelineError("file not found", path, hint="run the stage that makes it, or `dvc pull` it") from None
     except (ValueError, RecursionError) as error:
         raise PipelineError("not a JSON file", path, where=error, hint=hint) from None
-    if mismatch := schema_error(value, shape):
+    mismatch = schema_error(value, shape)
+    if mismatch:
         hint = "delete it and run its stage again, or `dvc pull` it"
         raise PipelineError("not what its stage writes", mismatch, where=path, hint=hint)
     return value

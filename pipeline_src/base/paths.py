@@ -2,31 +2,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-CODE = Path("code")  # fingerprints of the stages' code
+# Fingerprints of the stages' code.
+CODE = Path("code")
 
-# downloads
-DOWNLOADS = Path("data/downloads")  # fetched files, kept for the next fetch
+# Fetched files, kept for the next fetch.
+DOWNLOADS = Path("data/downloads")
 RAW = Path("data/raw")
 TASKS = Path("data/tasks")
-EVALUATION_TEXTS = Path("data/evaluation_texts")  # of fetched tasks; empty unless corpus.decontaminate is remove
-START_MODEL = Path("data/start_model")  # what pretraining goes on from, in this project's layout
+# Texts of fetched tasks; empty unless corpus.decontaminate is "remove".
+EVALUATION_TEXTS = Path("data/evaluation_texts")
+# The model from which pretraining continues, in this project's layout.
+START_MODEL = Path("data/start_model")
 
-# the corpus
 TEXT = Path("data/text")
 VOCABULARY = Path("data/vocabulary")
 TOKENS = Path("data/tokens")
 EXAMPLES = Path("data/examples")
 
-# training
 PRETRAINED = Path("models/pretrained")
-DEFAULT_MODEL = PRETRAINED / "phase2"  # what the tools read by default
+# What the tools read by default.
+DEFAULT_MODEL = PRETRAINED / "phase2"
 WORD_VECTORS = Path("models/word_vectors")
 FINETUNED = Path("models/finetuned")
 CHECKPOINTS = Path("checkpoints")
-FEATURES = Path("data/features")  # a cache: may be deleted at any time
-BASELINES = Path("data/baselines")  # a cache of fine-tunings from random weights
+# Caches, which may be deleted at any time: encoded tasks, and fine-tunings from random weights.
+FEATURES = Path("data/features")
+BASELINES = Path("data/baselines")
 
-# results
 RESULTS = Path("results")
 CORPUS = RESULTS / "corpus.json"
 PRETRAIN_RESULTS = RESULTS / "pretrain"
@@ -36,7 +38,7 @@ TASK_RESULTS = RESULTS / "tasks"
 INTERPRETATION = RESULTS / "interpretation"
 SUBMISSIONS = RESULTS / "submissions"
 
-# no stage depends on these: times, hosts, machines
+# No stage depends on these: they hold times, hosts and machines.
 LOGS = Path("logs")
 PRETRAIN_LOGS = LOGS / "pretrain"
 

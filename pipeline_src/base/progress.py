@@ -117,12 +117,16 @@ class Progress:
 
     def _line(self, seconds: float) -> str:
         rate = (self.done - self.initial) / seconds if seconds else 0.0
-        total = f"/{self.total:,.0f}" if self.total else ""
-        text = f"{self.what}: {self.done:,.0f}{total} {self.unit}, {rate:,.1f}/s"
+        count = f"{self.done:,.0f}"
+        if self.total:
+            count += f"/{self.total:,.0f}"
+        parts = [f"{self.what}: {count} {self.unit}", f"{rate:,.1f}/s"]
         if self.total:
             remaining = duration((self.total - self.done) / rate) if rate else "unknown time"
-            text += f", {remaining} left"
-        return f"{text}, {self.note}" if self.note else text
+            parts.append(f"{remaining} left")
+        if self.note:
+            parts.append(self.note)
+        return ", ".join(parts)
 
 
 def _format_number(name: str, value: float) -> str:

@@ -124,12 +124,16 @@ def _value(values: Mapping[str, Any], expression: str) -> Any:
 
 def _command_text(value: Any) -> str:
     # DVC writes a mapping as options: {"size": 3, "name": "a b"} -> "--size 3 --name 'a b'"
-    items = value.values() if isinstance(value, dict) else ()
-    if isinstance(value, list) or any(isinstance(item, bool | dict | list) for item in items):
-        raise TypeError(f"only texts and numbers can be options: {value}")
-    if isinstance(value, dict):
-        return " ".join(f"--{key} {shlex.quote(str(item))}" for key, item in value.items())
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    options = []
+    for key, item in value.items() if isinstance(value, dict) else ():
+        if isinstance(item, bool | dict | list):
+            raise TypeError(f"only texts and numbers can be options: {value}")
+        options.append(f"--{key} {shlex.quote(str(item))}")
+    if isinstance(value, list):
+        raise TypeError(f"a list cannot be written into a text: {value}")
+    return " ".join(options) if isinstance(value, dict) else str(value)
 
 
 def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

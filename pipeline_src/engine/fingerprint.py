@@ -47,7 +47,10 @@ def covered_files(module: str, *members: str, root: Path = ROOT) -> tuple[list[P
     files: set[str] = set()
     for name in (module, *members):
         files.update(imported_files(name, root))
-    code = [root / file for file in sorted(files) if file == TASK_SPEC or str(Path(file).parent) != CHECKED_VALUES]
+    code: list[Path] = []
+    for file in sorted(files):
+        if file == TASK_SPEC or str(Path(file).parent) != CHECKED_VALUES:
+            code.append(root / file)
     data: set[Path] = set()
     for folder in {root / Path(file).parent for file in files}:
         data.update(_data_files(folder, root))
@@ -97,7 +100,8 @@ def statements_of(source: bytes) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for block in BLOCKS:
-            if isinstance(statements := getattr(node, block, None), list):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list):
                 setattr(node, block, [statement for statement in statements if not _is_text(statement)])
     return _dump(tree)
 

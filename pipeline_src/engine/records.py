@@ -244,8 +244,9 @@ def _differences(note: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]
     recorded = hashes(entry, "deps")
     edited = []
     for path, digest in note["inputs"].items():
-        is_same = digest is None or recorded.get(path, digest) == digest
-        if not is_same and note["large"].get(path) != _digest(look([path])):
+        if digest is None or recorded.get(path, digest) == digest:
+            continue
+        if note["large"].get(path) != _digest(look([path])):
             edited.append(path)
     for key, value in entry.get("params", {}).get(str(PARAMS), {}).items():
         read = json.loads(note["params"])

@@ -32,8 +32,9 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path, name: str) -
                 _copy(zipped.open, members, folder, max_bytes, name)
         else:
             with tarfile.open(archive) as tar:
-                if negative := [member for member in members.values() if tar.getmember(member).size < 0]:
-                    raise tarfile.ReadError(f"{shown_text(negative[0])} has a negative size")
+                for member in members.values():
+                    if tar.getmember(member).size < 0:
+                        raise tarfile.ReadError(f"{shown_text(member)} has a negative size")
                 _copy(tar.extractfile, members, folder, max_bytes, name)
                 assert tar.fileobj is not None
                 # gzip's checksum is at the end.
@@ -103,6 +104,7 @@ def extract(text_file: Path, excerpts: Mapping[str, Excerpt], folder: Path, name
 
 
 def _find(expression: str, text: bytes, position: int, name: str) -> re.Match[bytes]:
-    if match := re.compile(expression.encode(), re.M).search(text, position):
+    match = re.compile(expression.encode(), re.M).search(text, position)
+    if match:
         return match
     raise PipelineError("not in the file", expression, where=name, hint="fix `excerpts` of this file in the catalogue")

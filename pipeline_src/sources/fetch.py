@@ -84,9 +84,10 @@ def fill_folder(name: str, source: Source, obtained: list[Obtained], folder: Pat
 def describe(name: str, about: dict[str, str], folder: Path) -> None:
     files = []
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != "source.json":
-            relative = path.relative_to(folder).as_posix()
-            files.append({"path": relative, "bytes": path.stat().st_size, "sha256": hash_file(path)})
+        if not path.is_file() or path.name == "source.json":
+            continue
+        entry = {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size}
+        files.append({**entry, "sha256": hash_file(path)})
     # It is shared with the results, and a text of the catalogue may quote an address.
     stated = {key: without_credentials(text) for key, text in about.items()}
     write_json(folder / "source.json", {"name": name, **stated, "files": files})

@@ -79,9 +79,9 @@ def arrange_rotten_tomatoes(folder: Path) -> None:
     if sentences is None:
         return
     is_dev = sentences.groupby("label").cumcount(ascending=False) < DEV_SENTENCES
-    for name, part in (("train", sentences[~is_dev]), ("dev", sentences[is_dev])):
-        lines = (f"{text}\t{label}" for text, label in part.itertuples(index=False))
-        _write_lines(folder / f"{name}.tsv", ["text\tlabel", *lines])
+    lines = sentences["text"] + "\t" + sentences["label"]
+    _write_lines(folder / "train.tsv", ["text\tlabel", *lines[~is_dev]])
+    _write_lines(folder / "dev.tsv", ["text\tlabel", *lines[is_dev]])
 
 
 def _take_table(folder: Path, source: str, columns: list[str]) -> pd.DataFrame | None:
