@@ -88,8 +88,14 @@ def write_shard(path: Path, documents: Iterable[Document]) -> dict[str, Any]:
 
 def write_manifest(folder: Path, shards: list[dict[str, Any]], dropped: dict[str, int], **more: Any) -> dict[str, Any]:
     shards = sorted(shards, key=lambda shard: shard["name"])
-    totals = {key: sum(shard[key] for shard in shards) for key in ("documents", "words", "bytes")}
-    manifest = {**totals, "dropped": dict(sorted(dropped.items())), "shards": shards, **more}
+    manifest = {
+        "documents": sum(shard["documents"] for shard in shards),
+        "words": sum(shard["words"] for shard in shards),
+        "bytes": sum(shard["bytes"] for shard in shards),
+        "dropped": dict(sorted(dropped.items())),
+        "shards": shards,
+        **more,
+    }
     write_json(folder / "manifest.json", manifest)
     return manifest
 
@@ -150,13 +156,16 @@ def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice
     """Split the shards of a corpus folder into slices of ``size`` bytes, in the order of the documents."""
     slices = []
     for shard in read_manifest(folder)["shards"]:
-        path, expected = Path(folder) / shard["name"], shard["bytes"]
+        path = Path(folder) / shard["name"]
+        end = shard["bytes"]
         if not path.exists():
             raise PipelineError("shard not found", path, hint=HINT)
-        if (size_on_disk := path.stat().st_size) != expected:
-            value = f"{size_on_disk} bytes where {expected} belong"
+        size_on_disk = path.stat().st_size
+        if size_on_disk != end:
+            value = f"{size_on_disk} bytes where {end} belong"
             raise PipelineError("shard is damaged", value, where=path, hint=HINT)
-        slices += [ShardSlice(path, start, min(start + size, expected)) for start in range(0, expected, size)]
+        for start in range(0, end, size):
+            slices.append(ShardSlice(path, start, min(start + size, end)))
     return slices
 
 

@@ -139,23 +139,32 @@ def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> 
     num_bands, num_rows = bands(threshold)
     with ExitStack() as stack:
         files = [stack.enter_context(TemporaryFile(dir=folder)) for _ in range(2 + num_bands)]
-        minhash_file, hash_file, *band_files = files
+        minhash_file = files[0]
+        hash_file = files[1]
+        band_files = files[2:]
         counts = array("q")
         for batch in batches:
             counts.frombytes(batch.counts.tobytes())
             minhash_file.write(batch.minhashes.tobytes())
             hash_file.write(batch.hashes.tobytes())
-            rows = batch.minhashes[:, : num_bands * num_rows].reshape(-1, num_bands, num_rows).astype(np.uint64)
-            keys = np.zeros(rows.shape[:2], np.uint64)
-            for row in range(num_rows):
-                keys = (keys ^ (keys >> np.uint64(29))) * _MULTIPLIER + rows[:, :, row]
-            for file, of_band in zip(band_files, keys.T, strict=True):
-                file.write(of_band.tobytes())
+            keys = _band_keys(batch.minhashes, num_bands, num_rows)
+            for file, band in zip(band_files, keys.T, strict=True):
+                file.write(band.tobytes())
         for file in files:
             file.flush()
         index = _CopyIndex(threshold, minhash_file, hash_file, np.frombuffer(counts, np.int64))
         starts = _number_buckets(band_files, index.counts == 0)
         return index.find(band_files, starts)
+
+
+# One key for each band of a text, uint64 [texts, bands].
+def _band_keys(minhashes: NDArray[np.uint32], num_bands: int, num_rows: int) -> NDArray[np.uint64]:
+    used = minhashes[:, : num_bands * num_rows].astype(np.uint64)
+    rows = used.reshape(-1, num_bands, num_rows)
+    keys = np.zeros(rows.shape[:2], np.uint64)
+    for row in range(num_rows):
+        keys = (keys ^ (keys >> np.uint64(29))) * _MULTIPLIER + rows[:, :, row]
+    return keys
 
 
 def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -182,8 +191,10 @@ def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -
         file.seek(0)
         file.write(buckets.tobytes())
         file.flush()
-        capacities.append(np.minimum(np.bincount(numbers) - 1, MAX_BUCKET_TEXTS).astype(np.uint8))
-        num_buckets += len(capacities[-1])
+        # The last text of a bucket is compared with the others, and need not be kept.
+        capacity = np.minimum(np.bincount(numbers) - 1, MAX_BUCKET_TEXTS)
+        capacities.append(capacity.astype(np.uint8))
+        num_buckets += len(capacity)
     return np.cumsum(np.concatenate(capacities), dtype=np.int64)
 
 
@@ -203,33 +214,45 @@ class _CopyIndex:
         sizes = np.zeros(len(starts) - 1, np.uint8)
         for block in range(0, len(copy_of), BLOCK_TEXTS):
             stop = min(block + BLOCK_TEXTS, len(copy_of))
+            # The bucket of each text in each band, int32 [bands, texts].
             numbers = np.stack([_read(file, np.int32, block, stop - block) for file in band_files])
-            for position in np.flatnonzero((numbers >= 0).any(axis=0)).tolist():
-                buckets = numbers[numbers[:, position] >= 0, position]
-                used = buckets[sizes[buckets] > 0]
-                spans = [texts[start : start + size] for start, size in zip(starts[used], sizes[used], strict=True)]
-                original = self._nearest(block + position, np.unique(np.concatenate(spans))) if spans else -1
-                if original >= 0:
-                    copy_of[block + position] = original
+            has_bucket = (numbers >= 0).any(axis=0)
+            for position in np.flatnonzero(has_bucket).tolist():
+                text = block + position
+                buckets = numbers[:, position]
+                buckets = buckets[buckets >= 0]
+                ends = starts[buckets] + sizes[buckets]
+                spans = [texts[start:end] for start, end in zip(starts[buckets], ends, strict=True)]
+                candidates = np.unique(np.concatenate(spans))
+                if len(candidates):
+                    copy_of[text] = self._nearest(text, candidates)
+                if copy_of[text] >= 0:
                     continue
-                free = buckets[starts[buckets] + sizes[buckets] < starts[buckets + 1]]
-                texts[starts[free] + sizes[free]] = block + position
-                sizes[free] += 1
+                is_free = ends < starts[buckets + 1]
+                texts[ends[is_free]] = text
+                sizes[buckets[is_free]] += 1
         return copy_of
 
     def _nearest(self, text: int, candidates: NDArray[np.int32]) -> int:
-        minhash, hashes = self._minhash(text), self._hashes(text)
-        best, nearest = 0.0, -1
+        minhash = self._minhash(text)
+        hashes = self._hashes(text)
+        best = 0.0
+        nearest = -1
+        # Texts of very different length cannot be similar.
         counts = self.counts[candidates]
-        candidates = candidates[np.minimum(counts, len(hashes)) >= self._threshold * np.maximum(counts, len(hashes))]
+        shorter = np.minimum(counts, len(hashes))
+        longer = np.maximum(counts, len(hashes))
+        candidates = candidates[shorter >= self._threshold * longer]
         for candidate in candidates.tolist():
-            if (minhash == self._minhash(candidate)).mean() < self._threshold - ESTIMATE_MARGIN:
+            estimate = (minhash == self._minhash(candidate)).mean()
+            if estimate < self._threshold - ESTIMATE_MARGIN:
                 continue
             others = self._hashes(candidate)
             num_shared = len(np.intersect1d(hashes, others, assume_unique=True))
             similarity = num_shared / (len(hashes) + len(others) - num_shared)
             if similarity >= self._threshold and similarity > best:
-                best, nearest = similarity, candidate
+                best = similarity
+                nearest = candidate
         return nearest
 
     def _minhash(self, text: int) -> NDArray[np.uint32]:

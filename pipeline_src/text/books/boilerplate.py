@@ -185,8 +185,11 @@ def why_boilerplate(lines: list[str], *, listing: bool, fraction: float) -> str 
 
 def _is_of_an_ebook(text: str) -> bool:
     words = f" {' '.join(text.split())} "
-    counts = {kind: sum(phrase in words for phrase in phrases) for kind, phrases in _OF_MAKING.items()}
-    return counts["edition"] > 0 or (counts["making"] > 0 and counts["making"] + counts["credit"] > 1)
+    if any(phrase in words for phrase in _OF_MAKING["edition"]):
+        return True
+    making = [phrase for phrase in _OF_MAKING["making"] if phrase in words]
+    credit = [phrase for phrase in _OF_MAKING["credit"] if phrase in words]
+    return len(making) > 0 and len(making) + len(credit) > 1
 
 
 # No speech, and each word of more than three letters begins with a capital.

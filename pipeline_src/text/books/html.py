@@ -53,7 +53,8 @@ def is_html(text: str) -> bool:
     if _HTML.match(text):
         return True
     # A cheap search first: nearly every book in plain text has no such tag.
-    if "</p>" not in (start := text[:HEAD_CHARACTERS].lower()) and "<br" not in start and "<p>" not in start:
+    start = text[:HEAD_CHARACTERS].lower()
+    if not any(tag in start for tag in ("</p>", "<br", "<p>")):
         return False
     return len(_PARAGRAPH_TAG.findall(start)) >= max(MIN_TAGS, len(start) / MAX_CHARACTERS_PER_TAG)
 

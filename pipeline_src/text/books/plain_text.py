@@ -57,7 +57,8 @@ class HyphenResolver:
         prefix, suffix = _LAST.search(before[-_WINDOW:]), _FIRST.match(after)
         if prefix is None or suffix is None:
             return True
-        if (known := self._known_form(prefix[1].lower(), suffix[0].lower())) is not None:
+        known = self._known_form(prefix[1].lower(), suffix[0].lower())
+        if known is not None:
             return known
         if suffix[0][0].isupper() or self._mostly_belong:
             return True
@@ -304,11 +305,11 @@ def _is_unmarked_verse(text: str) -> bool:
 
 # A stanza's number stands before its first line, the numbers of lines behind them.
 def _without_numbers(lines: list[str]) -> list[str]:
-    if lines and lines[0].lstrip()[0].isdecimal():
+    if lines:
         lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
-    numbered = sum(line[-1].isdecimal() or line[-1] == "]" for line in lines)
+    numbered = [line for line in lines if line[-1].isdecimal() or line[-1] == "]"]
     # If more than half of the lines end in numbers, they are a table of contents.
-    if 0 < 2 * numbered < len(lines):
+    if 0 < 2 * len(numbered) < len(lines):
         lines = [_LINE_NUMBER.sub("", line) for line in lines]
     return lines
 
@@ -333,10 +334,14 @@ def _keep(paragraph: str, paragraphs: list[str], dropped: Counter[str]) -> None:
 
 
 def _without_frame(text: str, dropped: Counter[str]) -> str:
-    if start := _FRAME_START.search(text):
-        text, dropped["frame"] = text[start.end() :], 1
-    if end := _FRAME_END.search(text):
-        text, dropped["frame"] = text[: end.start()], 1
+    start = _FRAME_START.search(text)
+    if start:
+        text = text[start.end() :]
+    end = _FRAME_END.search(text)
+    if end:
+        text = text[: end.start()]
+    if start or end:
+        dropped["frame"] = 1
     return text
 
 

@@ -104,11 +104,11 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
         ]
         for stream in corrupt:
             log.warning("%s: the bz2 stream at byte %d is corrupt and left out: %s", *stream.values())
-        counts, dropped, lines, unknown = (
-            sum((Counter(result[key]) for result in results), Counter[str]())
-            for key in ("counts", "dropped", "lines", "unknown_templates")
-        )
-        if not counts["pages"]:
+        pages = sum(result["pages"] for result in results)
+        dropped = _total(results, "dropped")
+        lines = _total(results, "lines")
+        unknown = _total(results, "unknown_templates")
+        if not pages:
             raise PipelineError("the dump holds no pages", _names(dumps), hint="use a pages-articles dump")
         shards, dropped_later = drop_documents(
             folder, [result["shard"] for result in results], params.max_words, sample, _find_repeated(results)
@@ -122,7 +122,7 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
             dumps=[dump.name for dump in dumps.values()],
             site=siteinfo.name,
             language=params.language or siteinfo.language,
-            pages=counts["pages"],
+            pages=pages,
             dropped_lines=dict(sorted(lines.items())),
             unknown_templates=sorted(unknown.items(), key=lambda item: (-item[1], item[0]))[:MAX_UNKNOWN_TEMPLATES],
             corrupt_streams=corrupt,
@@ -138,13 +138,20 @@ def run(source: str, params: WikipediaParams, beam_args: Sequence[str] = ()) -> 
     log.info("%d articles, %d words kept; dropped %s", manifest["documents"], manifest["words"], manifest["dropped"])
 
 
+def _total(results: list[RangeResult], key: str) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for result in results:
+        total += result[key]
+    return total
+
+
 def _names(dumps: dict[str, Path]) -> str:
     return ", ".join(map(str, dumps.values()))
 
 
 def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResult:
     siteinfo = span.part.siteinfo
-    counts: Counter[str] = Counter()
+    pages = 0
     dropped: Counter[str] = Counter()
     sample = DroppedSample()
     lines: Counter[str] = Counter()
@@ -152,34 +159,39 @@ def clean_range(span: Range, folder: Path, params: WikipediaParams) -> RangeResu
     ids: list[int] = []
     damage = Damage()
 
+    def drop(reason: str, document: Document, value: float | None = None, limit: float | None = None) -> None:
+        dropped[reason] += 1
+        sample.add(reason, document, value, limit)
+
     def documents() -> Iterator[Document]:
+        nonlocal pages
         for page in read_pages(span.part.dump, span.start, span.end, damage):
-            counts["pages"] += 1
-            value: float | None = None
-            limit: float | None = None
-            sampled = article = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
+            pages += 1
+            source = Document(f"{siteinfo.name}:{page.id}", page.title, page.text, page.revision)
             reason = why_not_an_article(page, siteinfo)
-            if reason is None:
-                text = without_controls(clean(page.text, siteinfo, lines, unknown, page.title, params.lists))
-                article = replace(article, text=text)
-                if not article.words:
-                    reason = "empty"
-                elif article.words < params.min_words:
-                    reason, value, limit, sampled = "too_short", article.words, params.min_words, article
-                elif broken := refusal(text, params.filters, params.language or siteinfo.language):
-                    reason, value, limit, sampled = *broken, article
-                else:
-                    ids.append(page.id)
-                    yield article
-                    continue
-            dropped[reason] += 1
-            sample.add(reason, sampled, value, limit)
+            if reason:
+                drop(reason, source)
+                continue
+            text = without_controls(clean(page.text, siteinfo, lines, unknown, page.title, params.lists))
+            article = replace(source, text=text)
+            if not article.words:
+                drop("empty", source)
+                continue
+            if article.words < params.min_words:
+                drop("too_short", article, article.words, params.min_words)
+                continue
+            broken = refusal(text, params.filters, params.language or siteinfo.language)
+            if broken:
+                drop(broken.rule, article, broken.value, broken.limit)
+                continue
+            ids.append(page.id)
+            yield article
 
     shard = write_shard(folder / span.shard, documents())
     dropped += Counter(corrupt_stream=len(damage.streams), page_cut_by_corrupt_stream=damage.cut_pages)
     return {
         "shard": shard,
-        "counts": counts,
+        "pages": pages,
         "dropped": dropped,
         "dropped_sample": sample.records(),
         "lines": lines,
@@ -212,7 +224,8 @@ def why_not_an_article(page: Page, siteinfo: SiteInfo) -> str | None:
 
 
 def _check_shard(path: Path, expected: int) -> None:
-    if (written := path.stat().st_size) != expected:
+    written = path.stat().st_size
+    if written != expected:
         raise lost_output(f"{written} bytes on disk, {expected} reported", path)
 
 

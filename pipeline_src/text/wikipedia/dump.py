@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -65,13 +66,12 @@ class DumpBlock:
 
 # A range has size bytes or more. A file that is not multistream is one range.
 def split_ranges(path: Path, size: int = RANGE_BYTES) -> list[tuple[int, int]]:
-    total = path.stat().st_size
     starts = [0]
     with open(path, "rb") as file:
         if file.read(3) == b"BZh":
             while (start := _find_stream(file, starts[-1] + size)) is not None:
                 starts.append(start)
-    return list(zip(starts, [*starts[1:], total], strict=True))
+    return list(pairwise([*starts, path.stat().st_size]))
 
 
 # 10 bytes match by chance with a probability of 2^-80 a position.
@@ -80,7 +80,8 @@ def _find_stream(file: IO[bytes], position: int) -> int | None:
     tail = b""
     while data := file.read(1 << 20):
         window = tail + data
-        if match := STREAM.search(window):
+        match = STREAM.search(window)
+        if match:
             return position - len(tail) + match.start()
         position += len(data)
         tail = window[-9:]
@@ -280,7 +281,8 @@ def read_pages(path: Path, start: int = 0, end: int | None = None, damage: Damag
             )
         keep = min(begin, max(used, len(pending) - len(END) - 20))
         if ended:
-            if more := bytes(pending[used:]).split(END, 1)[-1].strip(PADDING):
+            more = bytes(pending[used:]).split(END, 1)[-1].strip(PADDING)
+            if more:
                 raise broken(path, "after </mediawiki>", f"there is more: {more[:40]!r}")
             keep = len(pending)
         del pending[:keep]

@@ -76,9 +76,13 @@ class Locale:
             return text
         integer, point, fraction = text.partition(".")
         digits = integer.lstrip("+-−")
-        if grouped and self.grouped_from <= len(digits) < _MAX_DIGITS and digits[0] != "0":
-            integer = integer[: len(integer) - len(digits)] + f"{int(digits):,}".replace(",", self.group)
-        return f"{integer}{self.decimal}{fraction}" if point else integer
+        is_long = self.grouped_from <= len(digits) < _MAX_DIGITS
+        if grouped and is_long and digits[0] != "0":
+            separated = f"{int(digits):,}".replace(",", self.group)
+            integer = integer.removesuffix(digits) + separated
+        if not point:
+            return integer
+        return f"{integer}{self.decimal}{fraction}"
 
     # Parts may be empty: 14 mai 1995. None without names of months, or for a day alone.
     def date(self, day: str, month: int | None, year: str) -> str | None:

@@ -433,8 +433,10 @@ def _kind(raw: str, line: str) -> str | None:
     if raw[0] == " " and len(line) < MIN_UNENDED_LENGTH:
         # A line that begins with a space is shown as typed: code, verse.
         return "preformatted"
-    if PLACEHOLDER in line and not (unnamed := NAMES.sub("", line)).strip(FORMULA_PUNCTUATION):
-        return "formula" if unnamed == line else "template"
+    if PLACEHOLDER in line:
+        unnamed = NAMES.sub("", line)
+        if not unnamed.strip(FORMULA_PUNCTUATION):
+            return "formula" if unnamed == line else "template"
     return NOT_PROSE.get(line[0])
 
 

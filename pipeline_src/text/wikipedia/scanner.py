@@ -88,7 +88,8 @@ def drop_elements(text: str) -> str:
                     out.append(GONE)
             continue
         name = match[1].lower()
-        if tag := _TAG_END.match(text, match.end()):
+        tag = _TAG_END.match(text, match.end())
+        if tag:
             tag_end = tag.end() - 1
         else:
             tag_end = -1 if ">" in absent else text.find(">", match.end())
@@ -214,7 +215,8 @@ def _converted(body: str, language: str) -> str:
     separator, variant = _rule_patterns(language)
     texts: dict[str, str] = {}
     for rule in separator.split(rules):
-        if match := variant.match(rule):
+        match = variant.match(rule)
+        if match:
             texts.setdefault(match[1].lower(), rule[match.end() :].strip())
         elif rule.strip():
             # Text that is not converted.

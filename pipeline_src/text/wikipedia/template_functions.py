@@ -7,7 +7,7 @@ their argument from the tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 
 from pipeline_src.text.wikipedia.markers import BREAK, EMPTY_PART, GONE, sound
@@ -55,7 +55,8 @@ def _written(arguments: Arguments, parts: list[str], *, day_first: bool) -> str 
 def _day_month_year(arguments: Arguments) -> str | None:
     locale, named = arguments.locale, arguments.named
     parts = arguments.plain or [named.get(key, "") for key in ("jour", "mois", "année")]
-    if iso := _ISO_DATE.fullmatch(parts[0]):
+    iso = _ISO_DATE.fullmatch(parts[0])
+    if iso:
         parts[:1] = iso.groups()[::-1]
     elif " " in parts[0]:
         parts[:1] = [word for word in parts[0].split() if word not in ("de", "del")]
@@ -65,9 +66,12 @@ def _day_month_year(arguments: Arguments) -> str | None:
     for part in parts:
         if not part:
             position += 1
-        elif position < 1 and (match := _DAY.fullmatch(part)):
-            day, position = match[1], 1
-        elif position < 2 and (number := locale.month(part)):
+            continue
+        first = _DAY.fullmatch(part)
+        number = locale.month(part)
+        if position < 1 and first:
+            day, position = first[1], 1
+        elif position < 2 and number:
             month, position = number, 2
         elif position < 3 and _YEAR.fullmatch(part) and (month or len(part) > 2):
             year, position = part, 3
@@ -83,8 +87,10 @@ def _death_and_age(arguments: Arguments) -> str | None:
     date = _date(arguments)
     if date is None or len(dates) < 6 or not all(map(str.isdecimal, dates)) or arguments.locale.language != "en":
         return None
-    died, born = ([int(part) for part in parts] for parts in (dates[:3], dates[3:]))
-    return f"{date} (aged {died[0] - born[0] - (died[1:] < born[1:])})"
+    year, *day = map(int, dates[:3])
+    birth_year, *birthday = map(int, dates[3:])
+    age = year - birth_year - (day < birthday)
+    return f"{date} (aged {age})"
 
 
 # {{as of|2011|February}} -> As of February 2011.
@@ -127,23 +133,35 @@ def _sound(arguments: Arguments) -> str:
 # {{СС2|19|ноября|1711|8}} -> 8 (19) ноября 1711; {{СС3|24.1.1755}} -> 24 января (4 февраля) 1755.
 def _old_style(arguments: Arguments) -> str | None:
     day, month, year, old_day, old_month, *_ = [*arguments.plain, "", "", "", "", ""]
-    if dotted := _DOTTED_DATE.fullmatch(day):
-        try:
-            julian = date(*map(int, reversed(dotted.groups())))
-            century = (julian.year - (julian.month < 3)) // 100
-            gregorian = julian + timedelta(days=century - century // 4 - 2)
-        except (ValueError, OverflowError):
-            return None
-        months = arguments.locale.months
-        day, month, year = str(gregorian.day), months[gregorian.month - 1], str(gregorian.year)
-        old_day, old_month = str(julian.day), months[julian.month - 1]
-        if julian.year != gregorian.year:
-            return f"{old_day} {old_month} {julian.year} ({day} {month} {year})"
+    dotted = _DOTTED_DATE.fullmatch(day)
+    if dotted:
+        old_style = [int(part) for part in dotted.groups()]
+        return _both_calendars(old_style[0], old_style[1], old_style[2], arguments.locale.months)
     if not (day and month and old_day):
         return None
+    return _two_dates(day, month, year, old_day, old_month)
+
+
+def _both_calendars(day: int, month: int, year: int, months: Sequence[str]) -> str | None:
+    try:
+        julian = date(year, month, day)
+        # The calendars differ by a day more from each March of a century that 400 does not divide.
+        century = (year - (month < 3)) // 100
+        gregorian = julian + timedelta(days=century - century // 4 - 2)
+    except (ValueError, OverflowError):
+        return None
+    old_month = months[month - 1]
+    new_month = months[gregorian.month - 1]
+    if year != gregorian.year:
+        return f"{day} {old_month} {year} ({gregorian.day} {new_month} {gregorian.year})"
+    return _two_dates(str(gregorian.day), new_month, str(year), str(day), old_month)
+
+
+def _two_dates(day: str, month: str, year: str, old_day: str, old_month: str) -> str:
     if old_day.isdigit() and old_month in ("", month):
         return f"{old_day} ({day}) {month} {year}".rstrip()
-    return f"{f'{old_day} {old_month}'.rstrip()} ({day} {month}) {year}".rstrip()
+    old_date = f"{old_day} {old_month}".rstrip()
+    return f"{old_date} ({day} {month}) {year}".rstrip()
 
 
 # {{audio|De-Berlin.ogg|Berlin}} -> Berlin; nothing without a label, or with one that only says "listen".
@@ -316,46 +334,46 @@ def _list(_: Arguments) -> str:
 # The introduction of a quotation often is half a sentence, so they are one paragraph, which ends there.
 def _quotation(arguments: Arguments) -> str:
     for key in ("1", "text", "quote", "texte", "texto", "tekst", "testo", "content", "תוכן", "متن"):
-        if text := arguments.get(key):
+        text = arguments.get(key)
+        if text:
             return f"{text}{BREAK}"
     return ""
 
 
-def _plain(function: Handler) -> Callable[[str], Handler]:
-    return lambda _: function
-
-
-FUNCTIONS: dict[str, Callable[[str], Handler]] = {
-    "as-of": _plain(_as_of),
-    "capital": _plain(_case(lambda text: text[:1].upper() + text[1:])),
-    "capitals": _plain(_case(str.upper)),
+HANDLERS: dict[str, Handler] = {
+    "as-of": _as_of,
+    "capital": _case(lambda text: text[:1].upper() + text[1:]),
+    "capitals": _case(str.upper),
+    "character": _character,
+    "convert": convert,
+    "coordinates": _coordinates,
+    "country": _country,
+    "date": _date,
+    "day-month-year": _day_month_year,
+    "death-and-age": _death_and_age,
+    "flag": _flag,
+    "list": _list,
+    "measure": measure,
+    "number": _number,
+    "old-style": _old_style,
+    "ordinal": _ordinal,
+    "own-name": _own_name,
+    "paragraph": lambda _: BREAK,
+    "quotation": _quotation,
+    "recording": _recording,
+    "respelling": _respelling,
+    "small": _case(str.lower),
+    "sound": _sound,
+    "unit": unit,
+    "unknown": lambda _: None,
+    "value": value,
+    "verse": _verse,
+}
+# These get a parameter from the tables.
+FACTORIES: dict[str, Callable[[str], Handler]] = {
     "century": _century,
-    "character": _plain(_character),
-    "convert": _plain(convert),
-    "coordinates": _plain(_coordinates),
-    "country": _plain(_country),
-    "date": _plain(_date),
-    "day-month-year": _plain(_day_month_year),
-    "death-and-age": _plain(_death_and_age),
-    "flag": _plain(_flag),
     "joined": _joined,
     "labelled": _labelled,
-    "list": _plain(_list),
-    "measure": _plain(measure),
     "money": _money,
     "nihongo": _nihongo,
-    "number": _plain(_number),
-    "old-style": _plain(_old_style),
-    "ordinal": _plain(_ordinal),
-    "own-name": _plain(_own_name),
-    "paragraph": _plain(lambda _: BREAK),
-    "quotation": _plain(_quotation),
-    "recording": _plain(_recording),
-    "respelling": _plain(_respelling),
-    "small": _plain(_case(str.lower)),
-    "sound": _plain(_sound),
-    "unit": _plain(unit),
-    "unknown": _plain(lambda _: None),
-    "value": _plain(value),
-    "verse": _plain(_verse),
 }

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pipeline_src.text.wikipedia.locale import TABLES, Locale, country_names, read_locale, read_table
 from pipeline_src.text.wikipedia.markers import BOX, FIRST_NAME, GONE, LAST_NAME, MARKS, NAMES, PLACEHOLDER
 from pipeline_src.text.wikipedia.template_arguments import Arguments, Handler
-from pipeline_src.text.wikipedia.template_functions import FUNCTIONS
+from pipeline_src.text.wikipedia.template_functions import FACTORIES, HANDLERS
 from pipeline_src.text.wikipedia.unit_templates import raised
 
 MEANINGS = TABLES / "templates.yaml"
@@ -137,7 +137,7 @@ def choose(key: str, patterns: dict[str, str]) -> Handler:
 def make_handler(meaning: dict[str, Any], word: str = "") -> Handler:
     if "call" in meaning:
         function, _, parameter = meaning["call"].replace("{word}", word).partition(" ")
-        return FUNCTIONS[function](parameter)
+        return HANDLERS[function] if function in HANDLERS else FACTORIES[function](parameter)
     if "by" in meaning:
         return choose(meaning["by"], {key: form.replace("{word}", word) for key, form in meaning["shows"].items()})
     return compile_pattern(meaning["shows"].replace("{word}", word))
@@ -242,7 +242,7 @@ def template_table(language: str) -> TemplateTable:
                 for name in entry.names:
                     table.add(name, entry.handler)
     for country in country_names():
-        table.add(country, FUNCTIONS["country"](""))
+        table.add(country, HANDLERS["country"])
     table.add_shared(base)
     return table
 

@@ -71,11 +71,16 @@ def _unit(code: str) -> tuple[str, str, str] | None:
     entry = _of_table(code)
     if entry or not code:
         return entry
+    # e6acre: million acres
     for scale, words in SCALES.items():
-        if code.lower().startswith(scale) and not code[len(scale) : len(scale) + 1].isdigit():
-            return _scaled(words, code[len(scale) :])
+        name = code[len(scale) :]
+        if code.lower().startswith(scale) and not name[:1].isdigit():
+            return _scaled(words, name)
+    # Moilbbl: million barrels
     thousands = THOUSANDS.get(code[0])
-    return _scaled(thousands, code[1:]) if thousands and code[1:].lower().startswith(COUNTED) else None
+    if thousands and code[1:].lower().startswith(COUNTED):
+        return _scaled(thousands, code[1:])
+    return None
 
 
 def _of_table(code: str) -> tuple[str, str, str] | None:
@@ -84,7 +89,10 @@ def _of_table(code: str) -> tuple[str, str, str] | None:
 
 def _scaled(words: str, code: str) -> tuple[str, str, str] | None:
     inner = _of_table(code)
-    return inner and (f"{words} {inner[0]}", f"{words} {inner[2]}", f"{words} {inner[2]}")
+    if inner is None:
+        return None
+    symbol, _, plural = inner
+    return f"{words} {symbol}", f"{words} {plural}", f"{words} {plural}"
 
 
 # -27 -> ⁻²⁷; text with anything else stays.
@@ -142,11 +150,10 @@ def convert(arguments: Arguments) -> str | None:
         return None
     text = "".join(numbers).replace(",", ", ") if "," in numbers else "".join(numbers)
     text_with_unit = _with_unit(text, unit, numbers, short=short, joined=joined)
-    if (
-        len(codes) == 3
-        and f"{codes[0]} {codes[2]}" in SMALLER
-        and (second := _number(codes[1], arguments.locale)) is not None
-    ):
+    second = None
+    if len(codes) == 3 and f"{codes[0]} {codes[2]}" in SMALLER:
+        second = _number(codes[1], arguments.locale)
+    if second is not None:
         smaller = _unit(codes[2]) or unit
         text_with_unit += "-" if joined and not short else " "
         text_with_unit += _with_unit(second, smaller, [second], short=short, joined=joined)
@@ -160,11 +167,15 @@ def convert(arguments: Arguments) -> str | None:
 def _with_unit(text: str, unit: tuple[str, str, str], numbers: list[str], *, short: bool, joined: bool) -> str:
     symbol, singular, plural = unit
     if short:
-        return f"{text}{symbol}" if symbol.startswith("/") else f"{text} {symbol}"
+        space = "" if symbol.startswith("/") else " "
+        return f"{text}{space}{symbol}"
     if joined and singular[:1] != "°":
         return f"{text}-{singular.replace(' ', '-')}"
-    is_singular = numbers == ["1"] or ("/" in numbers[-1] and " " not in numbers[-1])
-    return f"{text} {singular if is_singular else plural}"
+    last = numbers[-1]
+    is_fraction = "/" in last and " " not in last
+    if is_fraction or numbers == ["1"]:
+        return f"{text} {singular}"
+    return f"{text} {plural}"
 
 
 # {{M|61.000||km/h}} -> 61.000 km/h; {{M|1|k|m}} -> 1 km; {{M|1,12|e=-3|-|Pa}} -> 1,12×10⁻³ Pa.
