@@ -66,7 +66,7 @@ class Workers:
         try:
             os.replace(self.folder / name, path)
         except FileNotFoundError as error:
-            raise lost_output(name, self.folder) from error
+            raise _lost_output(name, self.folder) from error
         return path
 
     def map(
@@ -118,7 +118,7 @@ class Workers:
             if os.strerror(errno.ENOSPC) in str(error):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._output)) from error
             if str(results / FUNCTION) in str(error):
-                raise lost_output(results / FUNCTION, "a file that a worker does not find") from error
+                raise _lost_output(results / FUNCTION, "a file that a worker does not find") from error
             if self._runner and isinstance(error, OSError) and error.errno is None:
                 hint = "start its service and workers, or leave beam_args empty to work on this machine"
                 raise PipelineError("the Beam runner cannot be reached", error, where=WHERE, hint=hint) from error
@@ -128,17 +128,17 @@ class Workers:
         try:
             result, error = pickle.loads(path.read_bytes())
         except FileNotFoundError:
-            raise lost_output(f"the result of part {path.name}", path.parent) from None
+            raise _lost_output(f"the result of part {path.name}", path.parent) from None
         if error is None:
             return result
         # What this process finds and a worker does not is on another disk.
         if self._runner and isinstance(error, FileNotFoundError):
-            raise lost_output(error.filename, "a file that a worker does not find")
+            raise _lost_output(error.filename, "a file that a worker does not find")
         raise error
 
 
 # Workers that do not have the files of this process, or whose files it does not have.
-def lost_output(value: object, where: object) -> PipelineError:
+def _lost_output(value: object, where: object) -> PipelineError:
     return PipelineError(
         "the Beam runner lost output",
         value,
@@ -185,7 +185,7 @@ def parse_options(arguments: Sequence[str]) -> Any:
             given = options.get_all_options(retain_unknown_options=True)
     except SystemExit:
         problem = message.getvalue().strip().rpartition("error: ")[2]
-        raise PipelineError("Beam refuses an option", problem, where=WHERE, hint="change it there") from None
+        raise PipelineError("invalid option of Beam", problem, where=WHERE, hint="change it there") from None
     except (ImportError, ValueError, AttributeError, TypeError) as error:
         hint = f"{error}; install what it needs, or name another"
         raise PipelineError("no such Beam runner here", runner, where=WHERE, hint=hint) from None

@@ -26,7 +26,7 @@ def load_identifier() -> Identify:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         raise PipelineError(
-            "identifying languages takes py3langid",
+            "the language filter needs py3langid",
             "not installed",
             where="filters of corpus.sources in params.yaml",
             hint="pip install py3langid, or remove `language` from the filters",

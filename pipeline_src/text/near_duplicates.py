@@ -220,6 +220,7 @@ class _CopyIndex:
             for position in np.flatnonzero(has_bucket).tolist():
                 text = block + position
                 buckets = numbers[:, position]
+                # A text without a bucket in a band has -1 there.
                 buckets = buckets[buckets >= 0]
                 ends = starts[buckets] + sizes[buckets]
                 spans = [texts[start:end] for start, end in zip(starts[buckets], ends, strict=True)]

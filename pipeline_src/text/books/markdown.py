@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from pipeline_src.text.books.plain_text import BLANK_LINES
+
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.S)
 _CODE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.S | re.M)
-_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 _HEADING = re.compile(r"#{1,6}\s.*|[^\n]+\n(?:=+|-+)\s*", re.S)
 _RULE = re.compile(r"(?:[-*_=] ?){3,}")
 _SPEAKER = re.compile(r"(\*\*|__)[^*_\n]{1,60}\1[.:]?")
@@ -36,7 +37,7 @@ def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | 
         text, titles = _TITLE.subn("", text)
         dropped["heading"] += titles
     paragraphs: list[str] = []
-    for block in _BLANK_LINES.split(text):
+    for block in BLANK_LINES.split(text):
         block = block.strip()
         if not block:
             continue

@@ -307,7 +307,8 @@ def _is_unmarked_verse(text: str) -> bool:
 def _without_numbers(lines: list[str]) -> list[str]:
     if lines:
         lines = [_STANZA_NUMBER.sub("", lines[0]), *lines[1:]]
-    numbered = [line for line in lines if line[-1].isdecimal() or line[-1] == "]"]
+    last = [line[-1] for line in lines]
+    numbered = [mark for mark in last if mark.isdecimal() or mark == "]"]
     # If more than half of the lines end in numbers, they are a table of contents.
     if 0 < 2 * len(numbered) < len(lines):
         lines = [_LINE_NUMBER.sub("", line) for line in lines]

@@ -78,7 +78,10 @@ def read_rows(path: Path, suffix: str, text_column: str) -> Iterator[TextRow]:
             f"{row.text}{row.title}{row.id}".encode()
         except UnicodeEncodeError as error:
             raise PipelineError(
-                "half a character", ascii(error.object[error.start]), where=where, hint="fix or remove that row"
+                "invalid Unicode (unpaired surrogate)",
+                ascii(error.object[error.start]),
+                where=where,
+                hint="fix or remove that row",
             ) from None
         yield row
 

@@ -85,7 +85,9 @@ def _day_month_year(arguments: Arguments) -> str | None:
 def _death_and_age(arguments: Arguments) -> str | None:
     dates = arguments.plain[:6]
     date = _date(arguments)
-    if date is None or len(dates) < 6 or not all(map(str.isdecimal, dates)) or arguments.locale.language != "en":
+    if date is None or arguments.locale.language != "en":
+        return None
+    if len(dates) < 6 or not all(map(str.isdecimal, dates)):
         return None
     year, *day = map(int, dates[:3])
     birth_year, *birthday = map(int, dates[3:])

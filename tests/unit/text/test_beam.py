@@ -131,7 +131,7 @@ def test_parse_options_of_other_runners_keep_their_values(beam_args, view, value
     ("argument", "message"),
     [
         ("--flink_mster=host:8081", "not an option of Beam or its runner: --flink_mster"),
-        ("--parallelism=many", "Beam refuses an option: argument --parallelism: invalid int value: 'many'"),
+        ("--parallelism=many", "invalid option of Beam: argument --parallelism: invalid int value: 'many'"),
         ("--runner=Flunk", "no such Beam runner here: Flunk"),
         ("--runner=not_installed.Runner", "no such Beam runner here: not_installed.Runner"),
         ("--runner=os.Runner", "no such Beam runner here: os.Runner"),

@@ -357,7 +357,7 @@ def test_clean_books_row_files_one_sentence_per_row_is_split_by_count(books: Pat
         ("a.jsonl", b'{"text": ["A."]}\n', r"a row without text: text is \[\"A\.\"\]"),
         ("a.jsonl", b'{"id": 1, "text": "A."}\n{"id": 1, "text": "B."}\n', r"two texts have the same id: books:a-1"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "A."}\n' * 500, mtime=0)[:-10], r"damaged gzip[\s\S]*a\.jsonl\.gz"),
-        ("a.jsonl", b'{"text": "\\ud800"}\n', r"half a character[\s\S]*a\.jsonl:1"),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', r"unpaired surrogate[\s\S]*a\.jsonl:1"),
         ("a.jsonl", b'{"text": ' + b"[" * 20000, r"nested too deeply|not JSON"),
         ("a.parquet", b"PAR1 no parquet", r"not a Parquet file[\s\S]*a\.parquet"),
     ],
