@@ -18,12 +18,14 @@ SENTENCES = {
 PLAIN = SENTENCES["PLAIN"]
 
 
-def read_cases(name: str) -> list:
-    """Return the rows of a file below this folder, each named by its title and number."""
+def read_cases(name: str, title: str | None = None) -> list:
+    """Return the rows of a file below this folder, or those of one of its titles; title and number name each."""
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
     for word, sentence in SENTENCES.items():
         text = text.replace(word, sentence)
+    tables = yaml.load(text, Loader=yaml.CSafeLoader)
     rows = []
-    for title, table in yaml.load(text, Loader=yaml.CSafeLoader).items():
-        rows += [pytest.param(*row, id=f"{title} {number}") for number, row in enumerate(table)]
+    for key in [title] if title else tables:
+        for number, row in enumerate(tables[key]):
+            rows.append(pytest.param(*row, id=f"{key} {number}"))
     return rows

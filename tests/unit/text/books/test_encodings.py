@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.text.books.encodings import check_encoding, decode, decode_blocks, find_encoding
+from tests.unit.text.cases import read_cases
 
 BOOK = Path("book.txt")
 ENGLISH = "The old man’s café stood by the river. “Come in,” he said — but nobody came… "
@@ -19,79 +20,9 @@ FRENCH = "Il était une fois, près de la forêt, une pauvre fille très âgée 
 CZECH = "Když jsem přišel večer domů, dveře byly zavřené a nikdo mi nechtěl otevřít. Čekal jsem tedy déšť a žízeň. "
 POLISH = "Było to późną wiosną, gdy słońce świeciło już bardzo mocno. Żółte kwiaty rosły wszędzie. "
 RUSSIAN = "В начале июля, в чрезвычайно жаркое время, под вечер, один молодой человек вышел на улицу. "
-JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
-GERMAN_SPEECH = "»Kommst du heim?« fragte er. »Ja«, sagte sie. »Schön«, rief er, »und früher als sonst, Bärbel.« "
-FRENCH_SPEECH = "« Vous m'entendez, Hélène ? » dit-il. « Très bien. » Elle répondit : « Où étiez-vous ? Ça va. » "
-HUNGARIAN = "A régi malom a folyó mellett áll; az első őrlés után a szőlő és az ősök földje jött, tűz ütött ki. "
-ROMANIAN = "Satul se află pe malul râului, iar moara veche stă; biserica a fost ridicată şi apoi distrusă. "
-TURKISH = "Köy nehrin kıyısındadır; eski değirmen hâlâ ayaktadır. İlk kayıtlar, şehrin ağaçları ve çocukları içindir. "
-LITHUANIAN = (
-    "Senasis malūnas tebestovi iki šiol; gyventojai augina kviečius, o jaunimas išsikėlė į miestą, kuriame yra ežerų. "
-)
-FRENCH_HEART = "Le cœur de sa sœur battait ; l'œuvre était là, près du nœud, où l'œil la cherchait sans parler. "
-GERMAN_QUOTED = "„Kommst du heim?“ fragte er. „Ja“, sagte sie. „Schön“, rief er – ‚und früher‘, dachte Bärbel. "
-PORTUGUESE = "A mãe não sabia que os irmãos já tinham saído à procura do moinho; às vezes é assim, disse o avô. "
-ESTONIAN = "Vana veski seisab jõe ääres; külas kõneldakse, et šokolaad ja žanr on võõrsõnad, mida õpetaja tõlgib. "
-GREEK = "Ο παλιός μύλος στέκεται στην όχθη του ποταμού. Άλλοι έφυγαν για την πόλη, και Άγγελος ήταν το όνομά του. "
-FAROESE = (
-    "Gamla kvørnin stendur enn við ánna, og børnini spældu á túninum; hann segði: vit fara ikki út í kvøld, tí veðrið "
-    "er ringt og bátarnir liggja á landi. Ísland er stórt, men Føroyar eru vakrar. "
-)
-HEBREW = "הכפר שוכן על גדת הנהר, והטחנה הישנה עומדת. תושבים רבים עברו לעיר, ובה שני בתי ספר וספרייה אחת. "
-CHINESE = "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。"
 
 
-@pytest.mark.parametrize(
-    ("text", "encoding"),
-    [
-        (ENGLISH, "utf-8"),
-        (ENGLISH, "cp1252"),
-        (ENGLISH, "mac-roman"),
-        ("A single café in a book of plain letters. " + "More of it. " * 100, "cp1252"),
-        (GERMAN, "cp1252"),
-        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "cp1252"),
-        ("It cost £4 4s., or £5 at the café in Köln; a façade, à propos. " + "More of it. " * 60, "mac-roman"),
-        ("Character set encoding: ISO-8859-1\n\nIt cost £4. " + "More of it. " * 60, "cp1252"),
-        (FRENCH.replace("’", "'"), "cp1252"),
-        (FRENCH, "mac-roman"),
-        (CZECH, "cp852"),
-        (RUSSIAN, "iso8859-5"),
-        (RUSSIAN, "mac-cyrillic"),
-        (RUSSIAN, "cp866"),
-        (POLISH, "cp1250"),
-        (POLISH, "iso8859-2"),
-        (RUSSIAN, "cp1251"),
-        (RUSSIAN, "koi8-r"),
-        (JAPANESE, "euc_jis_2004"),
-        ("Le thé est fort, et le café aussi. ", "cp850"),
-        (CHINESE, "gb18030"),
-        (RUSSIAN, "utf-8"),
-        (GERMAN_SPEECH, "cp1252"),
-        (GERMAN_SPEECH, "cp850"),
-        (FRENCH_SPEECH, "cp1252"),
-        (FAROESE, "cp1252"),
-        (FRENCH.replace("’", "'") + GERMAN, "cp1252"),
-        (GREEK, "cp1253"),
-        (GREEK, "iso8859-7"),
-        (GREEK * 9 + "Το σημάδι ¶και το τέλος. ", "cp1253"),
-        (HEBREW, "cp1255"),
-        (FRENCH_HEART, "cp1252"),
-        (FRENCH_HEART, "iso8859-15"),
-        (GERMAN_QUOTED, "cp1252"),
-        (PORTUGUESE, "cp1252"),
-        (PORTUGUESE, "cp850"),
-        (HUNGARIAN, "iso8859-2"),
-        (HUNGARIAN, "cp852"),
-        (TURKISH, "cp1254"),
-        (TURKISH, "cp857"),
-        (LITHUANIAN, "cp1257"),
-        (f'<?xml version="1.0" encoding="iso-8859-2"?>\n<html>{HUNGARIAN}', "iso8859-2"),
-        (f'<html><head><meta http-equiv="x" content="text/html; charset=koi8-r">{RUSSIAN}', "koi8-r"),
-        (f"<html><head><meta charset=windows-1250>{POLISH}", "cp1250"),
-        (f"Character set encoding: ISO-8859-2\n\n{HUNGARIAN}", "iso8859-2"),
-        (f"Character set encoding: Windows-1257\n\n{LITHUANIAN}", "cp1257"),
-    ],
-)
+@pytest.mark.parametrize(("text", "encoding"), read_cases("books/encodings.yaml", "decode encoding is detected"))
 def test_decode_encoding_is_detected(text: str, encoding: str) -> None:
     text = text * 20
     decoded, detected = decode(text.encode(encoding), BOOK, None)
@@ -143,18 +74,7 @@ def test_decode_undecodable_bytes_are_rejected_with_offset(data: bytes, declared
 
 
 @pytest.mark.parametrize(
-    ("text", "encoding"),
-    [
-        (HUNGARIAN, "iso8859-2"),
-        (HUNGARIAN, "cp1250"),
-        (ROMANIAN, "iso8859-2"),
-        (TURKISH, "iso8859-9"),
-        (LITHUANIAN, "cp1257"),
-        (ESTONIAN, "cp1257"),
-        (GREEK.replace("Ά", "’ά"), "iso8859-7"),
-        ("Ω φως!\n’ς τον κόσμο γύρισε παρ’ όλα τα βάσανα, μ’ εσένα στην όχθη του ποταμού. ", "iso8859-7"),
-        (HEBREW, "iso8859-8"),
-    ],
+    ("text", "encoding"), read_cases("books/encodings.yaml", "decode text that two encodings fit is right or rejected")
 )
 def test_decode_text_that_two_encodings_fit_is_right_or_rejected(text: str, encoding: str) -> None:
     try:

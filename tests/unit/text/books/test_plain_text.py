@@ -9,6 +9,7 @@ import pytest
 from pipeline_src.text.books.plain_text import HyphenResolver, plain_paragraphs
 from tests.growth import TIMES, assert_linear
 from tests.unit.text.books.samples import GUTENBERG
+from tests.unit.text.cases import read_cases
 
 BODY = [f"This is paragraph {n} of a book that is long enough to have a middle." for n in range(120)]
 WHOLE = "He was concerned with a well-known matter, and nobody was more concerned than the well-known man. "
@@ -39,14 +40,7 @@ def test_hyphen_resolver_long_line_takes_linear_time(letters: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "belongs"),
-    [
-        ("the con-", "cerning of", False),  # neither part is a word
-        ("the Anglo-", "Saxon", True),
-        ("a dog-", "house", True),  # both are
-        ("12-", "pounder", True),
-        ("a well-con-", "cerned man", False),
-    ],
+    ("before", "after", "belongs"), read_cases("books/plain_text.yaml", "hyphen resolver word found nowhere else")
 )
 def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belongs: bool) -> None:
     known = "It was known to be known. A dog saw a house. The dog left the house. Thinking, he was thinking.\n"
@@ -54,15 +48,7 @@ def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belong
     assert HyphenResolver(known + broken).belongs(before, after) is belongs
 
 
-@pytest.mark.parametrize(
-    "paragraph",
-    [
-        "ძველი წისქვილი მდინარის პირას დგას. ბევრი ქალაქში გადავიდა.",
-        "הכפר שוכן על גדת הנהר, והטחנה הישנה עומדת. תושבים רבים עברו לעיר.",
-        "话说天下大势，分久必合，合久必分。周末七国分争，并入于秦。",
-        "पुरानी चक्की नदी के किनारे खड़ी है। बहुत से लोग शहर चले गए।",
-    ],
-)
+@pytest.mark.parametrize("paragraph", read_cases("books/plain_text.yaml", "script without capitals is prose"))
 def test_plain_paragraphs_script_without_capitals_is_prose(paragraph: str) -> None:
     long = paragraph * 5 + paragraph[:9]  # without a full stop, and longer than a line
     assert plain_paragraphs("\n\n".join([paragraph, long, paragraph]), Counter()) == [paragraph, long, paragraph]
@@ -82,20 +68,7 @@ def test_plain_paragraphs_lowercase_book_keeps_its_paragraphs() -> None:
     assert len(plain_paragraphs(text, Counter())) == 50
 
 
-@pytest.mark.parametrize(
-    ("matter", "reason"),
-    [
-        ("CONTENTS\n\nI. The Start .... 1\nII. The Middle of it .... 23\nThe end of it .... 99", "table of contents"),
-        ("The Start          1\nThe Middle        23\nThe End           99", "table of contents"),
-        ("Note: Project Gutenberg also has an HTML version of this file which includes pictures.", "its makers' note"),
-        ("Transcriber's Note:\nPage 12, “teh” was changed to “the”.", "its makers' note"),
-        ("[1] See the second volume of this work, where it is told.", "footnote"),
-        ("* A word of the country for a small hill.", "footnote"),
-        ("{Endnote 3: The author has it from his aunt.}", "footnote"),
-        ("| a | b |\n| 1 | 2 |", "table"),
-        ("| One line of a table alone", "table"),
-    ],
-)
+@pytest.mark.parametrize(("matter", "reason"), read_cases("books/plain_text.yaml", "non prose is dropped by reason"))
 def test_plain_paragraphs_non_prose_is_dropped_by_reason(matter: str, reason: str) -> None:
     dropped: Counter[str] = Counter()
     assert plain_paragraphs("\n\n".join([*BODY[:60], matter, *BODY[60:]]), dropped) == BODY
@@ -185,14 +158,7 @@ def test_plain_paragraphs_front_and_back_matter_is_dropped(matter: str, end: boo
     assert set(dropped) <= {"its makers' note", "errata", "index", "imprint", "advertisement", "heading"}
 
 
-@pytest.mark.parametrize(
-    "paragraph",
-    [
-        "The volunteers marched past the mill, and we thank them all for it.",
-        "He kept his notebook in the public library, where nobody read it.",
-        "This edition of the newspaper was sold out before noon.",
-    ],
-)
+@pytest.mark.parametrize("paragraph", read_cases("books/plain_text.yaml", "story with one word of an edition is kept"))
 def test_plain_paragraphs_story_with_one_word_of_an_edition_is_kept(paragraph: str) -> None:
     assert plain_paragraphs("\n\n".join([paragraph, *BODY, paragraph]), Counter()) == [paragraph, *BODY, paragraph]
 
@@ -215,18 +181,7 @@ def test_plain_paragraphs_errata_end_where_a_story_begins() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "By A. Miller.",
-        "by Anna Miller and J. von Berg",
-        "Von Hans und Grete Müller.",
-        "Par Jean du Moulin.",
-        "Translated by A. Miller.",
-        "Traducido por Ana Molino.",
-        "By the author of “The Mill.”",
-    ],
-)
+@pytest.mark.parametrize("line", read_cases("books/plain_text.yaml", "author is dropped only in front"))
 def test_plain_paragraphs_author_is_dropped_only_in_front(line: str) -> None:
     dropped: Counter[str] = Counter()
     assert plain_paragraphs("\n\n".join(["THE MILL", line, *BODY]), dropped) == BODY
@@ -238,16 +193,9 @@ def test_plain_paragraphs_author_is_dropped_only_in_front(line: str) -> None:
 LONG_TITLE = (
     "Donde se cuenta la aventura del molino, con otras cosas dignas de saberse y de contarse, " * 2 + "y su fin"
 )
-HEADINGS = [
-    *(f"Capítulo XIX. {LONG_TITLE}.", "Capítulo primero. Que trata del molino.", f"Capítulo XX.—{LONG_TITLE}"),
-    "CHAPTER IV.\nIn which a mill is seen for the first time,\nand what befell those who lived by it.",
-    *("Chapitre premier", "Chapitre II. – Où l’on voit le moulin.", "Erstes Kapitel.", "3. Kapitel. Die Mühle."),
-    *("Zweiter Theil.", "Hoofdstuk drie.", "Rozdział II.", "Глава первая.", "Часть вторая.", "Második fejezet."),
-    *("Birinci bölüm.", "Kapitola IV. O mlýně.", "Livro segundo.", "Capitolo XII. Il mulino."),
-]
 
 
-@pytest.mark.parametrize("heading", HEADINGS)
+@pytest.mark.parametrize("heading", read_cases("books/plain_text.yaml", "chapter in any language is a heading"))
 def test_plain_paragraphs_chapter_in_any_language_is_a_heading(heading: str) -> None:
     headings: list[int] = []
     text = "\n\n".join([*BODY[:60], heading, *BODY[60:]])
@@ -255,16 +203,7 @@ def test_plain_paragraphs_chapter_in_any_language_is_a_heading(heading: str) -> 
     assert headings == [60]
 
 
-@pytest.mark.parametrize(
-    "paragraph",
-    [
-        "The book. He read it by the mill.",
-        "Part of it was lost. Nobody cared.",
-        "Letters: he had none.",
-        "First letters. He wrote none.",
-        "I. Miller saw it.",
-    ],
-)
+@pytest.mark.parametrize("paragraph", read_cases("books/plain_text.yaml", "sentence with the word of a part is kept"))
 def test_plain_paragraphs_sentence_with_the_word_of_a_part_is_kept(paragraph: str) -> None:
     assert plain_paragraphs("\n\n".join([*BODY, paragraph, *BODY]), Counter()) == [*BODY, paragraph, *BODY]
 
@@ -275,16 +214,7 @@ def test_plain_paragraphs_letter_of_index_does_not_end_it() -> None:
     assert plain_paragraphs("\n\n".join([*index[:-2], "I.", *BODY]), Counter()) == BODY
 
 
-@pytest.mark.parametrize(
-    ("marked", "plain"),
-    [
-        ("He fell. [Exeunt.", "He fell."),
-        ("[_Exit Ada, by the\nleft door._] He fell.", "He fell."),
-        ("He fell. [Figure 11] She ran.", "He fell. She ran."),
-        ("[Music]\n\nHe fell. [Music: the old song]", "He fell."),
-        ("He fell [entering the room] there.", "He fell [entering the room] there."),
-    ],
-)
+@pytest.mark.parametrize(("marked", "plain"), read_cases("books/plain_text.yaml", "directions and figures are removed"))
 def test_plain_paragraphs_directions_and_figures_are_removed(marked: str, plain: str) -> None:
     assert plain_paragraphs(marked, Counter()) == [plain]
 
@@ -304,63 +234,12 @@ def test_plain_paragraphs_chapter_called_index_is_kept() -> None:
     assert plain_paragraphs(text, Counter()) == [*BODY, middle[1], *BODY]
 
 
-@pytest.mark.parametrize(
-    ("marked", "plain"),
-    [
-        ("The =black= horse and the ~grey~ one ran.", "The black horse and the grey one ran."),
-        ("On the 26^{me} of the month he came.", "On the 26me of the month he came."),
-        ("The sum is d{te} to the house.", "The sum is dte to the house."),
-        ("Let a = b and c = d, he wrote.", "Let a = b and c = d, he wrote."),
-    ],
-)
+@pytest.mark.parametrize(("marked", "plain"), read_cases("books/plain_text.yaml", "transcriber marks are removed"))
 def test_plain_paragraphs_transcriber_marks_are_removed(marked: str, plain: str) -> None:
     assert plain_paragraphs(marked, Counter()) == [plain]
 
 
-@pytest.mark.parametrize(
-    ("verse", "kept"),
-    [
-        (
-            "The hills are grey, the road is long,\n  The mill has lost its wheel;\nNo bird will sing an evening song,",
-            "The hills are grey, the road is long, The mill has lost its wheel; No bird will sing an evening song,",
-        ),
-        (
-            "The hills are grey, the road is long,\n    And none will hear the miller's song.",
-            "The hills are grey, the road is long, And none will hear the miller's song.",
-        ),
-        (
-            "The hills are grey, the road is long,\nAnd none will hear the miller's song\n        J. HOLLOWAY",
-            "The hills are grey, the road is long, And none will hear the miller's song",
-        ),
-        (
-            "The hills are grey the road is long\nAnd none will hear the miller's song",
-            "The hills are grey the road is long And none will hear the miller's song",
-        ),
-        (
-            '"The hills are grey, the road is long."\n    And none will hear the miller\'s song',
-            '"The hills are grey, the road is long." And none will hear the miller\'s song',
-        ),
-        (
-            "153 The hills are grey, the road is long,\n    And none will hear      5\nThe miller's song;",
-            "The hills are grey, the road is long, And none will hear The miller's song;",
-        ),
-        (
-            "The hills are grey, the road is long,\nSo Ada Lives\nNo bird will sing an evening song",
-            "The hills are grey, the road is long, So Ada Lives No bird will sing an evening song",
-        ),
-        ("The Hills of Grey\nThe Long Road Home\n\n12\n\n153 men came.", "153 men came."),
-    ],
-    ids=[
-        "no mark at its end",
-        "couplet",
-        "poet",
-        "no marks",
-        "speech before its end",
-        "numbers",
-        "a third marked",
-        "heading",
-    ],
-)
+@pytest.mark.parametrize(("verse", "kept"), read_cases("books/plain_text.yaml", "verse is kept"))
 def test_plain_paragraphs_verse_is_kept(verse: str, kept: str) -> None:
     assert plain_paragraphs("\n\n".join([*BODY, verse, *BODY]), Counter()) == [*BODY, kept, *BODY]
 
@@ -399,15 +278,7 @@ def test_plain_paragraphs_copyright_line_is_dropped_only_in_front() -> None:
     assert dropped == {"front matter": 1}
 
 
-@pytest.mark.parametrize(
-    ("text", "lost"),
-    [
-        ("The coming of the ship      5\nThe voyage to the north     17\nA storm out of the west     29", "coming"),
-        ("The coming of the ship ..... 5\nThe voyage to the north ..... 17", "coming"),
-        ("The First Part.\nThe Return of the Native", "Native"),
-    ],
-    ids=["page numbers", "dot leaders", "two headings"],
-)
+@pytest.mark.parametrize(("text", "lost"), read_cases("books/plain_text.yaml", "listing or headings are no verse"))
 def test_plain_paragraphs_listing_or_headings_are_no_verse(text: str, lost: str) -> None:
     assert not any(lost in paragraph for paragraph in plain_paragraphs("\n\n".join([*BODY, text, *BODY]), Counter()))
 

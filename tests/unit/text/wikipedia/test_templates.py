@@ -26,18 +26,7 @@ def test_clean_template_within_a_sentence(language: str, template: str, words: s
 
 @pytest.mark.parametrize(
     ("text", "kept", "unknown"),
-    [
-        ("It is {{odd}} here. It is {{Odd|x}} there, and {{other_one}} too.", "", {"odd": 2, "other one": 1}),
-        (f"{PLAIN[:-1]} (it is {{{{odd}}}} here). {LAST}", f"{PLAIN} {LAST}", {"odd": 1}),
-        (f"{PLAIN}{{{{odd}}}} {LAST}", f"{PLAIN} {LAST}", {}),  # between two sentences nothing is missing from either
-        (f"{PLAIN}{{{{odd}}}}{{{{other}}}}\n\n{LAST}", f"{PLAIN}\n{LAST}", {}),
-        (f"{{{{odd|a=b}}}}\n{PLAIN}\n\n{{{{odd}}}}\n\n{LAST}", f"{PLAIN}\n{LAST}", {}),  # boxes
-        (f"{{{{odd\n|a=b\n}}}} {PLAIN}", PLAIN, {}),
-        (f"* A list line with {{{{odd}}}} in it.\n\n{PLAIN}", PLAIN, {}),
-        (f"{{{{cite web|title={{{{odd}}}}}}}} {PLAIN}", PLAIN, {}),
-        # known, but without the words that they show there
-        ("It is {{convert|odd|km}} off. It has {{#if:x|y}} people.", "", {"convert": 1, "#if:": 1}),
-    ],
+    read_cases("wikipedia/unknown_templates.yaml", "clean unknown templates are counted by sentences"),
 )
 def test_clean_unknown_templates_are_counted_by_sentences(text: str, kept: str, unknown: dict[str, int]) -> None:
     counted: Counter[str] = Counter()
