@@ -14,6 +14,7 @@ from pipeline_src.text.books.html import html_text, is_html
 from pipeline_src.text.books.plain_text import HEADING, plain_paragraphs
 from tests.growth import TIMES, assert_linear
 from tests.unit.text.books.published import html_page
+from tests.unit.text.cases import read_cases
 
 SENTENCE = "The old man sat by the river, and nobody spoke to him all day."
 
@@ -24,54 +25,13 @@ def lines(page: str, dropped: Counter[str] | None = None) -> list[str]:
     return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
 
 
-@pytest.mark.parametrize(
-    ("markup", "text"),
-    [
-        ("<p>It&nbsp;stood &mdash; caf&#233; &amp;\nold.</p>", ["It stood — café & old."]),
-        ("<p>An ex\xadam\u2060ple.</p>", ["An example."]),
-        ("<p>One<p>two<div>three</div>four", ["One", "two", "three", "four"]),
-        ("<p>One,<br>two;<br/>\nthree.</p>", ["One,", "two;", "three."]),
-        ("<div class='stanza'><div class='verse'>One,</div>\n<div class='verse'>two.</div></div>", ["One,", "two."]),
-        ("<pre>One,\n  two;\n\nthree.</pre>", ["One,", "two;", "three."]),
-        ("<blockquote><p>One.</p></blockquote><ul><li>Two.</li></ul>", ["One.", "Two."]),
-        ("<p><img alt='T' src='t.png'>he mill <b>stood</b><i>.</i></p>", ["The mill stood."]),
-        ("<p>x<sup>2</sup>, 5 km<sup>2</sup>, M<sup>r</sup> Mill</p>", ["x2, 5 km2, Mr Mill"]),
-        ("<p>One<!-- no --><?no no?> two</p>", ["One two"]),
-        ("<ruby>山<rp>(</rp><rt>やま</rt><rp>)</rp></ruby>", ["山"]),
-    ],
-)
+@pytest.mark.parametrize(("markup", "text"), read_cases("books/html.yaml", "html text blocks lines and characters"))
 def test_html_text_blocks_lines_and_characters(markup: str, text: list[str]) -> None:
     assert lines(f"<body>{markup}</body>") == text
 
 
 @pytest.mark.parametrize(
-    ("markup", "reason"),
-    [
-        ("<style>p {}</style>", "not text"),
-        ("<script>no()</script>", "not text"),
-        ("<table><tr><td>no</td></tr></table>", "table"),
-        ("<figure><img alt='no'><figcaption>no</figcaption></figure>", "illustration"),
-        ("<div class='figcenter'><p class='caption'>no</p></div>", "illustration"),
-        ("<nav><a href='#a'>no</a></nav>", "table of contents"),
-        ("<p><a href='#a'>Chapter no</a> 12</p>", "table of contents"),
-        ("<ul><li><a href='#a'>no</a></li></ul>", "table of contents"),
-        ("<p hidden>no</p>", "hidden"),
-        ("<span style='color: red; display : none'>no</span>", "hidden"),
-        ("<span aria-hidden='true'>no</span>", "hidden"),
-        ("<span class='pagenum'>[Pg 12]</span>", "page number"),
-        ("<span role='doc-pagebreak'>12</span>", "page number"),
-        ("<a href='#n1'>[1]</a>", "footnote"),
-        ("<a href='notes.xhtml#n1'><sup>12</sup></a>", "footnote"),
-        ("<sup><a href='#n1'>*</a></sup>", "footnote"),
-        ("<a role='doc-noteref' href='#n1'>see the note</a>", "footnote"),
-        ("<aside epub:type='footnote'>no</aside>", "footnote"),
-        ("<div class='footnote'><p>no</p></div>", "footnote"),
-        ("<section epub:type='titlepage'><h1>no</h1></section>", "front matter"),
-        ("<section epub:type='z3998:x colophon'><p>no</p></section>", "imprint"),
-        ("<section role='doc-index'><p>no</p></section>", "index"),
-        ("<div class='Transnote big'><p>no</p></div>", "its makers' note"),
-        ("<section class='pg-boilerplate pgheader' id='pg-header'><p>no</p></section>", "its makers' note"),
-    ],
+    ("markup", "reason"), read_cases("books/html.yaml", "html text what is no prose is dropped and counted")
 )
 def test_html_text_what_is_no_prose_is_dropped_and_counted(markup: str, reason: str) -> None:
     dropped: Counter[str] = Counter()
