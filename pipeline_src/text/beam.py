@@ -72,9 +72,9 @@ class Workers:
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], through_beam: bool = True
     ) -> Iterator[Result]:
-        """Yield ``function(item)`` for every item, in order; raise the error of the first item that has one.
+        """Yield ``function(item)`` for every item, in order.
 
-        Errors are PipelineError and OSError; others are bugs, which a runner reports in its own way.
+        The first PipelineError or OSError of an item is raised. A runner reports other exceptions in its own way.
 
         Args:
             function: see ``map_in_order``.
@@ -149,7 +149,7 @@ def _lost_output(value: object, where: object) -> PipelineError:
 
 @cache
 def import_beam() -> Any:
-    """Import Beam without two installed libraries that it would import for uses not made here: 1 CPU-second of 2."""
+    """Import Beam without pandas and pymongo, which take half of its two seconds."""
     unused = [name for name in ("pandas", "pymongo") if name not in sys.modules]
     # Beam takes a module that is None as not installed, and warns that pymongo is missing.
     modules: dict[str, Any] = sys.modules
@@ -164,7 +164,7 @@ def import_beam() -> Any:
 
 
 def dask_setup(worker: object) -> None:
-    """Import Beam, without unused libraries, as a Dask worker with ``--preload pipeline_src.text.beam`` starts."""
+    """Import Beam early: Dask calls this with ``--preload pipeline_src.text.beam``."""
     import_beam()
 
 

@@ -108,7 +108,7 @@ def part_names(raw: Path, parts: Sequence[str]) -> Sequence[str]:
 
 
 def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Return name, title, licence, citation and, if known, language of each downloaded part."""
+    """Read name, title, licence, citation and language of each downloaded part."""
     origins = []
     for path in [raw / part / "source.json" for part in parts or ("",)]:
         if not path.exists():
@@ -123,7 +123,7 @@ def read_origins(raw: Path, parts: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def read_manifest(folder: str | Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Read the manifest of a corpus folder; ``more`` is the schema of additional keys."""
+    """Read and check a corpus folder's manifest. ``more``: schema of additional keys."""
     path = Path(folder) / "manifest.json"
     manifest: dict[str, Any] = read_json(path, {**MANIFEST, **more})
     for shard in manifest["shards"]:
@@ -141,7 +141,7 @@ def language_of(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class ShardSlice:
-    """The documents of a shard whose lines begin in bytes [start, stop): the work of one process."""
+    """The documents whose lines begin in bytes [start, stop) of a shard."""
 
     path: Path
     start: int
@@ -153,7 +153,7 @@ class ShardSlice:
 
 
 def slice_shards(folder: str | Path, size: int = SLICE_BYTES) -> list[ShardSlice]:
-    """Split the shards of a corpus folder into slices of ``size`` bytes, in the order of the documents."""
+    """Split all shards of a folder into slices of ``size`` bytes, in order."""
     slices = []
     for shard in read_manifest(folder)["shards"]:
         path = Path(folder) / shard["name"]
@@ -188,7 +188,7 @@ def read_documents(folder: str | Path) -> Iterator[Document]:
 
 
 def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
-    """Return the number of validation documents of each source that has too few of them.
+    """Count the validation documents of each source that has too few.
 
     Args:
         parts: split -> source -> counts; sources without documents are left out.
@@ -202,7 +202,7 @@ def few_validation_documents(parts: Mapping[str, Mapping[str, Mapping[str, int]]
 
 
 def in_validation_split(document_id: str, seed: int, share: float) -> bool:
-    """Return whether a document belongs to the validation split, by its id and the seed alone.
+    """Decide by id and seed alone whether a document is for validation.
 
     True for about ``share`` (0 to 1) of all ids.
     """

@@ -19,7 +19,7 @@ Record = dict[str, Any]
 
 
 class DroppedSample:
-    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason to drop them, each id once.
+    """A sample of ``SAMPLE_SIZE`` dropped documents for each reason.
 
     They are the first in a pseudo-random order that depends only on the ids, so the sample depends neither on the order
     in which documents are added nor on the number of workers.
@@ -67,7 +67,7 @@ def drop_documents(
     sample: DroppedSample,
     repeated: Mapping[str, Set[int]] = MappingProxyType({}),
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Drop repeated documents, then others until at most ``max_words`` words remain; rewrite each changed shard once.
+    """Drop repeated documents, then others until at most ``max_words`` remain.
 
     Documents are kept, as long as they fit, in a pseudo-random order that depends only on their ids, so that the
     selection is as varied as the corpus. Memory grows by a few bytes per document, never by its text.

@@ -66,7 +66,7 @@ Measure = tuple[str, float]
 
 
 class Refusal(NamedTuple):
-    """The rule that a text breaks: ``GROUP.KEY`` in ``filters`` of params.yaml, the text's value, the threshold."""
+    """The rule that a text breaks (GROUP.KEY), the text's value and the threshold."""
 
     rule: str
     value: float

@@ -50,7 +50,7 @@ def probability_of(language: str, text: str, load: Callable[[], Identify] = load
 def check_language(
     filters: FiltersParams, language: str | None, source: str, load: Callable[[], Identify] = load_identifier
 ) -> None:
-    """Check that the filter ``language`` of a source can be applied, if it is on.
+    """Check that py3langid knows the language if the filter ``language`` is on.
 
     Args:
         language: see ``split_sentences``; None if it is not known before the source's files are.

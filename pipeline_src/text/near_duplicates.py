@@ -63,7 +63,7 @@ def hash_words(text: str) -> NDArray[np.uint32]:
 
 
 def digest(text: str) -> bytes:
-    """Return one hash of all ``normal_words`` of a text, of 16 bytes, or b"" if it has none."""
+    """Hash all ``normal_words`` of a text to 16 bytes, or to b"" if it has none."""
     stretches = (b" ".join(normal_words(stretch)) for stretch in _stretches(text))
     words = b" ".join(filter(None, stretches))
     return blake2b(words, digest_size=16).digest() if words else b""
@@ -128,7 +128,7 @@ def _permutations() -> NDArray[np.uint32]:
 
 
 def find_copies(batches: Iterable[Shingles], threshold: float, folder: Path) -> NDArray[np.int64]:
-    """Return, for each text, the index of the earlier text that it copies, or -1; int64 [texts].
+    """Return the index of the earlier text that each text copies, or -1; int64 [texts].
 
     Needs about 50 bytes of memory a text, 20 for each bucket of several texts, and unnamed temporary files in
     ``folder``: about 800 bytes a text (512 and 8 a band), 4 a word.
@@ -168,7 +168,9 @@ def _band_keys(minhashes: NDArray[np.uint32], num_bands: int, num_rows: int) -> 
 
 
 def _number_buckets(band_files: Sequence[IO[bytes]], empty: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Replace the keys in each band's file by the numbers of their buckets, int32 [texts]; -1 for a single text.
+    """Replace each band's keys by the numbers of their buckets, int32 [texts].
+
+    A text that is alone in its bucket gets -1.
 
     Returns:
         The start of each bucket's texts in a common list, and the end of the last, int64 [buckets + 1].

@@ -45,7 +45,7 @@ MAX_SEGMENT_LENGTH = 8_000
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
-    """Return the sentences of a paragraph in order, stripped, none empty; only spaces between them are left out.
+    """Split a paragraph into sentences. Only the spaces between them are left out.
 
     Sentences within quotation marks count separately: ``"I went. I saw," he said.`` is two.
 
@@ -206,7 +206,7 @@ def _ends(text: str, rules: SimpleNamespace) -> Iterator[int]:
 
 
 def is_small(word: str) -> bool:
-    """Return whether a word begins with a small letter of a script that begins sentences with capitals."""
+    """Return whether a word begins with a small letter of a script with capitals."""
     return word[:1] != word[:1].title()
 
 

@@ -67,7 +67,7 @@ def first_words(text: str, count: int) -> str:
 
 
 def space_words(text: str) -> str:
-    """Write spaces between words that overlap, one from each letter of a script without spaces.
+    """Write a word from each letter of a script without spaces: the words overlap.
 
     So two texts have the same words after a place where they differ. Punctuation is left out: 水车转。 to 水车 车转 转.
     """

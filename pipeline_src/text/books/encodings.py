@@ -78,7 +78,12 @@ _MISREAD = re.compile(
 
 
 class Reading(NamedTuple):
-    """A text in one of the encodings that it may have; ``misread`` is the fraction of its implausible characters."""
+    """A text read in one encoding.
+
+    Attributes:
+        confidence: chardet's, 0 to 1.
+        misread: fraction of the non-ASCII characters that are implausible where they stand.
+    """
 
     encoding: str
     confidence: float

@@ -37,7 +37,7 @@ HINT = "bring another copy or another format of the book, or take it away"
 
 
 def read_epub(path: Path, dropped: Counter[str], max_bytes: int = MAX_BYTES) -> tuple[str, str]:
-    """Return the text of a book, in which a heading's block begins with ``HEADING``, and its encoding."""
+    """Return a book's text, with ``HEADING`` before each heading, and its encoding."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _read(_Archive(archive, path, max_bytes), path, dropped)

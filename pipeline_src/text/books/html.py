@@ -60,7 +60,7 @@ def is_html(text: str) -> bool:
 
 
 def html_text(page: str, where: object, dropped: Counter[str], matter: Mapping[str, str]) -> str:
-    """Return the prose of a page as plain text, in which a heading's block begins with ``HEADING``.
+    """Return the prose of a page as plain text, with ``HEADING`` before each heading.
 
     Args:
         where: the file, for errors.

@@ -25,7 +25,7 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>")
 
 
 def markdown_paragraphs(text: str, dropped: Counter[str], headings: list[int] | None = None) -> list[str]:
-    """Return the paragraphs of a book, or the speeches of a play, each on one line.
+    """Return the paragraphs of a book or the speeches of a play.
 
     Headings, lists, tables and code are removed; so are a play's speaker names and stage directions (a block, a line or
     an aside in italics or brackets). Verse becomes one paragraph per speech. Everything removed is counted in

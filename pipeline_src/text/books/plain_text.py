@@ -43,7 +43,7 @@ MIN_PART_COUNT = 2
 
 
 class HyphenResolver:
-    """Decides whether a word broken at a line end has a hyphen, by the book's other words.
+    """Decide by a book's other words whether a word broken at a line end has a hyphen.
 
     A scanned book breaks words anywhere (``con-`` / ``cerning``); a transcriber leaves only hyphens that belong to the
     word (``every-`` / ``day``). The form found elsewhere in the book is correct; if there is none, the form that most

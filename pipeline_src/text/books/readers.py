@@ -50,7 +50,7 @@ MAX_BOOK_BYTES = 256 << 20
 
 
 class TextRow(NamedTuple):
-    """One row; ``title`` and ``id`` are from the first of ``TITLES`` and ``IDS`` that it has, or ''."""
+    """A row of a file. Its title and id are in the first of ``TITLES`` and ``IDS``, or ''."""
 
     # Counted from 0.
     number: int
@@ -200,7 +200,7 @@ class RawDocument:
 
 
 class WrongFile(NamedTuple):
-    """A file that cannot be read, and whether the stage ``clean`` stops at it or leaves it out."""
+    """A file that cannot be read. ``clean`` stops at it, or leaves it out."""
 
     error: PipelineError
     stops: bool

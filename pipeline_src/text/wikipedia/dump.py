@@ -52,7 +52,7 @@ FETCH_AGAIN = "delete it and run the download stage again"
 
 @dataclass(frozen=True)
 class DumpBlock:
-    """Decompressed bytes of a dump; an empty block announces a stream before it is decoded.
+    """Decompressed bytes of a dump. An empty block announces a stream.
 
     Attributes:
         stream: byte offset of its bz2 stream; 0 in a file of another compression.

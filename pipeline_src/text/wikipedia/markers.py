@@ -55,7 +55,7 @@ def sound(text: str) -> str:
 
 
 def resolve_sounds(text: str) -> str:
-    """Leave pronunciations out of brackets: ``(named /eɪ/, plural As)`` -> ``(plural As)``; elsewhere they stay.
+    """Remove pronunciations in brackets: ``(named /eɪ/, plural As)`` -> ``(plural As)``.
 
     What else goes from brackets takes with it the words that only led up to it: ``(listen {{audio}})``.
     """

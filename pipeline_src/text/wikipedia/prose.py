@@ -163,7 +163,7 @@ def repair(paragraph: str, language: str = "en") -> str:
 
 
 def close_holes(text: str, language: str) -> str:
-    """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``, `` ,`` -> ``,``.
+    """Close the holes that removed templates leave: ``( ; born 1900 )`` -> ``(born 1900)``.
 
     French pages keep the space that they have before ``:`` and ``;``, as before ``!``, ``?`` and ``»``.
     """
@@ -265,7 +265,7 @@ def paragraphs(
     count: Callable[[str], None] = lambda _: None,
     lists: str = "drop",
 ) -> list[str]:
-    """Return the paragraphs of ``text`` that are prose; ``dropped`` counts the other lines by kind.
+    """Return the paragraphs of prose. ``dropped`` counts the other lines by kind.
 
     As in MediaWiki, lines without a blank line between them are one paragraph. Also left out are sentences that only
     introduce a list, table or formula (``They are:``), unless just their full stop is missing; the rest of a sentence
@@ -371,7 +371,7 @@ def _finish(
 
 
 def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = lambda _: None) -> tuple[str, int]:
-    """Return ``paragraph`` without its sentences with a placeholder outside brackets, and their number.
+    """Drop the sentences with a placeholder outside brackets. Returns the rest and their number.
 
     Parts that punctuation within such a sentence split off (an open bracket, a small letter at the start) are dropped
     too. ``count`` is called with each sentence and each aside in brackets that is dropped.
@@ -490,7 +490,7 @@ def says_something(lead_in: str, language: str) -> bool:
 # The function is called for a paragraph, and again for what follows it.
 @lru_cache(64)
 def lacks_only_its_stop(text: str, language: str) -> bool:
-    """Return whether a text without punctuation at its end ends in a complete sentence.
+    """Return whether a text without a full stop ends in a complete sentence.
 
     The sentence must be long, unlike a title, and not end in a word that hardly ends one. In a language for which no
     such words are listed, the answer is always no.
@@ -508,7 +508,7 @@ def lacks_only_its_stop(text: str, language: str) -> bool:
 
 
 def begins_with_sentence(text: str, language: str) -> bool:
-    """Return whether a text begins with a whole sentence, unlike a title, a label or a source, and ends with a stop.
+    """Return whether a text begins with a whole sentence and ends with a stop.
 
     A sentence begins with a capital. It has a verb, where the language's verbs are listed, before any relative clause:
     ``A wheel, which is made of wood.`` is none. In a script without capitals, its length and its stop tell.

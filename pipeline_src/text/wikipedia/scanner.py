@@ -160,7 +160,7 @@ def drop_hidden(text: str) -> str:
 
 
 def choose_variants(text: str, language: str) -> str:
-    """Resolve the language converter's ``-{…}-``, innermost first; unchanged in a language without variants.
+    """Resolve the language converter's ``-{…}-``, innermost first.
 
     An opening delimiter without a closing one is removed.
     """
@@ -236,7 +236,7 @@ def _rule_patterns(language: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def resolve(text: str, link: Callable[[str], str], template: Callable[[str], str]) -> str:
-    """Replace every ``[[…]]`` by ``link(…)`` and ``{{…}}`` by ``template(…)``, innermost first; drop ``{| … |}``.
+    """Replace ``[[…]]`` by ``link(…)`` and ``{{…}}`` by ``template(…)``; drop ``{|…|}``.
 
     Closing delimiters without an opener are removed. An unclosed template or table loses only its first line, so
     that an editor's slip costs a line, not an article.

@@ -273,7 +273,7 @@ class TemplateExpander:
         self._names: list[str] = []
 
     def expand(self, body: str) -> str:
-        """Return the words of ``{{body}}``, or a marker (markers.py) if they are unknown or there are none.
+        """Return the words of ``{{body}}``, or a marker if it has none or they are unknown.
 
         Links and templates within ``body`` are already text.
         """
@@ -296,7 +296,7 @@ class TemplateExpander:
         return self._hole(name) if words is None else words or GONE
 
     def count(self, sentence: str) -> None:
-        """Count the templates that left holes in ``sentence``; call it for sentences dropped because of holes."""
+        """Count the templates that left holes in a dropped sentence."""
         if len(self._names) < len(self._numbers):
             self._names = list(self._numbers)
         for mark in set(NAMES.findall(sentence)):
