@@ -92,7 +92,7 @@ class Machine(Section):
             bfloat16 on an NVIDIA GPU from the Ampere generation on, else float32.
         tracking: where pretraining sends its curve; each but ``dvclive`` is a package to install.
         beam_args: arguments of Beam's ``PipelineOptions``, for the cleaning of a Wikipedia and for ``tokenize``, such
-            as ``--runner=...``; without a runner, processes of this machine work.
+            as ``--runner=...``; without a runner, processes of this machine work. Workers must see the study's folder.
         pretrain, finetune: settings of the two kinds of training.
     """
 

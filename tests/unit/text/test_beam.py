@@ -15,7 +15,8 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.text import beam
 from pipeline_src.text.beam import Workers, parse_options
 
-NAMED = ("--runner=FnApiRunner",)  # an element is an item; without a name, one element holds all
+# With a named runner, each item is an element; without one, a single element holds all.
+NAMED = ("--runner=FnApiRunner",)
 PROBLEMS = {
     "mistake": PipelineError("bad item", 2, where="here", hint="fix it"),
     "full disk": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard"),
@@ -150,7 +151,8 @@ def test_workers_of_a_killed_run_do_not_write_to_a_later_one(tmp_path: Path) -> 
         earlier = workers.folder
     with Workers((), tmp_path) as workers:
         (workers.folder / "shard").write_text("new")
-        earlier.mkdir()  # as a worker does that goes on
+        # A worker that continues makes its folder again.
+        earlier.mkdir()
         (earlier / "shard").write_text("old")
         assert workers.receive("shard").read_text() == "new"
     assert stored(tmp_path) == ["shard"]
@@ -163,7 +165,8 @@ def test_workers_of_dask_call_function_once_for_each_item(tmp_path: Path) -> Non
     ) as cluster:
         with Workers([*dask, f"--dask_client_address={cluster.scheduler_address}"], tmp_path) as workers:
             assert list(workers.map(partial(note, file=tmp_path / "calls"), range(21))) == list(range(21))
-        distributed.default_client().close()  # Beam's, which would go on asking for the cluster
+        # Beam's client would continue to ask for the cluster.
+        distributed.default_client().close()
     assert sorted(map(int, (tmp_path / "calls").read_text().split())) == list(range(21))
 
 

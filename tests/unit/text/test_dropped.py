@@ -56,7 +56,8 @@ def test_dropped_sample_long_text_is_truncated(tmp_path: Path) -> None:
     assert record == {"reason": "x", "id": "a:1", "title": "A", "value": 0.25, "limit": 0.2, "text": "ab" * 1_000}
 
 
-NUMBERS = (*range(12), 3, 5, 3)  # the last three are repeated
+# The last three are repeated.
+NUMBERS = (*range(12), 3, 5, 3)
 SHARDS = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9, 10, 11, 12), (13, 14), ())
 
 

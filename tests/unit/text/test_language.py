@@ -81,7 +81,8 @@ def test_probability_of_rounds_to_four_digits() -> None:
 
 def test_check_language_missing_library_is_rejected_if_the_filter_is_on() -> None:
     check_language(FiltersParams(), "und", "books", load_missing)
-    check_language(ON, None, "books", load_fake)  # undetermined yet
+    # Undetermined yet.
+    check_language(ON, None, "books", load_fake)
     with pytest.raises(PipelineError, match="pip install it"):
         check_language(ON, None, "books", load_missing)
 

@@ -87,7 +87,8 @@ def test_split_sentences_long_text_same_when_split_in_parts(monkeypatch: pytest.
     monkeypatch.setattr(sentences, "MAX_SEGMENT_LENGTH", 500)
     monkeypatch.setattr(sentences, "segment", watched)
     assert split_sentences(text, "en") == at_once
-    assert max(seen) <= 500 and sum(seen) < 3 * len(text)  # the square of a stretch, not of the text
+    # The square of a stretch, not of the text.
+    assert max(seen) <= 500 and sum(seen) < 3 * len(text)
 
 
 def test_split_sentences_nine_of_ten_hard_cases_are_solved() -> None:
@@ -109,4 +110,5 @@ def test_split_sentences_english_web_treebank_precision_and_recall(root: Path) -
     paragraphs = re.split(r"^# new(?:par|doc).*\n", path.read_text(encoding="utf-8"), flags=re.M)
     gold = [sentences for paragraph in paragraphs if (sentences := re.findall(r"^# text = (.*)", paragraph, re.M))]
     precision, recall = precision_and_recall(gold, "en")
-    assert precision > 0.97 and recall > 0.75  # many of its sentences end without any stop
+    # Many of its sentences end without any stop.
+    assert precision > 0.97 and recall > 0.75

@@ -30,7 +30,8 @@ from tests.unit.text.books.samples import GUTENBERG, PLAY
 def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of fetched books, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PIPELINE_WORKERS", "1")  # in this process; starting workers takes seconds
+    # Starting worker processes takes seconds.
+    monkeypatch.setenv("PIPELINE_WORKERS", "1")
     folder = tmp_path / "data/raw/books/fetched-files"
     folder.mkdir(parents=True)
     return folder
@@ -172,8 +173,10 @@ def test_clean_books_near_duplicates_without_spaces_are_dropped(books: Path) -> 
 def test_is_sentence_list_one_sentence_per_line() -> None:
     line = "\u201cIt is a fine day,\u201d he said."
     assert is_sentence_list(f"{line}\n" * 120)
-    assert not is_sentence_list(f"{line}\n" * 50)  # too few to tell
-    assert not is_sentence_list(f"{line} She said nothing.\n" * 120)  # a paragraph a line is one book
+    # These are too few lines to tell.
+    assert not is_sentence_list(f"{line}\n" * 50)
+    # Lines of two sentences are paragraphs of one book.
+    assert not is_sentence_list(f"{line} She said nothing.\n" * 120)
     assert not is_sentence_list("The words of a line that goes on\nto the next, and to the next.\n" * 120)
     assert not is_sentence_list(GUTENBERG * 20)
 
@@ -366,7 +369,8 @@ def test_clean_books_parquet_missing_or_repeated_column_is_rejected(books: Path)
 
 def test_read_rows_parquet_memory_is_that_of_a_batch(tmp_path: Path) -> None:
     table = pyarrow.table({"text": [random.Random(n).randbytes(2_500).hex() for n in range(8_000)]})
-    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")  # one row group, 40 MB
+    # The file has one row group of 40 MB.
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
     del table
     before, peak = pyarrow.total_allocated_bytes(), 0
     for row in read_rows(tmp_path / "a.parquet", ".parquet", "text"):

@@ -103,11 +103,13 @@ TYPED = str.maketrans("’“”—…", '\'""-.')
     "encoding", "cp1252 mac-roman cp850 cp437 cp1250 cp852 cp1251 koi8-r iso8859-5 mac-cyrillic".split()
 )
 def test_decode_any_encoding_is_right_or_rejected(text: str, encoding: str) -> None:
-    text = text.translate(TYPED) * 20  # old encodings have no typographic marks
+    # Old encodings have no typographic marks.
+    text = text.translate(TYPED) * 20
     try:
         data = text.encode(encoding)
     except UnicodeEncodeError:
-        return  # never written in it
+        # The text is never written in this encoding.
+        return
     try:
         assert decode(data, BOOK, None)[0] == text
     except PipelineError as error:

@@ -34,7 +34,8 @@ def test_hyphen_resolver_long_line_takes_linear_time(letters: str) -> None:
     """It is read once, not from each of its letters to its end."""
 
     def resolve(line: str) -> None:
-        assert HyphenResolver(f"{line}\n").belongs("con-", "cerning")  # nothing tells, so it stays
+        # Nothing tells, so the hyphen stays.
+        assert HyphenResolver(f"{line}\n").belongs("con-", "cerning")
 
     assert_linear(resolve, letters * 4_000, letters * 4_000 * TIMES)
 
@@ -50,7 +51,8 @@ def test_hyphen_resolver_word_found_nowhere_else(before: str, after: str, belong
 
 @pytest.mark.parametrize("paragraph", read_cases("books/plain_text.yaml", "script without capitals is prose"))
 def test_plain_paragraphs_script_without_capitals_is_prose(paragraph: str) -> None:
-    long = paragraph * 5 + paragraph[:9]  # without a full stop, and longer than a line
+    # Without a full stop, and longer than a line.
+    long = paragraph * 5 + paragraph[:9]
     assert plain_paragraphs("\n\n".join([paragraph, long, paragraph]), Counter()) == [paragraph, long, paragraph]
 
 

@@ -226,7 +226,8 @@ def test_clean_wikipedia_bad_dump_is_rejected_and_earlier_output_stays(
 
 def test_clean_wikipedia_repeated_article_is_dropped(project: Path, set_range_size) -> None:
     out = write_dump(project, streams_of(*(page(number, f"Page {number}. {PROSE}") for number in (1, 2, 1, 3, 2))))
-    for size in (1, 1 << 20):  # each in a range of its own, all in one
+    # Each page is in a range of its own, then all are in one.
+    for size in (1, 1 << 20):
         set_range_size(size)
         run()
         assert [document.id for document in read_documents(out)] == ["testwiki:1", "testwiki:2", "testwiki:3"]

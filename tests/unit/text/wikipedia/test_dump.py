@@ -96,7 +96,8 @@ def test_read_pages_truncated_dump_is_rejected(path: Path, pack, share: float) -
 @pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, CHECKED_ZSTD.compress], ids=SINGLE_STREAM)
 def test_read_pages_corrupt_single_stream_is_rejected(path: Path, pack) -> None:
     data = bytearray(pack((HEAD + "".join(page(n) for n in range(500)) + TAIL).encode()))
-    data[len(data) // 2] ^= 0xFF  # gzip notices at its end only, if the XML does not stumble over it before
+    # Gzip notices at its end only, if the XML does not stumble over it before.
+    data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(PipelineError, match=r"(cut off or corrupt|a page without title)[\s\S]*dump, [\s\S]*download"):
         list(read_pages(path))
@@ -169,7 +170,8 @@ def test_read_pages_long_page_in_small_blocks_takes_linear_time(tmp_path: Path) 
         (page,) = read_pages(path)
         assert len(page.text) == int(path.stem)
 
-    paths = [tmp_path / f"{size}.xml" for size in (2 << 20, TIMES * 2 << 20)]  # plain: read in blocks of 64 kB
+    # A plain file is read in blocks of 64 kB.
+    paths = [tmp_path / f"{size}.xml" for size in (2 << 20, TIMES * 2 << 20)]
     for path in paths:
         path.write_text(HEAD + page(1, "a" * int(path.stem)) + TAIL)
     assert_linear(read, *paths)
@@ -210,7 +212,8 @@ SIZES = (1, 300, 2_000, 1 << 30)
 @pytest.mark.parametrize("cut", ["between pages", "anywhere"])
 def test_split_ranges_any_size_gives_every_page_once(path: Path, cut: str) -> None:
     pieces = [HEAD, *(text_page(n) for n in range(60)), TAIL]
-    if cut == "anywhere":  # as pbzip2 does: streams end within pages and within tags
+    # As pbzip2 does: streams end within pages and within tags.
+    if cut == "anywhere":
         whole = "".join(pieces)
         pieces = [whole[start : start + 97] for start in range(0, len(whole), 97)]
     path.write_bytes(b"".join(compress_pieces(pieces)))
@@ -271,7 +274,8 @@ def test_read_pages_corrupt_stream_loses_only_its_own_pages(path: Path, dump) ->
                 good = decoder.decompress(data) == piece.encode() and decoder.eof
             except OSError:
                 good = False
-            assume(not good or not decoder.unused_data)  # only bits of padding at its end were met, and moved
+            # Only bits of padding at its end were damaged, and moved.
+            assume(not good or not decoder.unused_data)
             if not good:
                 undecodable.append((which, position))
         position += len(data)
@@ -325,7 +329,8 @@ def test_read_pages_corrupt_first_or_last_stream_is_rejected(path: Path, where: 
 
 def test_read_pages_long_stream_is_streamed_and_checked(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(dump, "MAX_HELD_BYTES", 1 << 20)
-    pages = "".join(text_page(n, f"{n} " * 1000) for n in range(4000))  # 19 MB of XML in one stream
+    # 19 MB of XML in one stream
+    pages = "".join(text_page(n, f"{n} " * 1000) for n in range(4000))
     packed = compress_pieces([HEAD, pages, text_page(9999) + TAIL])
     path.write_bytes(b"".join(packed))
     del pages

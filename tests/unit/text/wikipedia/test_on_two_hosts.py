@@ -20,8 +20,9 @@ from tests.made_dump import STREAMS, shards, split_streams, write_dump
 from tests.studies import corpus_of
 from tests.two_machines import ADDRESSES, Machines, two_machines
 
-pytestmark = pytest.mark.slow  # six processes import Beam
-PATIENCE = 240  # seconds
+# Six processes import Beam.
+pytestmark = pytest.mark.slow
+PATIENCE_SECONDS = 240
 CORPUS = {"validation": 0.3, "near_duplicates": 0.8}
 TEXT, TOKENS = Path("data/text/wikipedia/clean-text"), Path("data/tokens")
 PROGRAM = """
@@ -54,7 +55,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIPELINE_WORKERS", "1")
         patch.chdir(folder)
-        patch.setattr(clean_wikipedia, "split_ranges", clean_wikipedia.split_ranges)  # restored in the end
+        # Restored in the end.
+        patch.setattr(clean_wikipedia, "split_ranges", clean_wikipedia.split_ranges)
         split_streams()
         clean_wikipedia.run("wikipedia", corpus.source("wikipedia"))
         train_tokenizer.run(seed=1, corpus=corpus, vocabulary=VocabularyParams(vocab_size=400, limit_alphabet=60))
@@ -63,7 +65,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wait_until(true: Callable[[], bool], processes: list[subprocess.Popen[str]]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not true():
         assert time.monotonic() < deadline
         for process in processes:
@@ -99,7 +101,7 @@ def test_dask_workers_on_two_hosts_one_killed_make_same_bytes(
         wait_until(lambda: len(list(place.rglob("*pages*.jsonl"))) >= 3, processes)
         assert len(list(place.rglob("*pages*.jsonl"))) < STREAMS and client.poll() is None
         processes[-2].send_signal(signal.SIGKILL)
-        assert client.wait(PATIENCE) == 0, client.communicate()[0]
+        assert client.wait(PATIENCE_SECONDS) == 0, client.communicate()[0]
         assert processes[-2].wait() == -signal.SIGKILL
         assert all(process.poll() is None for process in processes[:-2])
     finally:

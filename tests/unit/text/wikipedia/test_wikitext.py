@@ -96,7 +96,8 @@ SURROUNDINGS = [("", ""), (f"{PLAIN}\n\n", f"\n\n{PLAIN}"), (f"{PLAIN} ", f" {PL
 
 def pages_of(*kinds: list[str]) -> st.SearchStrategy[str]:
     """Pages of such fragments and a little other text, alone or amid prose."""
-    other = st.characters(exclude_characters="&", exclude_categories=["Cs"])  # a decoded dump holds no lone surrogates
+    # A decoded dump holds no lone surrogates.
+    other = st.characters(exclude_characters="&", exclude_categories=["Cs"])
     fragments = st.one_of(*map(st.sampled_from, kinds), st.text(other, max_size=6))
     body = st.lists(fragments, max_size=40).map("".join)
     return st.builds(lambda around, text: around[0] + text + around[1], st.sampled_from(SURROUNDINGS), body)
@@ -119,7 +120,8 @@ def test_clean_any_page_leaves_no_markup_and_does_not_grow(page: str) -> None:
 @given(pages_of(MARKS, WORDS))
 def test_clean_own_output_is_unchanged(page: str) -> None:
     result = clean(page)
-    assert clean(result.replace("\n", "\n\n")) == result  # in wikitext a blank line ends a paragraph
+    # In wikitext a blank line ends a paragraph.
+    assert clean(result.replace("\n", "\n\n")) == result
 
 
 PAGES, SHORTER = pages(), pages(RUN // TIMES)
