@@ -186,7 +186,7 @@ def _legacy_encoding(data: bytes, path: Path, offset: int) -> str:
     min_confidence = max((reading.confidence for reading in readings), default=0.0) - LANGUAGE_LEAD
     likely = [reading for reading in plausible if reading.confidence >= min_confidence]
     named = _named_encoding(data)
-    if named and (named not in CANDIDATES or named in [reading.encoding for reading in likely or plausible]):
+    if named and (named not in CANDIDATES or named in [reading.encoding for reading in plausible]):
         return named
     if likely and not _is_tie(likely):
         return likely[0].encoding
@@ -221,13 +221,12 @@ def _readings(data: bytes) -> list[Reading]:
     return sorted(readings, key=lambda reading: (reading.misread, CANDIDATES.index(reading.encoding)))
 
 
+# Whether another text fits as well as the first.
 def _is_tie(readings: list[Reading]) -> bool:
     first = readings[0]
-    for reading in readings:
-        is_near = reading.confidence > first.confidence - TIE
-        if is_near and reading.misread == first.misread and reading.text != first.text:
-            return True
-    return False
+    near = [reading for reading in readings if reading.confidence > first.confidence - TIE]
+    texts = {reading.text for reading in near if reading.misread == first.misread}
+    return len(texts) > 1
 
 
 # The encoding that the file names, if it decodes. Latin-1 is read as cp1252.

@@ -151,7 +151,7 @@ def words_of(language: str) -> dict[str, frozenset[str]]:
     return {kind: frozenset(words.split()) for kind, words in table.items()}
 
 
-def repair(paragraph: str, language: str = "en") -> str:
+def repair(paragraph: str, language: str) -> str:
     if "  " in paragraph:
         paragraph = _SPACES.sub(" ", paragraph)
     for _ in range(MAX_REPAIRS):
@@ -261,9 +261,9 @@ def _continues(line: str) -> bool:
 def paragraphs(
     text: str,
     dropped: Counter[str],
-    language: str = "en",
-    count: Callable[[str], None] = lambda _: None,
-    lists: str = "drop",
+    language: str,
+    count: Callable[[str], None],
+    lists: str,
 ) -> list[str]:
     """Return the paragraphs of prose. ``dropped`` counts the other lines by kind.
 
@@ -370,7 +370,7 @@ def _finish(
     return "" if _is_short(paragraph) else paragraph
 
 
-def drop_broken(paragraph: str, language: str, count: Callable[[str], None] = lambda _: None) -> tuple[str, int]:
+def drop_broken(paragraph: str, language: str, count: Callable[[str], None]) -> tuple[str, int]:
     """Drop the sentences with a placeholder outside brackets. Returns the rest and their number.
 
     Parts that punctuation within such a sentence split off (an open bracket, a small letter at the start) are dropped
@@ -469,7 +469,7 @@ def _has_words(text: str) -> bool:
 
 
 # Whether a repaired paragraph is still prose.
-def is_paragraph(line: str, language: str = "en") -> bool:
+def is_paragraph(line: str, language: str) -> bool:
     return line[:1] not in NOT_PROSE and _is_prose(line, [line], language)
 
 
