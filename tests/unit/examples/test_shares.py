@@ -115,16 +115,17 @@ def test_build_examples_temperature_weighs_by_size(tokens, temperature):
     assert (max(passes) - min(passes) <= 1) == (temperature == 1.0)
 
 
-def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens: TokenStore) -> None:
-    weights = {"books": 1e-6, "news": 1.0, "wiki": 1e-6}
-    stage.run(seed=1, examples=params(weights=weights))  # 50 times as often as the others
+@pytest.mark.parametrize(("count", "message"), [(0, "0 examples"), (1, r"\d+ examples in 3 passes")])
+def test_build_examples_source_too_small_for_its_weight_is_rejected(tokens, count, message):
+    """All examples are of the news, which may be repeated 100 times as often as without weights."""
+    weighted = params(weights={"books": 1e-6, "news": 1.0, "wiki": 1e-6})
+    stage.run(seed=1, examples=weighted)
     before = hash_file("data/examples/phase1/train.npy")
     manifest = read_json("data/tokens/manifest.json")
     train = manifest["parts"]["train"]
     train["wiki"] = dict(Counter(train["wiki"]) + Counter(train["news"]))
-    for count, message in ((0, "0 examples"), (1, r"\d+ examples in 3 passes")):
-        train["news"] = {"documents": count, "sentences": count, "tokens": count}
-        write_json("data/tokens/manifest.json", manifest)
-        with pytest.raises(PipelineError, match=f"of news for its share: {message}"):
-            stage.run(seed=1, examples=params(weights=weights))
+    train["news"] = {"documents": count, "sentences": count, "tokens": count}
+    write_json("data/tokens/manifest.json", manifest)
+    with pytest.raises(PipelineError, match=f"of news for its share: {message}"):
+        stage.run(seed=1, examples=weighted)
     assert hash_file("data/examples/phase1/train.npy") == before

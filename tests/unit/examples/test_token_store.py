@@ -47,13 +47,23 @@ def test_token_writer_id_beyond_id_type_is_rejected(tmp_path, entries, beyond):
         TokenWriter(tmp_path, "train", entries).add(np.asarray([beyond]), np.asarray([1]), np.asarray([1]))
 
 
-def test_token_store_equals_written_documents(tmp_path, store, documents):
+def test_token_store_equals_written_documents(store, documents):
     assert len(store) == len(documents)
     for number, document in enumerate(documents):
         offsets = store.sentences[store.documents[number] : store.documents[number + 1] + 1]
         assert [store.ids[a:b].tolist() for a, b in pairwise(offsets)] == document
-    pickled = pickle.dumps(store)  # another process maps the files itself
-    assert len(pickled) < 1000 and np.array_equal(pickle.loads(pickled).ids, store.ids)
+
+
+def test_token_store_is_pickled_as_its_path(store):
+    """Another process maps the files itself."""
+    pickled = pickle.dumps(store.of_documents(2, 5))
+    assert len(pickled) < 1000
+    copy = pickle.loads(pickled)
+    assert np.array_equal(copy.ids, store.ids)
+    assert np.array_equal(copy.documents, store.documents[2:6])
+
+
+def test_token_store_shorter_file_is_rejected(tmp_path, store):
     ids = tmp_path / "train.ids"
     ids.write_bytes(ids.read_bytes()[:-4])
     with pytest.raises(PipelineError, match="token shard is damaged"):

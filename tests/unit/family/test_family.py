@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.files import read_json
+from pipeline_src.base.files import hash_file, read_json
 from pipeline_src.base.registry import architecture_spec, member_names
 from pipeline_src.examples.build_examples import run as build_examples
 from pipeline_src.family.deberta.encoder import Deberta
@@ -39,27 +39,21 @@ def inputs(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in FAMILY), ("bilstm", {"objective": "bilm"})])
 def test_pretrain_architecture_repeats_bytes(inputs, name, changes, monkeypatch):
     monkeypatch.chdir(inputs)
-    stored, sizes = [], {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    hashes = set()
     for _ in range(2):
+        sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
         train_phase("phase1", phase1=3, architecture=name, **sizes, **changes)
-        stored.append(Path("models/pretrained/phase1/model.safetensors").read_bytes())
-    assert stored[0] == stored[1]
-    figures = read_json("results/pretrain/phase1.json")
-    assert figures["steps"] == 3 and np.isfinite(figures["validation"]["mlm_loss"])
+        hashes.add(hash_file("models/pretrained/phase1/model.safetensors"))
+    assert len(hashes) == 1
+    assert np.isfinite(read_json("results/pretrain/phase1.json")["validation"]["mlm_loss"])
 
 
 @pytest.mark.parametrize("name", ["bert", *FAMILY])
 def test_training_flops_equal_torch_flop_counter(name):
     """Sequences of one length, with some rows of the last block in use."""
     sequences, length, queried = 6, 16, 5
-    params = ModelParams(
-        architecture=name,
-        num_hidden_layers=3,
-        hidden_size=48,
-        num_attention_heads=4,
-        max_position_embeddings=24,
-        hidden_dropout_prob=0,
-    )
+    sizes = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 4, "max_position_embeddings": 24}
+    params = ModelParams(architecture=name, hidden_dropout_prob=0, **sizes)
     config = load_architecture(name).config.from_params(params, 97)
     model = BertForPretraining(config)
     ids, starts = torch.arange(sequences * length) % 97, torch.arange(sequences + 1)
@@ -70,9 +64,9 @@ def test_training_flops_equal_torch_flop_counter(name):
         model.cls["predictions"](hidden).sum().backward()
     read = len(positions)
     work = Workload(sequences, sequences * length, sequences * length**2, read, read, read * length)
+    # The output of the pooler has no loss here.
     pooler = [part.weight.numel() for part in model.bert.pooler.modules() if isinstance(part, nn.Linear)]
-    uncounted = 2 * sum(pooler) * sequences  # its forward pass, whose output has no loss here
-    uncounted += extra_flops_of_positions(model, work, length)
+    uncounted = 2 * sum(pooler) * sequences + extra_flops_of_positions(model, work, length)
     assert counter.get_total_flops() - uncounted == config.training_flops(work)
 
 
@@ -80,14 +74,13 @@ def extra_flops_of_positions(model: BertForPretraining, work: Workload, length: 
     """Disentangled attention alone: projecting distances, and the products that are made beside those that are read."""
     if not isinstance(model.bert, Deberta):
         return 0
-    layers, width, distances = model.bert.config.num_hidden_layers, model.bert.config.hidden_size, 2 * length - 1
-    projected = 12 * width**2 * distances * (layers + 1)  # the last block runs twice
-    spare = [
-        distances * queried - pairs
-        for queried, pairs in ((work.tokens, work.sum_len_squared), (work.num_outputs, work.attended_pairs))
-    ]
-    keys = distances * work.tokens - work.attended_pairs
-    return projected + 6 * width * (2 * spare[0] * (layers - 1) + 2 * (spare[1] + keys))
+    layers, width = model.bert.config.num_hidden_layers, model.bert.config.hidden_size
+    distances = 2 * length - 1
+    # The last block runs twice.
+    projected = 12 * width**2 * distances * (layers + 1)
+    first = 2 * (distances * work.tokens - work.sum_len_squared) * (layers - 1)
+    last = distances * (work.num_outputs + work.tokens) - 2 * work.attended_pairs
+    return projected + 6 * width * (first + 2 * last)
 
 
 @pytest.mark.parametrize("name", FAMILY)
