@@ -83,39 +83,56 @@ def bpe(lines) -> Tokenizer:
 def bare(bpe, lines, tmp_path_factory) -> Callable[[str], Path]:
     """A folder of a model's type with the files of its first releases: a vocabulary and hardly more."""
 
-    def of_bpe(folder: Path, specials: list[str]) -> None:
+    @functools.cache
+    def make(model_type: str) -> Path:
+        folder = tmp_path_factory.mktemp(model_type)
+        write_json(folder / "config.json", {"model_type": model_type})
+        if model_type in SPM_OPTIONS:
+            name = "spiece.model" if model_type == "albert" else "spm.model"
+            (folder / name).write_bytes(train_sentencepiece(lines, 300, **SPM_OPTIONS[model_type]))
+            return folder
+        specials = ANGLES if model_type == "roberta" else BRACKETS
         model = json.loads(bpe.to_str())["model"]
         pieces = [*specials[:4], *model["vocab"], specials[4]]
         write_json(folder / "vocab.json", {piece: number for number, piece in enumerate(pieces)})
         merges = "\n".join(" ".join(merge) for merge in model["merges"])
         (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
         write_json(folder / "tokenizer_config.json", {"model_max_length": 512})
-
-    def of_unigram(folder: Path, name: str, **options) -> None:
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=model, vocab_size=300, minloglevel=2, **options
-        )
-        (folder / name).write_bytes(model.getvalue())
-
-    def make(model_type: str) -> Path:
-        folder = tmp_path_factory.mktemp(model_type)
-        if model_type in ("roberta", "deberta"):
-            of_bpe(folder, ANGLES if model_type == "roberta" else BRACKETS)
-        elif model_type == "albert":
-            of_unigram(
-                folder, "spiece.model", pad_id=0, pad_piece="<pad>", unk_id=1, bos_id=-1, eos_id=-1,
-                control_symbols=BRACKETS[::2], user_defined_symbols=[*"().-", "£"],
-            )  # fmt: skip
-        else:
-            of_unigram(
-                folder, "spm.model", pad_id=0, pad_piece="[PAD]", bos_id=1, bos_piece="[CLS]",
-                eos_id=2, eos_piece="[SEP]", unk_id=3, unk_piece="[UNK]",
-            )  # fmt: skip
-        write_json(folder / "config.json", {"model_type": model_type})
         return folder
 
-    return functools.cache(make)
+    return make
+
+
+SPM_OPTIONS = {
+    "albert": {
+        "pad_id": 0,
+        "pad_piece": "<pad>",
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "control_symbols": BRACKETS[::2],
+        "user_defined_symbols": [*"().-", "£"],
+    },
+    "deberta-v2": {
+        "pad_id": 0,
+        "pad_piece": "[PAD]",
+        "bos_id": 1,
+        "bos_piece": "[CLS]",
+        "eos_id": 2,
+        "eos_piece": "[SEP]",
+        "unk_id": 3,
+        "unk_piece": "[UNK]",
+        "user_defined_symbols": [*"().-", "£"],
+    },
+}
+
+
+def train_sentencepiece(lines: list[str], vocab_size: int, **options) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=vocab_size, minloglevel=2, **options
+    )
+    return model.getvalue()
 
 
 def settings(folder: Path, **values) -> None:
@@ -204,7 +221,7 @@ def test_read_foreign_tokenizer_json_with_added_tokens_equals_transformers(bpe, 
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "deberta", "albert", "deberta-v2"])
-def test_imported_model_fills_masks_has_their_states_and_is_fine_tuned(bare, tmp_path, monkeypatch, model_type):
+def test_imported_model_fills_masks_and_is_fine_tuned(bare, tmp_path, monkeypatch, model_type):
     folder = shutil.copytree(bare(model_type), tmp_path / "theirs")
     if model_type == "albert":
         save_again(folder)
@@ -218,21 +235,15 @@ def test_imported_model_fills_masks_has_their_states_and_is_fine_tuned(bare, tmp
     reference.save_pretrained(folder)
     monkeypatch.chdir(tmp_path)
     main(Namespace(source=folder, destination=Path("ours"), lowercase=None))
-    prompt = f"The {tokenizer.mask_token} sat."
-    inputs = tokenizer(prompt, return_tensors="pt")
+
+    inputs = tokenizer(f"The {tokenizer.mask_token} sat.", return_tensors="pt")
     with torch.inference_mode():
         scores = reference(**inputs).logits[0]
-        states = reference.base_model(**inputs).last_hidden_state[0]
     likely = scores[inputs["input_ids"][0] == tokenizer.mask_token_id][0].softmax(-1).topk(5)
-    ours = ProbedModel.open(Path("ours"))
-    (result,) = fill_mask(ours, "The [MASK] sat.", 5)
+    (result,) = fill_mask(ProbedModel.open(Path("ours")), "The [MASK] sat.", 5)
     assert [token for token, _ in result] == tokenizer.convert_ids_to_tokens(likely.indices.tolist())
     assert [share for _, share in result] == pytest.approx(likely.values.tolist(), rel=1e-4)
-    plain = tokenizer("The cat sat.", return_tensors="pt")
-    with torch.inference_mode():
-        states = reference.base_model(**plain).last_hidden_state[0]
-    layers, _ = ours.hidden_states([ours.ids("The cat sat.")])
-    torch.testing.assert_close(layers[-1], states, rtol=0, atol=1e-4)
+
     write_task("sst2", Path("data/tasks/sst2"), seed=1)
     recipe = TaskHyperparameters(learning_rates=1e-3, epochs=1, batch_sizes=512, max_length=16)
     architecture = ModelParams(
@@ -301,14 +312,10 @@ def test_read_foreign_unsupported_tokenizer_is_rejected(bare, tmp_path, spoil, m
 def test_read_foreign_damaged_sentencepiece_model_is_rejected(bare, lines, tmp_path):
     with pytest.raises(PipelineError, match="a sentencepiece model without a tokenizer.json"):
         read_foreign(bare("albert"), "albert")
-    folder = shutil.copytree(bare("deberta-v2"), tmp_path / "theirs")
-    (folder / "spm.model").write_bytes(b"\xff\xff\xff")
-    with pytest.raises(PipelineError, match="not a model of sentencepiece"):
-        read_foreign(folder, "deberta-v2")
-    other = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=other, vocab_size=200, minloglevel=2, model_type="bpe"
-    )
-    (folder / "spm.model").write_bytes(other.getvalue())
-    with pytest.raises(PipelineError, match="that is not unigram: spm.model"):
-        read_foreign(folder, "deberta-v2")
+    for content, message in (
+        (b"\xff\xff\xff", "not a model of sentencepiece"),
+        (train_sentencepiece(lines, 200, model_type="bpe"), "that is not unigram: spm.model"),
+    ):
+        (tmp_path / "spm.model").write_bytes(content)
+        with pytest.raises(PipelineError, match=message):
+            read_foreign(tmp_path, "deberta-v2")
