@@ -141,6 +141,10 @@ def load_member(kind: str, name: str) -> Any:
 def _member(kind: str, name: str) -> Member:
     known = members(kind)
     if name not in known:
-        what = f"no such {EXPORTS[kind].lower()}"
-        raise PipelineError(what, name, where=FAMILY.replace(".", "/"), hint=f"give one of {', '.join(known)}")
+        raise PipelineError(
+            f"no such {EXPORTS[kind].lower()}",
+            name,
+            where=FAMILY.replace(".", "/"),
+            hint=f"give one of {', '.join(known)}",
+        )
     return known[name]

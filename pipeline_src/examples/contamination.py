@@ -130,7 +130,8 @@ def measure_overlap(
                 progress.advance(num_tokens)
     figures = {}
     for name, (runs, text) in of_texts.items():
-        is_shared = shared[np.searchsorted(sorted_runs, runs)]
+        index = np.searchsorted(sorted_runs, runs)
+        is_shared = shared[index]
         num_texts = len(sorted_unique(text))
         num_shared = len(sorted_unique(text[is_shared]))
         figures[name] = {
@@ -164,8 +165,7 @@ def _search(store: TokenStore, words: Words, sorted_runs: np.ndarray, block: tup
     may_occur[sorted_runs >> shift] = True
     candidate = may_occur[runs >> shift]
     candidates = runs[candidate]
-    found = _find(sorted_runs, candidates)
-    return end - start, sorted_unique(found)
+    return end - start, _find(sorted_runs, candidates)
 
 
 def _find(sorted_runs: np.ndarray, runs: np.ndarray) -> np.ndarray:

@@ -99,7 +99,8 @@ def _passage(document: Document) -> dict[str, Any]:
         if count_words(text) >= MIN_PASSAGE_WORDS:
             break
     shown = first_words(text, MAX_PASSAGE_WORDS)
-    return {"text": shown if shown == text else f"{shown} …", "words": count_words(shown)}
+    ellipsis = "" if shown == text else " …"
+    return {"text": shown + ellipsis, "words": count_words(shown)}
 
 
 def corpus_statistics(sources: Iterable[str], tasks: Sequence[str]) -> dict[str, Any]:
@@ -184,13 +185,11 @@ def _overlap(tokenizer: Tokenizer, tasks: Sequence[str]) -> dict[str, dict[str, 
     encoder = Encoder(tokenizer)
     validation = TokenStore(TOKENS, "validation")
     starts = validation.sentences[validation.documents[:-1]]
-    texts = {VALIDATION: (validation.ids[:], starts)}
+    texts = {VALIDATION: (validation.ids, starts)}
     for task in tasks:
         for name, passages in task_passages(task).items():
-            encoded = [encoder.encode(passage) for passage in passages]
-            texts[name] = end_to_end(encoded)
-    training = TokenStore(TOKENS, "train")
-    return measure_overlap(training, Words.of(tokenizer), texts)
+            texts[name] = end_to_end([encoder.encode(passage) for passage in passages])
+    return measure_overlap(TokenStore(TOKENS, "train"), Words.of(tokenizer), texts)
 
 
 def overlap_warning(overlap: Mapping[str, Any]) -> str:

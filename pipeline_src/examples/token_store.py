@@ -192,8 +192,8 @@ def _check_offsets(offsets: np.ndarray, end: int, path: Path) -> None:
 
 def _map(path: Path, length: int, dtype: np.dtype) -> np.ndarray:
     size = length * dtype.itemsize
-    if not path.exists() or path.stat().st_size != size:
-        actual = path.stat().st_size if path.exists() else "no file"
+    actual = path.stat().st_size if path.exists() else "no file"
+    if actual != size:
         raise PipelineError("token shard is damaged", f"{actual} where {size} bytes belong", where=path, hint=HINT)
     if not length:
         return np.empty(0, dtype)
@@ -214,8 +214,8 @@ def read_sample_index(path: Path, tokens: int | None = None) -> np.ndarray:
         examples = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise PipelineError("the sample index is damaged", error, where=path, hint=hint) from None
-    if not isinstance(examples, np.ndarray) or examples.dtype != SAMPLE_INDEX or examples.ndim != 1:
-        kind = getattr(examples, "dtype", type(examples).__name__)
+    kind = getattr(examples, "dtype", None)
+    if kind != SAMPLE_INDEX or examples.ndim != 1:
         raise PipelineError("the sample index is damaged", f"a table of {kind}", where=path, hint=hint)
     examples = examples.view(np.ndarray)
     if tokens is None:
