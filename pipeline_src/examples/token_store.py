@@ -74,9 +74,6 @@ class TokenWriter:
         self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray, continues: np.ndarray | None = None
     ) -> None:
         # The fields are those of `EncodedDocuments`.
-        stored = self._types["ids"]
-        if ids.dtype != stored and ids.max(initial=0) > np.iinfo(stored).max:
-            raise OverflowError(f"id {ids.max()} does not fit {8 * stored.itemsize} bits")
         self._write("ids", ids)
         if continues is not None:
             self._write("continues", continues)

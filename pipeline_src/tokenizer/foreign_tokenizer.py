@@ -26,6 +26,7 @@ from pipeline_src.base.files import read_json
 from pipeline_src.tokenizer.byte_bpe import DEBERTA_TOKENS, ROBERTA_TOKENS
 from pipeline_src.tokenizer.load import RARE, kind_of, tokenizer_errors
 from pipeline_src.tokenizer.special_tokens import read_templates, save_fast_tokenizer, template_processing
+from pipeline_src.tokenizer.unigram import pieces_of
 
 # Numbers of fields and kinds in sentencepiece_model.proto. sentencepiece's own module for this format needs the newest
 # protobuf, which other libraries of this project do not accept yet.
@@ -102,7 +103,7 @@ def _byte_bpe(folder: Path, settings: Settings, model_type: str) -> Tokenizer:
 def _deberta_v2(path: Path, settings: Settings) -> Tokenizer:
     # As transformers does, this ignores the character map of the sentencepiece model.
     model, symbols = read_sentencepiece(path)
-    pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(model.get_piece_size())]
+    pieces = pieces_of(model)
     unknown = (_token(settings, "unk", DEBERTA_TOKENS["unk"]), 0.0)
     unk_id = pieces.index(unknown) if unknown in pieces else model.unk_id()
     tokenizer = Tokenizer(Unigram(pieces, unk_id=unk_id))

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.files import read_json, write_json
-from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, TokenWriter, read_sample_index
+from pipeline_src.examples.token_store import SAMPLE_INDEX, TokenStore, read_sample_index
 
 
 @pytest.mark.parametrize("kind", ["sentences", "documents"])
@@ -39,12 +39,6 @@ def test_token_store_damaged_manifest_is_rejected(tmp_path, store, change):
         write_json(tmp_path / "manifest.json", wrong)
         with pytest.raises(PipelineError, match="not what its stage writes"):
             TokenStore(tmp_path, "train")
-
-
-@pytest.mark.parametrize(("entries", "beyond"), [(1 << 16, 1 << 16), (70_000, 1 << 32)])
-def test_token_writer_id_beyond_id_type_is_rejected(tmp_path, entries, beyond):
-    with pytest.raises(OverflowError, match=f"id {beyond} does not fit"):
-        TokenWriter(tmp_path, "train", entries).add(np.asarray([beyond]), np.asarray([1]), np.asarray([1]))
 
 
 def test_token_store_equals_written_documents(store, documents):
