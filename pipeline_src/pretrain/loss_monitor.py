@@ -75,16 +75,23 @@ def check_loss(
 
 def expected_gaps(settings: Mapping[str, Any], tokens: float, runs: pd.DataFrame) -> list[float]:
     # Runs that are known to have gone wrong are not compared.
-    comparable = runs["fault"].isna() & (runs["objective"] == settings["objective"])
+    comparable = runs["fault"].isna()
+    comparable &= runs["objective"] == settings["objective"]
     for name, limit in MAX_RATIOS.items():
         comparable &= (runs[name] / settings[name]).between(1 / limit, limit)
     same_recipe: list[float] = []
     others: list[float] = []
     for _, run in runs[comparable].sort_values("tokens_m").groupby("curve"):
         measured = 1e6 * run["tokens_m"].to_numpy()
+        first = measured[0]
+        last = measured[-1]
         # Beyond a run's end, its last gap is used; it is too small, so no training is wrongly called behind.
-        if 0.9 * measured[0] <= tokens <= 1.5 * measured[-1]:
-            is_same = all(run[name].iloc[0] == settings[name] for name in RECIPE)
-            gap = float(np.interp(math.log(tokens), np.log(measured), run["gap"]))
-            (same_recipe if is_same else others).append(gap)
+        if tokens < 0.9 * first or tokens > 1.5 * last:
+            continue
+        gap = np.interp(math.log(tokens), np.log(measured), run["gap"])
+        recipe = run.iloc[0]
+        if all(recipe[name] == settings[name] for name in RECIPE):
+            same_recipe.append(float(gap))
+        else:
+            others.append(float(gap))
     return same_recipe or others

@@ -55,7 +55,7 @@ def check_fits_study(config: BertConfig, model: ModelParams, examples: ExamplesP
     length = examples.max_seq_length.longest
     if config.is_decoder:
         hint = "give a masked model"
-        raise PipelineError("a start model that reads from left to right", "is_decoder", where=where, hint=hint)
+        raise PipelineError("the start model is a causal model", "is_decoder", where=where, hint=hint)
     if limit < length:
         raise PipelineError(
             "the start model takes shorter sequences",

@@ -50,7 +50,7 @@ def load_teacher(
         )
     if config.is_decoder:
         raise PipelineError(
-            "a teacher that reads from left to right",
+            "the teacher is a causal model",
             folder,
             where=key,
             hint="teach with a model that was pretrained on masked words",

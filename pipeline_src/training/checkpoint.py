@@ -136,7 +136,7 @@ def restore_tensors(
                 for kind in kinds:
                     full = f"{kind}.{name}"
                     if full not in names or tuple(stored.get_slice(full).get_shape()) != tuple(parameter.shape):
-                        raise PipelineError("state of another model", full, where=path, hint=hint)
+                        raise PipelineError("the training state belongs to another model", full, where=path, hint=hint)
                     target = parameter if kind == WEIGHT else state.setdefault(kind, torch.empty_like(parameter))
                     target.copy_(distribute_like(stored.get_tensor(full), target))
                 state["step"] = step_count(optimizer, parameter, step)
@@ -182,7 +182,7 @@ def load_state(folder: Path, parameters: Parameters, optimizer: Optimizer) -> in
         raise PipelineError("no training state to read", error, where=folder, hint=hint) from None
     if actual != sums:
         damaged = sorted(name for name in actual.keys() | sums.keys() if actual.get(name) != sums.get(name))
-        raise PipelineError("not as it was written", ", ".join(damaged), where=folder, hint=hint)
+        raise PipelineError("the training state fails its checksums", ", ".join(damaged), where=folder, hint=hint)
     restore_tensors(folder / OPTIMIZER_TENSORS, parameters, optimizer, MOMENTS, step, hint)
     return step
 
@@ -480,7 +480,7 @@ def _lock(path: Path) -> IO[str]:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        hint = "wait for it, or stop it; this one would go on from it"
+        hint = "wait for it, or stop it; this one would continue from it"
         raise PipelineError("the same training runs already", path.parent, hint=hint) from None
     except OSError as error:
         # A disk without locks.

@@ -181,7 +181,7 @@ def init_distributed(precision: Precision = "auto", device_setting: Device = "au
             _lost(str(error), roll_call),
             where=f"noticed by process {rank} of {world_size} on {os.uname().nodename}",
             hint="see the logs of the others (logs/pretrain/*.process-*.log), of the launcher and of their machines, "
-            "then run the same command again: it goes on from the last checkpoint",
+            "then run the same command again: it continues from the last checkpoint",
         ) from error
     else:
         _leave()

@@ -237,11 +237,11 @@ class Trainer(Generic[B]):
                 except torch.OutOfMemoryError as error:
                     tokens = max(microbatch.workload.tokens for microbatch in batch)
                     raise PipelineError(
-                        "the GPU's memory does not hold a microbatch",
+                        "out of GPU memory in a microbatch",
                         f"{tokens:,} tokens",
                         where=str(error).splitlines()[0],
                         hint="lower microbatch_tokens in machine.yaml and run the same command again; if that is not "
-                        "enough, set activation_checkpointing: true. Training goes on from its last checkpoint",
+                        "enough, set activation_checkpointing: true. Training continues from its last checkpoint",
                     ) from None
                 self.progress.advance()
                 due = [callback for callback in self.callbacks if callback.due(self.state.step)]

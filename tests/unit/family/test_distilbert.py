@@ -152,7 +152,7 @@ def test_pretrain_distilbert_unfit_teacher_is_rejected_and_leaves_no_output(stud
     write_json(study / "teacher/config.json", raw | {"model_type": "roberta", "layer_norm_eps": 1e-5})
     refused("a teacher of another architecture: roberta")
     write_json(study / "teacher/config.json", raw | {"is_decoder": True})
-    refused("from left to right")
+    refused("the teacher is a causal model")
     write_json(study / "teacher/config.json", raw)
     (study / "teacher/model.safetensors").unlink()
     refused("no weights to read")

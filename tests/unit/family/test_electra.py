@@ -239,5 +239,5 @@ def test_pretrain_electra_damaged_generator_is_rejected(study):
     content = bytearray(path.read_bytes())
     content[-2] ^= 16
     path.write_bytes(content)
-    with pytest.raises(PipelineError, match="not as it was written: generator/model.safetensors"):
+    with pytest.raises(PipelineError, match="fails its checksums: generator/model.safetensors"):
         train_phase("phase2", **sizes)

@@ -261,7 +261,7 @@ def test_phase2_from_damaged_phase1_output_is_rejected(study):
         path = Path("models/pretrained/phase1") / name
         full = path.read_bytes()
         damage(path)
-        with pytest.raises(PipelineError, match=f"not as it was written: {Path(name).name}"):
+        with pytest.raises(PipelineError, match=f"fails its checksums: {Path(name).name}"):
             run("phase2", phase1=4)
         path.write_bytes(full)
 

@@ -206,5 +206,5 @@ def test_trainer_out_of_memory_names_setting():
         def forward(self, batch: Number) -> dict[str, LossTerm]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
 
-    with pytest.raises(PipelineError, match=r"(?s)does not hold a microbatch: 4 tokens.*lower microbatch_tokens"):
+    with pytest.raises(PipelineError, match=r"(?s)out of GPU memory in a microbatch: 4 tokens.*lower microbatch_tokens"):
         trainer_of(Large({"task": 1.0, "size": 0.0}), 1).run([[Number(1.0)]])
