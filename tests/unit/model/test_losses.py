@@ -10,7 +10,6 @@ from pipeline_src.model.losses import (
     linear_cross_entropy,
     sample_tokens,
     sampled_cross_entropy,
-    softmax_parts,
     summed_cross_entropy,
 )
 
@@ -70,12 +69,6 @@ def test_linear_cross_entropy_extreme_logits_stay_finite():
     assert loss == 1e4 and right == 1  # 0 and 10,000 nats
 
 
-def test_summed_cross_entropy_returns_sum_and_num_correct():
-    loss, right = summed_cross_entropy(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1]))
-    assert right == 2
-    torch.testing.assert_close(loss, 2 * torch.log1p(torch.exp(torch.tensor(-1.0))))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_aligned_logits_padding_changes_no_loss_or_prediction(dtype):
     parts, labels = inputs(23)
@@ -125,12 +118,3 @@ def test_sampled_cross_entropy_sample_has_no_gradient():
     assert not sampled.requires_grad and sampled.dtype == torch.int64
     expected = torch.autograd.grad(linear_cross_entropy(*parts, labels)[0], parts)
     assert all(map(torch.equal, torch.autograd.grad(loss, parts), expected))
-
-
-def test_softmax_parts_equal_softmax_before_division():
-    scores = 50 * torch.randn(7, ENTRIES, generator=torch.Generator().manual_seed(0))
-    exact = scores.double()
-    probs, total, best = softmax_parts(scores)
-    assert probs.data_ptr() == scores.data_ptr()
-    torch.testing.assert_close((probs / total).double(), exact.softmax(1), rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close((best + total.log()).double(), exact.logsumexp(1, keepdim=True), rtol=1e-6, atol=0)

@@ -1,6 +1,5 @@
 """The two phases of pretraining and the effect of their parameters."""
 
-import logging
 import os
 import shutil
 
@@ -23,7 +22,6 @@ from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import LaterPhase, PretrainParams, Steps
 from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.distributed import Distributed
-from pipeline_src.training.gpu import choose_compile
 from tests.unit.old_gpu import show_an_old_gpu
 from tests.unit.pretrain.small import EXAMPLES, PAIRS, WAYS, build_teacher
 from tests.unit.pretrain.small import train_phase as run
@@ -294,31 +292,6 @@ def test_phase_results_have_examples_with_masks(study):
     assert 0.4 < len(predicted) / len(pieces) < 0.8 and all(piece["was"] for piece in predicted)
     assert {piece["text"] for piece in predicted if piece["fate"] == "mask"} == {"[MASK]"}
     assert all(piece["text"] == piece["was"] for piece in predicted if piece["fate"] == "keep")
-
-
-PEAK = 1e15
-FIVE_MINUTES = 300 * 0.25 * PEAK  # FLOPs
-
-
-@pytest.mark.parametrize(
-    ("setting", "minutes", "compiler", "expected", "message"),
-    [
-        ("auto", 5.05, "cc", True, "compiled"),
-        ("auto", 4.95, "cc", False, "not compiled: some 297"),
-        ("auto", 45, "", False, "not compiled: there is no C compiler"),
-        (True, 0, "cc", True, ""),
-        (False, 45, "cc", False, ""),
-    ],
-)
-def test_choose_compile_auto_compiles_over_five_minutes(
-    monkeypatch, caplog, setting, minutes, compiler, expected, message
-):
-    monkeypatch.setenv("CC", compiler)
-    monkeypatch.setenv("PATH", "")
-    with caplog.at_level(logging.INFO):
-        assert choose_compile(setting, minutes / 5 * FIVE_MINUTES, PEAK) is expected
-        assert choose_compile(setting, 2 * minutes / 5 * FIVE_MINUTES, 2 * PEAK) is expected  # two GPUs
-    assert all(text.startswith(message) for text in caplog.messages)
 
 
 def capacity_of(machine: PretrainingMachine, objective: str = "mlm", architecture: str = "bert", device: str = "cuda"):

@@ -32,33 +32,13 @@ from pipeline_src.training.distributed import (
     shard,
     single_process,
 )
-from tests.unit.training.processes import SRUN, STEADY, TORCHRUN, assert_same, finish, launch, new_study, said
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory) -> Path:
-    """What a training reads."""
-    return new_study(tmp_path_factory.mktemp("study"))
+from tests.unit.training.processes import SRUN, STEADY, TORCHRUN, assert_same, finish, launch, said
 
 
 @pytest.fixture
-def study(fresh, tmp_path) -> Path:
+def study(new_folder) -> Path:
     """A folder in which nothing was trained."""
-    return shutil.copytree(fresh, tmp_path / "study")
-
-
-@pytest.fixture(scope="module")
-def alone(fresh, tmp_path_factory):
-    """The folder in which one process trained, by optimizer."""
-    folders = {}
-
-    def trained(optimizer: str) -> Path:
-        if optimizer not in folders:
-            folder = folders[optimizer] = shutil.copytree(fresh, tmp_path_factory.mktemp("alone") / "study")
-            assert finish(launch(folder, 1, {}, **STEADY, optimizer=optimizer)) == [0]
-        return folders[optimizer]
-
-    return trained
+    return new_folder()
 
 
 WORLDS = [(2, "none", "lamb", TORCHRUN), (2, "shard_grad_op", "lamb", SRUN)]  # below is one with "full_shard"
@@ -79,7 +59,7 @@ MORE_WORLDS = [
 def test_distributed_losses_equal_single_process(study, alone, size, sharding, optimizer, variables):
     """To 1e-5 in float32 after twelve steps; what differs is the order of sums."""
     assert finish(launch(study, size, variables, **STEADY, sharding=sharding, optimizer=optimizer)) == [0] * size
-    assert_same(study, alone(optimizer))
+    assert_same(study, alone(**STEADY, optimizer=optimizer))
 
 
 def test_resume_with_other_world_size_and_sharding_equals_single_process(study, alone):
@@ -92,13 +72,12 @@ def test_resume_with_other_world_size_and_sharding_equals_single_process(study, 
         assert statuses == [1 if stop else 0] * size
         if stop:
             assert max(path.name for path in study.glob("checkpoints/phase1/*/step-*")) == f"step-{stop:08d}"
-    assert_same(study, alone("lamb"))
+    assert_same(study, alone(**STEADY, optimizer="lamb"))
 
 
-def test_processes_with_different_checkpoints_are_rejected(study, fresh, tmp_path):
+def test_processes_with_different_checkpoints_are_rejected(study, new_folder):
     assert finish(launch(study, 2, TORCHRUN, phase1=9, stop_after=5)) == [1, 1]
-    other = shutil.copytree(fresh, tmp_path / "other")
-    processes = launch([study, other], 2, TORCHRUN, phase1=9)
+    processes = launch([study, new_folder()], 2, TORCHRUN, phase1=9)
     texts = said(processes)
     assert [process.returncode for process in processes] == [1, 1]
     for text in texts:

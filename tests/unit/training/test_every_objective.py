@@ -1,50 +1,19 @@
 """Every way of learning: killed, it ends with the same bytes; on several processes, with the same losses."""
 
 import os
-import shutil
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from pipeline_src.base.files import hash_file
 from pipeline_src.base.registry import member_names
 from tests.unit.pretrain.small import PAIRS, WAYS
-from tests.unit.training.processes import STEADY, TORCHRUN, assert_same, finish, launch, new_study
+from tests.unit.training.processes import STEADY, TORCHRUN, assert_same, finish, launch
 
 BRIEF = {**STEADY, "phase1": 6, "train_batch_size": 8, "eval_steps": 3, "optimizer": "adamw"}
 KILLED_AFTER = 4
 IN_CI = [way if way == "electra" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory) -> Callable[[str, str], Path]:
-    """Gives a new folder with what a way of learning reads."""
-    made: dict[str, Path] = {}
-
-    def copied(way: str, name: str) -> Path:
-        pairs = PAIRS.get(way, "nsp")
-        if pairs not in made:
-            made[pairs] = new_study(tmp_path_factory.mktemp("study"), pairs)
-        return shutil.copytree(made[pairs], tmp_path_factory.mktemp(name) / "study")
-
-    return copied
-
-
-@pytest.fixture(scope="module")
-def alone(fresh) -> Callable[[str], Path]:
-    """Gives the folder in which one process trained in peace."""
-    done: dict[str, Path] = {}
-
-    def trained(way: str) -> Path:
-        if way not in done:
-            done[way] = fresh(way, "alone")
-            assert finish(launch(done[way], 1, {}, **BRIEF | WAYS[way])) == [0]
-        return done[way]
-
-    return trained
 
 
 def test_ways_cover_all_objectives():
@@ -52,9 +21,10 @@ def test_ways_cover_all_objectives():
 
 
 @pytest.mark.parametrize("way", IN_CI)
-def test_killed_objective_resumes_to_identical_outputs(fresh, alone, way, monkeypatch):
+def test_killed_objective_resumes_to_identical_outputs(new_folder, alone, way, monkeypatch):
     """By SIGKILL, between two steps; every output of the phase, hash for hash."""
-    folder, changes = fresh(way, "killed"), BRIEF | WAYS[way]
+    pairs, changes = PAIRS.get(way, "nsp"), BRIEF | WAYS[way]
+    folder = new_folder(pairs)
     with monkeypatch.context() as patch:
         patch.setenv("PIPELINE_CHECKPOINT_MINUTES", "0")
         (process,) = launch(folder, 1, {}, sleep_after=KILLED_AFTER, **changes)
@@ -73,15 +43,16 @@ def test_killed_objective_resumes_to_identical_outputs(fresh, alone, way, monkey
             for path in sorted((position / part).rglob("*"))
             if path.is_file()
         }
-        for position in (folder, alone(way))
+        for position in (folder, alone(pairs, **changes))
     )
     assert result == expected and len(result) > 5
 
 
 @pytest.mark.parametrize("way", IN_CI)
 @pytest.mark.parametrize("size", [2, 4])
-def test_objective_losses_on_several_processes_equal_single_process(fresh, alone, size, way):
+def test_objective_losses_on_several_processes_equal_single_process(new_folder, alone, size, way):
     """To 1e-5 in float32; what differs is the order of sums."""
-    folder = fresh(way, "together")
-    assert finish(launch(folder, size, TORCHRUN, **BRIEF | WAYS[way])) == [0] * size
-    assert_same(folder, alone(way))
+    pairs, changes = PAIRS.get(way, "nsp"), BRIEF | WAYS[way]
+    folder = new_folder(pairs)
+    assert finish(launch(folder, size, TORCHRUN, **changes)) == [0] * size
+    assert_same(folder, alone(pairs, **changes))

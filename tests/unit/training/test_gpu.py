@@ -14,7 +14,6 @@ from pipeline_src.base.errors import PipelineError
 from pipeline_src.pretrain.data import TensorBatch
 from pipeline_src.training.distributed import Distributed
 from pipeline_src.training.gpu import (
-    COMPILE_BREAK_EVEN_SECONDS,
     EAGER_STEPS,
     LAUNCH_SECONDS,
     MAX_UTILISATION,
@@ -128,11 +127,26 @@ def test_choose_compile_without_c_compiler_is_rejected(monkeypatch):
     assert choose_compile(False, 0.0, PEAK) is False
 
 
-def test_choose_compile_auto_compiles_what_takes_five_minutes_if_there_is_a_compiler(monkeypatch):
-    monkeypatch.setenv("CC", "cc")
-    flops = COMPILE_BREAK_EVEN_SECONDS * MAX_UTILISATION * PEAK
-    assert choose_compile("auto", 0.9 * flops, PEAK) is False
-    assert choose_compile("auto", 1.1 * flops, PEAK) is True
-    monkeypatch.delenv("CC")
+# In FLOPs.
+FIVE_MINUTES = 300 * 0.25 * PEAK
+
+
+@pytest.mark.parametrize(
+    ("setting", "minutes", "compiler", "expected", "message"),
+    [
+        ("auto", 5.05, "cc", True, "compiled"),
+        ("auto", 4.95, "cc", False, "not compiled: some 297"),
+        ("auto", 45, "", False, "not compiled: there is no C compiler"),
+        (True, 0, "cc", True, ""),
+        (False, 45, "cc", False, ""),
+    ],
+)
+def test_choose_compile_auto_compiles_over_five_minutes(
+    monkeypatch, caplog, setting, minutes, compiler, expected, message
+):
+    monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("PATH", "")
-    assert choose_compile("auto", 1.1 * flops, PEAK) is False
+    with caplog.at_level("INFO"):
+        assert choose_compile(setting, minutes / 5 * FIVE_MINUTES, PEAK) is expected
+        assert choose_compile(setting, 2 * minutes / 5 * FIVE_MINUTES, 2 * PEAK) is expected  # two GPUs
+    assert all(text.startswith(message) for text in caplog.messages)

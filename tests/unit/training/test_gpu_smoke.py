@@ -26,7 +26,6 @@ from pipeline_src.pretrain.mlm import BertObjective
 from pipeline_src.tasks.features import Features, TokenFeatures
 from pipeline_src.training.distributed import Distributed, init_distributed
 from pipeline_src.training.gpu import EAGER_STEPS, CapturedSteps
-from pipeline_src.training.optimizers import OPTIMIZERS
 from pipeline_src.training.trainer import CurveLogger, LossTerm
 from tests.children import Child
 from tests.unit.pretrain.small import AfterStep
@@ -93,12 +92,6 @@ def test_gpu_captured_step_replays_constant_shapes():
     # The first captured step replays, and is captured before.
     first, *later = steps[EAGER_STEPS + 1 :]
     assert later and all(step == first for step in later)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_gpu_optimizer_step_does_not_wait(optimizer):
-    watch, _ = step_on_fake_gpu(objective_of("mlm", num_hidden_layers=1), batches()[:2], optimizer)
-    assert not watch.waits and not watch.wrong
 
 
 def test_gpu_step_fuses_projections_aligns_head_and_attends_in_half_precision():

@@ -317,17 +317,6 @@ def test_muon_stacked_steps_equal_single_ones_after_resume(tmp_path):
         assert "exp_avg_sq" not in optimizers[2].state[second]  # zeros, which take memory
 
 
-@pytest.mark.parametrize("shape", [(5, 7), (7, 5), (33, 33), (1, 9)], ids=str)
-def test_muon_stack_of_unaligned_shapes_equals_single_matrices(shape):
-    """Elements that fill no vector register are computed as the others are."""
-    single, stacked = (torch.nn.ParameterList(torch.ones(shape) for _ in range(3)) for _ in range(2))
-    for made, is_stacked in ((single, False), (stacked, True)):
-        groups = [{"params": list(made), "weight_decay": 0.1, MATRICES: True}]
-        optimizer = OPTIMIZERS["muon"](groups, lr=0.1, betas=BETAS, eps=1e-6, stacked=is_stacked)
-        take_steps(made, optimizer, 0, 3)
-    assert_equal(single, stacked)
-
-
 def test_stack_collects_gradients_from_other_memory():
     """As DistributedDataParallel's, which lie in its buckets."""
     single, stacked = model(), model()

@@ -57,14 +57,6 @@ def counted(lengths: list[int], predictions: int) -> Workload:
     return every_row(len(lengths), sum(lengths), sum(length**2 for length in lengths), predictions)
 
 
-def test_training_flops_attention_counts_squared_lengths():
-    work = counted([3, 128, 60_000], 5) + counted([2], 1)
-    assert (work.sequences, work.tokens, work.predictions) == (4, 60_133, 6)
-    assert work.sum_len_squared == 9 + 128**2 + 60_000**2 + 4
-    without = training_flops(BASE, every_row(work.sequences, work.tokens, 0, work.predictions))
-    assert training_flops(BASE, work) - without == 12 * 12 * 768 * work.sum_len_squared
-
-
 def test_normalised_computation_of_paper_is_as_published():
     assert normalised_computation(110e6, 1_000_000, 128_000) == pytest.approx(1.408e19, rel=1e-12)
     assert normalised_computation(340e6, 1_000_000, 128_000) == pytest.approx(4.352e19, rel=1e-12)
@@ -76,13 +68,8 @@ def test_normalised_computation_of_paper_is_as_published():
         ("NVIDIA H200", 989),
         ("NVIDIA H100 80GB HBM3", 989),
         ("NVIDIA H100 PCIe", 756),
-        ("NVIDIA GH200 480GB", 989),
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA A10G", 70),
-        ("NVIDIA L40S", 362),
         ("NVIDIA L4", 121),
         ("NVIDIA RTX A6000", 154.8),
-        ("NVIDIA GeForce RTX 4090", 165.2),
         ("NVIDIA GeForce RTX 3090 Ti", 80),
     ],
 )
