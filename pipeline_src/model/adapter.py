@@ -63,7 +63,9 @@ def huggingface_classes(prefix: str, **suffixes: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class StateDictAdapter:
-    """Names of an architecture's parameters, config keys and classes in Hugging Face's checkpoints.
+    """Names of parameters, config keys and classes in Hugging Face's checkpoints.
+
+    Each architecture has its own.
 
     Attributes:
         model_type: Hugging Face's ``model_type``; with ``_`` for ``-`` it is the architecture's file name.

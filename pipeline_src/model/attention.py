@@ -30,10 +30,11 @@ class Dropout(nn.Module):
 
 
 def apply_dropout(inner: Tensor, rate: float) -> Tensor:
-    """Zero elements of ``inner`` with probability ``rate``, in [0, 1), and scale the others by 1 / (1 - rate).
+    """Zero elements with probability ``rate``, and scale the others.
 
-    Uses torch's default generator. On a CPU, torch samples one Bernoulli variable per element, which takes a tenth of a
-    training step; this function serves four elements with one 64-bit random number.
+    The scale is 1 / (1 - rate); ``rate`` is in [0, 1). Uses torch's default generator. On a CPU, torch samples one
+    Bernoulli variable per element, which takes a tenth of a training step; this function serves four elements with one
+    64-bit random number.
     """
     if not rate:
         return inner
@@ -53,7 +54,9 @@ def apply_dropout(inner: Tensor, rate: float) -> Tensor:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Layout of B sequences concatenated into T tokens; built once per batch and used by every layer.
+    """Layout of B sequences concatenated into T tokens.
+
+    It is built once per batch and used by every layer.
 
     Attributes:
         cu_seqlens: start of each sequence, then T, int64 [B + 1]; ``cu_seqlens_32`` is the same as int32.
@@ -162,9 +165,10 @@ class QueryRows:
 
     @classmethod
     def of(cls, index: Tensor, starts: Tensor, max_rows: int | None = None) -> QueryRows:
-        """Build from the rows' ``index`` and ``starts``: where each sequence's rows start, then R, int64 [B + 1].
+        """Build from the rows' ``index`` and ``starts``.
 
-        ``max_rows`` is the largest number of rows in a sequence; if it is None, this synchronises with a GPU.
+        ``starts`` is where each sequence's rows start, then R, int64 [B + 1]. ``max_rows`` is the largest number of
+        rows in a sequence; if it is None, this synchronises with a GPU.
         """
         return cls(index, PackedBatch.of(starts, len(index), max_rows))
 
@@ -223,7 +227,7 @@ def attention(
     queries: PackedBatch | None = None,
     window: Window | None = None,
 ) -> Tensor:
-    """Scaled dot-product attention within each sequence (Vaswani et al. 2017, section 3.2.1).
+    """Attend within each sequence (Vaswani et al. 2017, section 3.2.1).
 
     Args:
         query: [R, heads, head size]; R is T unless ``queries`` is given.
@@ -242,7 +246,9 @@ def attention(
 
 
 def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
-    """Return the attention logits of all token pairs within each sequence, query @ key / sqrt(head size).
+    """Return the attention logits, query @ key / sqrt(head size).
+
+    They are of all token pairs within each sequence.
 
     Returns:
         [B, heads, L, L]; undefined at padding.
@@ -253,7 +259,10 @@ def attention_logits(query: Tensor, key: Tensor, layout: PackedBatch) -> Tensor:
 
 
 def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False, reach: int | None = None) -> Tensor:
-    """Return the softmax [B, heads, L, L] of logits over the visible tokens: ``reach`` on each side, or all if None."""
+    """Return the softmax [B, heads, L, L] of logits over the visible tokens.
+
+    Visible are ``reach`` tokens on each side, or all if None.
+    """
     positions = torch.arange(layout.max_seqlen, device=logits.device)
     distance = positions[:, None] - positions
     visible = torch.ones_like(distance, dtype=torch.bool)
@@ -268,7 +277,10 @@ def attention_probs_of(logits: Tensor, layout: PackedBatch, causal: bool = False
 
 
 def choose(setting: str, device: torch.device, head_size: int) -> str:
-    """Return the back end to run: ``setting``, or for ``auto`` the fastest that supports the device and head size."""
+    """Return the back end to run.
+
+    It is ``setting``, or for ``auto`` the fastest that supports the device and head size.
+    """
     if setting == "auto":
         if device.type == "cpu":
             return "length_grouped"
@@ -321,7 +333,10 @@ def padded(inputs: AttentionInputs) -> Tensor:
 
 
 def in_float32(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorator: compute attention in float32 even under CPU autocast, and cast the result to the query's dtype."""
+    """Decorator: compute attention in float32 even under CPU autocast.
+
+    The result is cast to the query's dtype.
+    """
     # oneDNN compiles a kernel for every shape of a bfloat16 matmul. Groups of sequences have hundreds of shapes per
     # step, and compiling the kernels takes longer than running them.
 

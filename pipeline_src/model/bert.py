@@ -38,10 +38,10 @@ from pipeline_src.study.model import ModelParams
 
 
 class LayerNorm(nn.LayerNorm):
-    """LayerNorm that computes in float32 and returns autocast's dtype; without autocast, it is torch's LayerNorm.
+    """LayerNorm that computes in float32 and returns autocast's dtype.
 
-    Under autocast, torch's LayerNorm returns float32, which doubles the memory traffic of the element-wise operations
-    that follow; on a GPU these take longer than anything else in a block.
+    Without autocast, it is torch's LayerNorm. Under autocast, torch's LayerNorm returns float32, which doubles the
+    memory traffic of the element-wise operations that follow; on a GPU these take longer than anything else in a block.
     """
 
     def forward(self, inner: Tensor) -> Tensor:
@@ -110,9 +110,10 @@ class BertConfig:
 
     @classmethod
     def from_params(cls, params: ModelParams, vocab_size: int, causal: bool = False, **run: Any) -> Self:
-        """Build the config from params.yaml; defaults are H / 64 heads and an intermediate size of 4 H.
+        """Build the config from params.yaml.
 
-        ``causal`` sets ``is_decoder``; ``run`` takes ``attention`` and ``activation_checkpointing``.
+        Defaults are H / 64 heads and an intermediate size of 4 H. ``causal`` sets ``is_decoder``; ``run`` takes
+        ``attention`` and ``activation_checkpointing``.
         """
         return cls(
             vocab_size=vocab_size,
@@ -137,7 +138,9 @@ class BertConfig:
 
     @classmethod
     def from_hf_config(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Translate the values of a ``config.json`` that transformers stores in another form; keys are already ours.
+        """Translate values of a ``config.json`` that transformers stores differently.
+
+        Keys are already ours.
 
         Raises:
             ValueError: the values describe an unsupported model.
@@ -146,7 +149,7 @@ class BertConfig:
 
     @property
     def export_caveat(self) -> str:
-        """Sentence for the model card on what an export to transformers loses; empty if nothing is lost."""
+        """What an export to transformers loses, for the model card; may be empty."""
         return ""
 
     @property
@@ -210,7 +213,10 @@ class BertConfig:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings (paper, figure 2); a config may lack the last two."""
+    """Sum of token, position and token type embeddings (paper, figure 2).
+
+    A config may lack the last two.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -276,13 +282,13 @@ class SelfAttention(nn.Module):
         return [projection(hidden).view(len(hidden), self.heads, -1) for projection in projections]
 
     def init_neighbor_heads(self, offsets: Sequence[int], waves: int) -> None:
-        """Initialise the first heads to attend to neighbors: head n to the token at offset ``offsets[n]``.
+        """Initialise the first heads to attend to neighbors.
 
-        Rotating each (sine, cosine) pair of a position's encoding gives the encoding of the position at an offset
-        (Vaswani et al. 2017, section 3.5). The query copies the pairs of the shortest wavelengths and the key rotates
-        them back, so their product is largest at the offset. Trained encoders have such heads (Clark et al. 2019,
-        section 3.1) but learn them late. Initial weights that imitate trained weights are called mimetic (Trockman
-        and Kolter 2023).
+        Head n attends to the token at offset ``offsets[n]``. Rotating each (sine, cosine) pair of a position's encoding
+        gives the encoding of the position at an offset (Vaswani et al. 2017, section 3.5). The query copies the pairs
+        of the shortest wavelengths and the key rotates them back, so their product is largest at the offset. Trained
+        encoders have such heads (Clark et al. 2019, section 3.1) but learn them late. Initial weights that imitate
+        trained weights are called mimetic (Trockman and Kolter 2023).
 
         Args:
             offsets: relative position of each head's target.
@@ -336,7 +342,7 @@ class AddAndNorm(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Base class of the blocks; ``torch.compile`` makes one graph for all blocks of a class.
+    """Base class of blocks; torch.compile makes one graph for each class.
 
     Attributes:
         FORWARD_METHODS: other methods that, like ``forward``, first gather a sharded block's weights.
@@ -415,7 +421,10 @@ class Encoder(nn.Module):
 
 
 class Pooler(nn.Module):
-    """Dense layer with tanh over one token of each sequence (google-research/bert, ``pooled_output``)."""
+    """Dense layer with tanh over one token of each sequence.
+
+    As in google-research/bert, ``pooled_output``.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -426,7 +435,10 @@ class Pooler(nn.Module):
 
 
 class GeluPooler(Pooler):
-    """Dense layer with GELU, as in transformers' task heads for DeBERTa and ELECTRA; pretraining does not train it."""
+    """Dense layer with GELU, of transformers' DeBERTa and ELECTRA task heads.
+
+    Pretraining does not train it.
+    """
 
     def forward(self, token: Tensor) -> Tensor:
         return F.gelu(self.dense(token))
@@ -500,7 +512,7 @@ class Bert(nn.Module):
         return self.pooler(hidden.index_select(0, self.pooled(layout)))
 
     def task_tokens(self, hidden: Tensor) -> Tensor:
-        """Turn the last layer's states into the input of a token-level task head, [T, H] -> [T, H]; BERT: the same."""
+        """Turn the last layer's states into a token head's input, [T, H] -> [T, H]."""
         return hidden
 
     def pooled(self, layout: PackedBatch) -> Tensor:
@@ -509,7 +521,7 @@ class Bert(nn.Module):
 
 @runtime_checkable
 class HasAttentionProbs(Protocol):
-    """Attention module that can recompute its probabilities, [B, heads, L, L]; each token's row sums to 1."""
+    """Attention module that can recompute its probabilities, [B, heads, L, L]."""
 
     def attention_probs(self, hidden: Tensor, layout: PackedBatch) -> Tensor: ...
 
@@ -627,9 +639,9 @@ def make_encoder(config: BertConfig, has_pooler: bool = True) -> Bert:
 
 
 class MaskedLMHead(nn.Module):
-    """MLM head whose decoder weight is the token embedding matrix (google-research/bert).
+    """MLM head whose decoder weight is the token embedding matrix.
 
-    Its dense layer projects to the width of the embeddings.
+    As in google-research/bert. Its dense layer projects to the width of the embeddings.
     """
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
@@ -659,7 +671,10 @@ class MaskedLMHead(nn.Module):
         return aligned_logits(inner, self.decoder.weight, self.decoder.bias)[:, : self.decoder.out_features]
 
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed cross-entropy and the number of correct predictions; hidden [P, H], labels int64 [P]."""
+        """Return the summed cross-entropy and the number of correct predictions.
+
+        hidden is [P, H], labels int64 [P].
+        """
         return linear_cross_entropy(self._transformed(hidden), self.decoder.weight, self.decoder.bias, labels)
 
     def sample(self, hidden: Tensor, labels: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -691,7 +706,10 @@ class BertForMaskedLM(nn.Module):
     def forward(
         self, ids: Tensor, token_type_ids: Tensor, cu_seqlens: Tensor, predicted: Tensor, max_seqlen: int | None = None
     ) -> tuple[Tensor, Any]:
-        """Return the logits [P, vocab_size] at the positions ``predicted``, and the pair logits [B, 2], or None."""
+        """Return the logits [P, vocab_size] at ``predicted``, and pair logits [B, 2].
+
+        Pair logits are None without a pair head.
+        """
         hidden, pooled = self.bert(ids, token_type_ids, cu_seqlens, max_seqlen, decoded=True)
         pair_logits = self.cls["seq_relationship"](pooled) if self.has_pair_head else None
         return self.cls["predictions"](hidden.index_select(0, predicted)), pair_logits
@@ -707,7 +725,7 @@ MAX_GRAPHS = 32
 
 
 def compile_parts(module: nn.Module) -> None:
-    """Make embeddings, blocks and MLM losses in ``module`` compile at their first call.
+    """Make embeddings, blocks and MLM losses compile at their first call.
 
     All blocks share one graph, so the compile time does not depend on the number of layers, and DDP can reduce
     gradients between two graphs of the backward pass. The pooler and the pair head read one token per sequence and are

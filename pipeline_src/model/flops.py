@@ -29,7 +29,9 @@ class Workload(NamedTuple):
 
 
 def training_flops(sizes: BertConfig, work: Workload) -> int:
-    """Return the FLOPs of training's matrix products: the forward pass, and twice as many in the backward pass.
+    """Return the FLOPs of training's matrix products.
+
+    The backward pass has twice as many as the forward pass.
 
     With hidden size H, embedding size E, L layers, intermediate size F and vocabulary size V::
 

@@ -35,7 +35,10 @@ from pipeline_src.model.tokenizer_config import state_inputs
 
 
 def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
-    """Return our name -> tensor for all parameters in a model folder, memory-mapped if the format allows it."""
+    """Return our name -> tensor for all parameters in a model folder.
+
+    They are memory-mapped if the format allows it.
+    """
     huggingface_class = _class_of(folder / "config.json")
     tensors = {}
     for name, tensor in _read_files(folder).items():
@@ -55,7 +58,7 @@ def read_tensors(folder: Path, names: StateDictAdapter) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file; raises OSError if the operating system fails, such as for a full disk."""
+    """Write a safetensors file; a full disk raises OSError."""
     with system_errors(path):
         save_file(tensors, path, metadata)
 
@@ -231,7 +234,10 @@ def save_tensors(folder: Path, tensors: Mapping[str, Tensor], config: BertConfig
 
 
 def load_config(folder: Path, dropout: float | None = None) -> BertConfig:
-    """Read ``config.json``, whose ``model_type`` selects the architecture; ``dropout`` replaces both dropout rates."""
+    """Read ``config.json``, whose ``model_type`` selects the architecture.
+
+    ``dropout`` replaces both dropout rates.
+    """
     raw = read_json(folder / "config.json")
     if not isinstance(raw, dict):
         raise _not_bert(f"a {type(raw).__name__} in config.json", folder)
@@ -300,9 +306,10 @@ def _not_bert(why: str, where: object) -> PipelineError:
 
 
 def load_weights(model: nn.Module, folder: Path, only: str | tuple[str, ...] = "") -> None:
-    """Load weights from a model folder of any class; extra tensors in the folder are ignored.
+    """Load weights from a model folder of any class.
 
-    Only parameters whose names start with ``only`` are loaded. Names in a ``Bert`` without heads start with ``bert.``.
+    Extra tensors in the folder are ignored. Only parameters whose names start with ``only`` are loaded. Names in a
+    ``Bert`` without heads start with ``bert.``.
     """
     fill(model, read_tensors(folder, load_config(folder).names), folder, only)
 

@@ -42,10 +42,10 @@ def difference_counts(student: BertConfig, teacher: BertConfig, work: Workload) 
 def layer_differences(
     student: Bert, fit: nn.Module, teacher: Bert, ids: Tensor, token_type_ids: Tensor, layout: PackedBatch
 ) -> dict[str, Tensor]:
-    """Return term in ``TERMS`` -> sum of squared differences between student and teacher over all layers.
+    """Return term in ``TERMS`` -> sum of squared differences over all layers.
 
-    Padding is excluded; the original averages over it too. The teacher gets no gradient. ``fit`` projects the student's
-    hidden states to the teacher's width.
+    The differences are between student and teacher. Padding is excluded; the original averages over it too. The teacher
+    gets no gradient. ``fit`` projects the student's hidden states to the teacher's width.
     """
     stride = imitated_every(student.config, teacher.config)
     with torch.no_grad():

@@ -16,11 +16,12 @@ ALIGNMENT = 64
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy (nats, float32) of a linear layer and the number of correct predictions (int64).
+    """Return the summed cross-entropy of a linear layer, and correct predictions.
 
-    On a CPU, logits are computed, turned into their gradient and discarded chunk by chunk, as in Liger Kernel (Hsu et
-    al. 2024): moving all logits of a batch through memory (72 MB for 590 predictions of BERT's vocabulary) takes longer
-    than computing them. Under autocast, the matmuls use autocast's dtype and the sums float32.
+    The cross-entropy is in nats, float32; the number of correct predictions is int64. On a CPU, logits are computed,
+    turned into their gradient and discarded chunk by chunk, as in Liger Kernel (Hsu et al. 2024): moving all logits of
+    a batch through memory (72 MB for 590 predictions of BERT's vocabulary) takes longer than computing them. Under
+    autocast, the matmuls use autocast's dtype and the sums float32.
 
     Args:
         hidden: [P, H]; P may be 0.
@@ -36,11 +37,11 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, labels: T
 def sampled_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the results of ``linear_cross_entropy``, and a token sampled from each row's distribution, int64 [P].
+    """Return ``linear_cross_entropy`` and a token sampled for each row.
 
-    ``uniform``, float32 [P], has one random number in [0, 1) per row, at which the cumulative distribution is inverted.
-    ELECTRA (Clark et al. 2020) adds Gumbel noise to each logit instead; the samples' distribution is the same. Samples
-    have no gradient.
+    The token, int64 [P], is sampled from the row's distribution. ``uniform``, float32 [P], has one random number in [0,
+    1) per row, at which the cumulative distribution is inverted. ELECTRA (Clark et al. 2020) adds Gumbel noise to each
+    logit instead; the samples' distribution is the same. Samples have no gradient.
     """
     if hidden.device.type == "cpu":
         return _Chunked.apply(hidden, weight, bias, labels, uniform)
@@ -163,7 +164,10 @@ def logit_buffers(number: int, slices: Sequence[slice], weight: Tensor) -> Seque
 
 
 class LazyLogits(NamedTuple):
-    """Factors of the logits inner @ weight.T + bias: inner [P, H], weight [vocab_size, H], bias [vocab_size]."""
+    """Factors of the logits inner @ weight.T + bias.
+
+    inner is [P, H], weight [vocab_size, H], bias [vocab_size].
+    """
 
     inner: Tensor
     weight: Tensor
@@ -171,10 +175,10 @@ class LazyLogits(NamedTuple):
 
 
 def distillation_loss(student: LazyLogits, teacher: LazyLogits, temperature: float) -> Tensor:
-    """Return the sum over rows of temperature^2 x KL(teacher || student) at ``temperature``; nats, float32.
+    """Return the sum over rows of temperature^2 x KL(teacher || student).
 
-    The factor temperature^2 keeps the gradients' scale independent of the temperature (Hinton et al. 2015, section 2).
-    Logits are computed in chunks. The teacher gets no gradient.
+    It is in nats, float32. The factor temperature^2 keeps the gradients' scale independent of the temperature (Hinton
+    et al. 2015, section 2). Logits are computed in chunks. The teacher gets no gradient.
     """
     loss: Tensor = _Distilled.apply(*student, *teacher, temperature)
     return loss

@@ -10,7 +10,9 @@ BERT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 def state_inputs(folder: Path, longest_input: int, token_types: int = 2) -> None:
-    """Write a model's longest input and the names of its inputs, by which transformers' tokenizer cuts and pads.
+    """Write a model's longest input and the names of its inputs.
+
+    By these, transformers' tokenizer cuts and pads.
 
     Args:
         folder: a model's folder with its tokenizer's files.

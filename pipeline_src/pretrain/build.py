@@ -33,7 +33,10 @@ PER_ENTRY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.
 def build_objective(
     phase: Phase, tokenizer: Tokenizer, pairs: str, device: torch.device
 ) -> PretrainingObjective[TensorBatch]:
-    """Return the phase's objective on the CPU, with uninitialised weights; its teacher is on ``device``."""
+    """Return the phase's objective on the CPU, with uninitialised weights.
+
+    Its teacher is on ``device``.
+    """
     params = phase.pretrain
     machine = phase.machine
     model = phase.model

@@ -77,10 +77,11 @@ class Capacity:
         return self.predictions_per_sequence + 1
 
     def pad(self, batch: TensorBatch) -> TensorBatch:
-        """Fill a microbatch up to this capacity; ``workload`` and ``examples`` stay those of the real sequences.
+        """Fill a microbatch up to this capacity.
 
-        Filler tokens and outputs are spread evenly over the filler sequences. If filler has fewer tokens than outputs
-        (all real sequences are full), its tokens have several outputs.
+        ``workload`` and ``examples`` stay those of the real sequences. Filler tokens and outputs are spread evenly over
+        the filler sequences. If filler has fewer tokens than outputs (all real sequences are full), its tokens have
+        several outputs.
         """
         self._check(batch)
         tokens = len(batch.ids)

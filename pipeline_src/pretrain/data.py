@@ -68,7 +68,9 @@ class PretrainingBatch:
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A microbatch as tensors; attributes without a description are as in ``PretrainingBatch``.
+    """A microbatch as tensors.
+
+    Attributes without a description are as in ``PretrainingBatch``.
 
     Attributes:
         output_positions: positions whose last hidden state an MLM reads (outputs): the predicted tokens and the first
@@ -126,7 +128,7 @@ class TensorBatch:
 
 @dataclass(frozen=True)
 class DataShard:
-    """Which part of every batch a process gets, and how the part is split into microbatches.
+    """The part of every batch that a process gets, and its microbatches.
 
     Attributes:
         tokens: maximum number of tokens in a microbatch of several sequences; None: one microbatch.
@@ -202,7 +204,7 @@ class PretrainingExamples:
     def batches(
         self, size: int, seed: int, first_step: int, steps: int, shard: DataShard
     ) -> Iterator[list[PretrainingBatch]]:
-        """Yield this process's microbatches for each of the steps ``first_step`` .. ``first_step + steps - 1``.
+        """Yield this process's microbatches of ``steps`` steps from ``first_step``.
 
         A batch has ``size`` examples, perhaps the end of one epoch and the start of the next. The process of rank r
         takes every ``shard.processes``-th example of a batch, from the r-th on.
@@ -224,9 +226,10 @@ class PretrainingExamples:
                 yield [self.batch(examples[part], passes[part]) for part in microbatches]
 
     def batch(self, examples: np.ndarray, epochs: np.ndarray | int = 0) -> PretrainingBatch:
-        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for ``examples`` (indices), and mask tokens.
+        """Assemble [CLS] A [SEP] B [SEP], or [CLS] A [SEP], and mask tokens.
 
-        ``epochs`` is the epoch of each example; with dynamic masking, its masks depend on it.
+        ``examples`` are indices in the sample index. ``epochs`` is the epoch of each example; with dynamic masking, its
+        masks depend on it.
         """
         index = self.sample_index[examples]
         # One row an example, one column a segment, [examples, 2 or 1].
@@ -278,7 +281,10 @@ def open_examples(
     objective: str,
     architecture: str = "bert",
 ) -> PretrainingExamples:
-    """Open the examples of one phase and split, masked for ``objective`` as the recipe of ``architecture`` does."""
+    """Open the examples of one phase and split.
+
+    They are masked for ``objective`` as the recipe of ``architecture`` does.
+    """
     special_replacements = architecture_spec(architecture).special_replacements
     collator = make_collator(objective, tokenizer, mask_prob, masking, seed, special_replacements)
     sample_index = EXAMPLES / phase / f"{split}.npy"
@@ -330,7 +336,7 @@ def readable_pieces(batch: PretrainingBatch, tokenizer: Tokenizer, label_shift: 
 
 
 def shown_examples(examples: PretrainingExamples, tokenizer: Tokenizer, seed: int) -> list[dict[str, Any]]:
-    """Return a few examples, chosen by the seed, for the report, as training sees them.
+    """Return a few examples, chosen by the seed, as training sees them.
 
     An example has ``example`` (its number), ``pair`` (what its label means; None if examples are not pairs) and
     ``segments``, lists of ``ReadablePiece`` as dictionaries.

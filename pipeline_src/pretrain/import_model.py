@@ -84,7 +84,10 @@ class Imported:
 
 
 def fetch_and_import(source: Path, output: Path, lowercase: bool | None = None) -> Imported:
-    """Import a model, after fetching it if ``source`` is ``hub:OWNER/NAME@REVISION`` or an entry of the catalogue."""
+    """Import a model, after fetching it if necessary.
+
+    It is fetched if ``source`` is ``hub:OWNER/NAME@REVISION`` or an entry of the catalogue.
+    """
     name = str(source)
     if source.suffix == ".yaml":
         name = source.stem

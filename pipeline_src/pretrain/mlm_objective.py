@@ -23,9 +23,10 @@ PAIR_TASKS = {
 
 
 class MLMObjective(PretrainingObjective[TensorBatch]):
-    """An encoder with both pretraining heads; the loss is the sum of the heads' mean losses (paper, appendix A.2).
+    """An encoder with both pretraining heads (paper, appendix A.2).
 
-    If examples are not pairs, only the first head has a loss, and the second head and the pooler are not trained.
+    The loss is the sum of the heads' mean losses. If examples are not pairs, only the first head has a loss, and the
+    second head and the pooler are not trained.
 
     Attributes:
         use: key in ``StateDictAdapter.classes`` of the class with which transformers loads the model.

@@ -38,7 +38,10 @@ def ratio(total: Any, count: Any) -> float:
 
 
 class Metric(NamedTuple):
-    """A validation metric: two sums over batches, numbers or arrays, from which ``compute`` returns the value."""
+    """Two sums over batches, from which ``compute`` returns a metric.
+
+    The sums are numbers or arrays.
+    """
 
     total: Any
     count: Any
@@ -80,9 +83,9 @@ class PretrainingObjective(Objective[B]):
         """Return the models to save: subfolder -> model; ``""`` is the phase's own folder."""
 
     def validation_metrics(self, batch: Any) -> dict[str, Metric]:
-        """Return metric name -> ``Metric`` for a ``ValidationBatch``; by default, the loss of each term.
+        """Return metric name -> ``Metric`` for a ``ValidationBatch``.
 
-        Called on all processes, without dropout and gradients.
+        By default, these are the losses of the terms. Called on all processes, without dropout and gradients.
         """
         terms = self(batch.tensors)
         counts = self.loss_counts(batch.tensors.workload)

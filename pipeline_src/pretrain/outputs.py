@@ -55,7 +55,9 @@ class KeptModels(Callback):
 def save_models(
     folder: Path, phase: Phase, trainer: Trainer[Any], kept_models: KeptModels | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Write the models that the objective saves, with tokenizer, card and training state. All processes must call this.
+    """Write the models that the objective saves. All processes must call this.
+
+    A model has its tokenizer, card and training state.
 
     Returns:
         Step -> path -> bytes and sha256 of the saved files, ``kept_models`` included; {} except on the main process.

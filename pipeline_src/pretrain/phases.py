@@ -23,9 +23,10 @@ FIRST_PHASE = PRETRAINED / "phase1"
 
 @dataclass(frozen=True)
 class Phase:
-    """The parameters of one phase, from params.yaml and machine.yaml; steps are counted over all phases.
+    """The parameters of one phase, from params.yaml and machine.yaml.
 
-    ``pretrain`` and ``model`` get the values of ``pretrain.later_phases``, which the results record too.
+    Steps are counted over all phases. ``pretrain`` and ``model`` get the values of ``pretrain.later_phases``, which the
+    results record too.
     """
 
     name: str

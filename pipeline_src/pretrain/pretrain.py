@@ -66,10 +66,10 @@ def run(
     phase: str,
     machine: Machine = DEFAULT_MACHINE,
 ) -> None:
-    """Train one phase: read tokens, examples and the phase before; write the model, its metrics and its curve.
+    """Train one phase, and write its model, metrics and curve.
 
-    Training continues from the newest checkpoint with the same parameters, data and code. A phase of 0 steps writes its
-    initial model.
+    It reads tokens, examples and the phase before. Training continues from the newest checkpoint with the same
+    parameters, data and code. A phase of 0 steps writes its initial model.
 
     Raises:
         Interrupted: a signal requested a stop; the training state is saved.
@@ -136,7 +136,7 @@ class PhaseTraining:
             params = {name: value for name, value in self.checkpointer.identity.items() if name != "data"}
             run = Run(phase.name, self.checkpointer.folder.name, params, first)
             tracker = Tracker(phase.machine.tracking, run)
-            self.curve.writer = tracker
+            self.curve.writer = tracker.row
         log.info("%d parameters, %d examples, %s", compute_tracker.parameters, len(self.examples), distributed.device)
         capacity = phase_capacity(phase, self.examples, self.tokenizer, objective.config.attention, distributed)
         accelerate(phase, trainer, has_capacity=capacity is not None)
@@ -178,7 +178,9 @@ def make_phase_trainer(
     step_range: StepRange | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Trainer[TensorBatch]:
-    """Return a trainer of a phase that starts from the newest checkpoint, a saved model or initial weights.
+    """Return the trainer of a phase.
+
+    It starts from the newest checkpoint, a saved model or initial weights.
 
     Args:
         step_range: steps to take; None: all steps of the phase.

@@ -28,9 +28,10 @@ def load_teacher(
     device: torch.device,
     key: str,
 ) -> Model:
-    """Load a model that can teach ``student``, in evaluation mode, without dropout and gradients.
+    """Load a model that can teach ``student``.
 
-    ``make`` builds the model from its config; errors name ``key``, the parameter that is set to ``folder``.
+    It is in evaluation mode, without dropout and gradients. ``make`` builds the model from its config; errors name
+    ``key``, the parameter that is set to ``folder``.
     """
     if not (folder / "config.json").exists():
         raise PipelineError(

@@ -66,7 +66,10 @@ class Tracker:
 
 
 class DVCLiveFiles:
-    """Write (step, value) rows to ``plots/metrics/<name>.tsv``, which ``dvc plots show -x step`` draws."""
+    """Write (step, value) rows to ``plots/metrics/<name>.tsv``.
+
+    ``dvc plots show -x step`` draws them.
+    """
 
     # dvclive (3.49) cannot do it: a run that continues from a checkpoint must drop the rows that a killed run wrote
     # after that checkpoint, but `Live(resume=True)` appends them again.

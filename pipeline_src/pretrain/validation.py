@@ -40,7 +40,9 @@ MAX_BATCH_PREDICTIONS = 4_096
 
 @dataclass(frozen=True)
 class ValidationBatch:
-    """Validation examples, masked at the paper's 15 % so that studies with different rates compare.
+    """Validation examples, masked at the paper's 15 %.
+
+    So studies with different rates compare.
 
     Attributes:
         unseen: whether the model predicts a token from its context alone: it sees [MASK], or is causal, bool [P].
@@ -224,9 +226,10 @@ def measure_examples(
     max_predictions: int = MAX_BATCH_PREDICTIONS,
     ranges: Sequence[tuple[int, int]] = (),
 ) -> dict[str, float]:
-    """Return the objective's metrics on ``examples``, without dropout. All processes must call this.
+    """Return the objective's metrics on ``examples``, without dropout.
 
-    The number of processes changes no metric. ``gap`` is ``unigram_loss`` minus ``mask_loss``.
+    All processes must call this. The number of processes changes no metric. ``gap`` is ``unigram_loss`` minus
+    ``mask_loss``.
 
     Args:
         unigram_losses: result of ``unigram_cross_entropy``; None if the objective predicts no tokens.
@@ -268,9 +271,10 @@ def _add(sums: dict[str, Metric], metrics: Mapping[str, Metric]) -> None:
 
 
 class Validator(Callback):
-    """Measures the validation set, for the curve and the choice of the best checkpoint; not after the last step.
+    """Measure the validation set, except after the last step.
 
-    The metrics in ``columns``, and those of each source, are in the curve as ``validation_<metric>``.
+    Its metrics go into the curve, and choose the best checkpoint. The metrics in ``columns``, and those of each source,
+    are in the curve as ``validation_<metric>``.
     """
 
     def __init__(self, validation: ValidationSet, columns: Sequence[str], every: int | None, last: int) -> None:

@@ -96,11 +96,12 @@ def prefetch(items: Iterable[T], depth: int = 4) -> Iterator[T]:
 
 
 def transfer(batches: Iterable[Sequence[B]], device: torch.device) -> Iterator[Sequence[B]]:
-    """Yield ``batches``, whose microbatches are dataclasses of tensors, with their tensors on ``device``.
+    """Yield batches with their tensors on ``device``.
 
-    A thread prepares the batches. For a GPU, the thread also copies them, from page-locked memory and on a separate
-    stream: on the computing stream, a copy would wait for all kernels queued before it, and later kernels would wait
-    for the copy (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
+    Microbatches are dataclasses of tensors. A thread prepares the batches. For a GPU, the thread also copies them, from
+    page-locked memory and on a separate stream: on the computing stream, a copy would wait for all kernels queued
+    before it, and later kernels would wait for the copy (NVIDIA, CUDA C++ Programming Guide, "Asynchronous Concurrent
+    Execution").
     """
     if device.type != "cuda":
         for batch in prefetch(batches):

@@ -101,10 +101,11 @@ def minutes() -> float:
 def stored_tensors(
     parameters: Parameters, optimizer: Optimizer, kinds: Iterable[str], keep: bool = True
 ) -> dict[str, Tensor]:
-    """Return ``<kind>.<parameter>`` -> tensor for every parameter and each of ``kinds``: ``WEIGHT`` or moments.
+    """Return ``<kind>.<parameter>`` -> tensor for all parameters.
 
-    Moments of a parameter that has not been trained yet are zero. DTensors are gathered to the host one at a time, so
-    all processes must call this. Only the process with ``keep`` gets the result; others get {}.
+    Kinds are ``WEIGHT`` and moments. Moments of a parameter that has not been trained yet are zero. DTensors are
+    gathered to the host one at a time, so all processes must call this. Only the process with ``keep`` gets the result;
+    others get {}.
     """
     tensors = {}
     for name, parameter in parameters.items():
@@ -145,9 +146,10 @@ def restore_tensors(
 
 
 def save_state(folder: Path, moments: dict[str, Tensor], step: int) -> None:
-    """Write the moments, from ``stored_tensors``, and the number of steps to ``folder``, for the next phase.
+    """Write the training state with which the next phase starts.
 
-    ``state.json`` also has checksums of the moments and of the model's weights, which identify the state.
+    It has the moments, from ``stored_tensors``, and the number of steps. ``state.json`` also has checksums of the
+    moments and of the model's weights, which identify the state.
     """
     folder.mkdir()
     write_tensors(folder / OPTIMIZER_TENSORS, moments)
@@ -205,9 +207,10 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def environment(distributed: Distributed, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the result depends on besides its identity: torch, processes, device, ``settings`` of machine.yaml.
+    """Return what the result depends on besides its identity.
 
-    These change rounding, and with dropout most of them change the masks too, as another seed would.
+    That is torch, processes, device, and ``settings`` of machine.yaml. These change rounding, and with dropout most of
+    them change the masks too, as another seed would.
     """
     device = distributed.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
@@ -235,7 +238,7 @@ class Overdue:
 
 
 class Checkpointer(Callback):
-    """Saves checkpoints of one training, and continues from the newest.
+    """Save checkpoints of one training, and continue from the newest.
 
     It saves when ``Overdue`` or a stop is requested, after every ``every`` steps, and after the last step.
 
@@ -313,9 +316,10 @@ class Checkpointer(Callback):
         self._overdue.saved_at = time.monotonic()
 
     def find(self) -> bool:
-        """Find the newest intact checkpoint of this identity and return whether there is one.
+        """Find the newest intact checkpoint of this identity.
 
-        A damaged checkpoint is skipped with a warning. If none is found, checkpoints of other identities are logged.
+        Returns whether there is one. A damaged checkpoint is skipped with a warning. If none is found, checkpoints of
+        other identities are logged.
         """
         if self.distributed.is_main and self._in_use is None:
             self._in_use = _lock(self.folder / IN_USE)
@@ -368,7 +372,10 @@ class Checkpointer(Callback):
         return step
 
     def finish(self, remove: Callable[[Path], None] = remove_folder) -> None:
-        """Let ``remove`` delete this training's checkpoints; before, copy the best if ``keep_best``."""
+        """Let ``remove`` delete this training's checkpoints.
+
+        If ``keep_best``, the best one is copied before.
+        """
         CHECKS.before_finishing()
         if self.keep_best and self._best is not None and self._path(self._best[0]).exists():
             remove_folder(self.phase / "best")

@@ -136,7 +136,7 @@ def single_process(precision: Precision = "auto", device_setting: Device = "auto
 
 @contextmanager
 def init_distributed(precision: Precision = "auto", device_setting: Device = "auto") -> Iterator[Distributed]:
-    """Context manager that joins the processes started by torchrun or ``srun``, and leaves them at the end."""
+    """Context manager that joins the processes started by torchrun or ``srun``."""
     rank, world_size, local_rank = process_rank()
     if world_size == 1:
         yield single_process(precision, device_setting)
@@ -272,9 +272,10 @@ def _claim_gpu(gpus: int) -> int:
 def choose_precision(
     setting: Precision, device: torch.device, slowdown: Callable[[torch.dtype], float] = cpu_slowdown
 ) -> torch.dtype:
-    """Choose the dtype of matrix products on a device; ``auto`` is bfloat16 on CUDA from Ampere on, else float32.
+    """Choose the dtype of matrix products on a device.
 
-    Logs a warning if bfloat16 is wanted on a CPU that multiplies it more slowly than float32.
+    With ``auto`` it is bfloat16 on CUDA from Ampere on, else float32. Logs a warning if bfloat16 is wanted on a CPU
+    that multiplies it more slowly than float32.
     """
     if setting == "float32":
         return torch.float32
@@ -315,7 +316,7 @@ def gradient_sync(module: nn.Module, last: bool) -> AbstractContextManager[None]
 
 
 def shard(objective: nn.Module, device: torch.device, how: str, methods: tuple[str, ...] = ()) -> None:
-    """Shard an objective's parameters over all processes, each block of the model separately.
+    """Shard an objective's parameters over all processes, block by block.
 
     Weights, gradients and moments are float32; as without sharding, autocast chooses the dtypes of matrix products.
 

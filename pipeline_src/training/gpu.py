@@ -100,7 +100,9 @@ def choose_capture(
 
 
 def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
-    """Capture ``run`` in a CUDA graph; return the function that replays it and the outputs that it fills.
+    """Capture ``run`` in a CUDA graph.
+
+    Returns the function that replays it and the outputs that it fills.
 
     Raises:
         RuntimeError: ``run`` cannot be captured; training may go on without.
@@ -133,10 +135,10 @@ def capture_graph(run: Callable[[], Outputs]) -> tuple[Callable[[], None], Outpu
 
 
 class CapturedSteps:
-    """Replays a trainer's backward passes and updates as CUDA graphs, which it captures after some steps.
+    """Replay a trainer's backward passes and updates as CUDA graphs.
 
-    Dropout reads the seed and offset of torch's generator at each replay, so its masks do not repeat. If a capture
-    fails, training goes on without graphs, as far as CUDA allows.
+    They are captured after some steps. Dropout reads the seed and offset of torch's generator at each replay, so its
+    masks do not repeat. If a capture fails, training goes on without graphs, as far as CUDA allows.
     """
 
     def __init__(self, trainer: Trainer[Any], capture: Capture = capture_graph) -> None:

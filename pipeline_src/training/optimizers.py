@@ -46,7 +46,7 @@ MAX_BATCH_ELEMENTS = 1 << 22
 
 
 class Muon(Optimizer):
-    """Muon (Jordan et al. 2024) for the parameter group of the blocks' matrices, torch's AdamW for the other groups.
+    """Muon (Jordan et al. 2024) for the blocks' matrices, AdamW for all else.
 
     Muon orthogonalises the update of a matrix, so that directions with small gradients move as far as others.
     Updates are scaled to the RMS of AdamW's ("Muon is scalable for LLM training", Liu et al. 2025, section 2.2).
@@ -145,10 +145,11 @@ class Muon(Optimizer):
 
 
 class Stack:
-    """Holds N matrices of one shape in three tensors [N, rows, columns]: parameters, gradients and momentum.
+    """Hold N matrices of one shape in three tensors [N, rows, columns].
 
-    The matrices, their ``grad`` and their momentum in the optimizer's state become views of these tensors. So backward
-    passes add to the tensors, and copying weights or moments in place restores them.
+    The tensors are parameters, gradients and momentum. The matrices, their ``grad`` and their momentum in the
+    optimizer's state become views of these tensors. So backward passes add to the tensors, and copying weights or
+    moments in place restores them.
 
     The matrices are unsharded and of one dtype and device.
     """
@@ -167,9 +168,10 @@ class Stack:
                 matrix.grad = gradient
 
     def collect(self, state: MutableMapping[Tensor, Any]) -> bool:
-        """Copy gradients that lie elsewhere into the stack, and return whether every matrix has a gradient.
+        """Copy gradients that lie elsewhere into the stack.
 
-        DistributedDataParallel keeps gradients in its own buckets; other code may have set them to None.
+        Returns whether every matrix has a gradient. DistributedDataParallel keeps gradients in its own buckets; other
+        code may have set them to None.
 
         Raises:
             RuntimeError: a matrix or its momentum was moved to other memory.
@@ -201,9 +203,10 @@ def _same_memory(first: Tensor, second: Tensor) -> bool:
 def move_stacked(
     parameters: Tensor, gradients: Tensor, momentum: Tensor, rate: float | Tensor, weight_decay: float
 ) -> None:
-    """Take Muon's step with all matrices of one shape; on CUDA they are orthogonalised in bfloat16.
+    """Take Muon's step with all matrices of one shape.
 
-    Needs memory for about three more copies of ``parameters``: 1.2 GB for BERT-large, 100 million elements per shape.
+    On CUDA they are orthogonalised in bfloat16. Needs memory for about three more copies of ``parameters``: 1.2 GB for
+    BERT-large, 100 million elements per shape.
 
     All tensors are [N, rows, columns]; ``parameters`` and ``momentum`` change in place. If ``rate`` is a tensor [] on
     the same device, one captured or compiled graph serves all steps.
@@ -239,10 +242,11 @@ def same_shape_batches(matrices: Sequence[nn.Parameter]) -> Iterator[list[nn.Par
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Orthogonalise matrices by five Newton-Schulz iterations: keep singular vectors, move singular values near one.
+    """Orthogonalise matrices by five Newton-Schulz iterations.
 
-    An iteration multiplies a matrix X by a polynomial of its Gram matrix X Xᵀ. For long matrices, only the Gram matrix
-    is iterated, and X is multiplied once, by the product of the polynomials (Gram Newton-Schulz, Dao AI Lab 2026).
+    These keep the singular vectors, and move singular values near one. An iteration multiplies a matrix X by a
+    polynomial of its Gram matrix X Xᵀ. For long matrices, only the Gram matrix is iterated, and X is multiplied once,
+    by the product of the polynomials (Gram Newton-Schulz, Dao AI Lab 2026).
 
     Args:
         matrices: [N, rows, columns], changed in place if rows <= columns.
@@ -359,9 +363,10 @@ def _subtract(parts: list[Tensor], updates: list[Tensor], rate: float | Tensor) 
 
 
 class BertAdam(_Moments):
-    """Adam with decoupled decay and without bias correction (google-research/bert, optimization.py).
+    """Adam with decoupled decay and without bias correction.
 
-    Zhang et al. 2020, "Revisiting few-sample BERT fine-tuning", section 4, measure what the missing correction costs.
+    As in google-research/bert, optimization.py. Zhang et al. 2020, "Revisiting few-sample BERT fine-tuning", section 4,
+    measure what the missing correction costs.
     """
 
     def _move(self, parameters: list[Tensor], first: list[Tensor], second: list[Tensor], group: dict[str, Any]) -> None:
@@ -425,18 +430,19 @@ def _may_capture(groups: list[dict[str, Any]]) -> bool:
 
 
 def is_capturable(optimizer: Optimizer) -> bool:
-    """Return whether a step can be captured in a CUDA graph: all parameters are on CUDA and unsharded.
+    """Return whether a step can be captured in a CUDA graph.
 
-    The step before the capture makes the optimizer's state. A loop with captured steps must keep gradients in their
-    memory with ``zero_grad(set_to_none=False)``.
+    It can if all parameters are on CUDA and unsharded. The step before the capture makes the optimizer's state. A loop
+    with captured steps must keep gradients in their memory with ``zero_grad(set_to_none=False)``.
     """
     return bool(optimizer.defaults.get("capturable"))
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set each group's learning rate to ``rate`` times the group's ``rate``, without waiting for a GPU.
+    """Set each group's learning rate without waiting for a GPU.
 
-    A learning rate that is a tensor is filled in place, so captured and compiled steps read it.
+    It is ``rate`` times the group's ``rate``. A learning rate that is a tensor is filled in place, so captured and
+    compiled steps read it.
     """
     for group in optimizer.param_groups:
         value = rate * group.get("rate", 1.0)
@@ -495,9 +501,10 @@ def make_optimizer(
 
 
 def linear_schedule(peak: float, warmup: int, total: int, decay: int | None = None) -> Callable[[int], float]:
-    """Return a function from step (from 0) to learning rate: linear to ``peak`` in ``warmup`` steps, to 0 at ``total``.
+    """Return a function from step (from 0) to learning rate.
 
-    With ``decay``, the rate stays at ``peak`` until the last ``decay`` steps (warmup-stable-decay).
+    It is linear to ``peak`` in ``warmup`` steps, then to 0 at ``total``. With ``decay``, the rate stays at ``peak``
+    until the last ``decay`` steps (warmup-stable-decay).
     """
     falling = max(1, total - warmup if decay is None else decay)
 

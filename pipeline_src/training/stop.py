@@ -19,7 +19,9 @@ REPEAT_SECONDS = 1.0
 
 
 class StopRequest:
-    """A request to stop: a signal makes it on one process, and all processes stop after the same step.
+    """A signal's request, on one process, that all processes stop.
+
+    They stop after the same step.
 
     Attributes:
         signal: the signal that this process received, if any.
@@ -50,7 +52,7 @@ class StopRequest:
 
 @contextmanager
 def catch_stop_requests() -> Iterator[StopRequest]:
-    """Context manager under which signals request a stop instead of ending the process; for the main thread only.
+    """Context manager under which signals request a stop; main thread only.
 
     An ignored signal stays ignored: `nohup` makes a program ignore SIGHUP, a shell makes background jobs ignore SIGINT.
     """

@@ -67,7 +67,7 @@ class Peak(NamedTuple):
 
 
 def peak_flops(device: torch.device, precision: torch.dtype) -> Peak:
-    """Return the peak of ``device``: its datasheet's, or else the speed measured for a matrix product.
+    """Return the peak of ``device``, from its datasheet or measured.
 
     The product is computed in ``precision``, with the current number of CPU threads; other work on the machine makes it
     slower. The global random generators are not used.
@@ -149,7 +149,7 @@ class Compute:
 
 
 class ComputeTracker:
-    """Measure the compute of a phase of training, from its first step or a checkpoint on.
+    """Measure the compute of a phase, from its first step or a checkpoint on.
 
     The time that a killed run spent after its last checkpoint is not counted. Steps in which torch compiled are counted
     separately and excluded from rates.
@@ -224,9 +224,10 @@ class ComputeTracker:
             self._compilations = compilations()
 
     def throughput(self) -> dict[str, float]:
-        """Return ``tokens_per_second`` and, on a GPU, ``mfu`` since the last call; {} if torch compiled in every step.
+        """Return ``tokens_per_second`` and, on a GPU, ``mfu`` since the last call.
 
-        A CPU has no ``mfu`` here: its peak, measured once, changes with the machine's load.
+        The result is empty if torch compiled in every step. A CPU has no ``mfu`` here: its peak, measured once, changes
+        with the machine's load.
         """
         now = replace(self._tick())
         before = self._reported

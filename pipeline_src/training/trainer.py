@@ -65,18 +65,21 @@ class Objective(nn.Module, ABC, Generic[B]):
 
     @abstractmethod
     def forward(self, batch: B) -> dict[str, LossTerm]:
-        """Return term -> sum of its losses over a microbatch, for the terms in ``weights``."""
+        """Return term -> sum of its losses, for the terms in ``weights``."""
 
     @abstractmethod
     def loss_counts(self, work: Workload) -> dict[str, int]:
-        """Return term -> number of losses that it sums, by which the trainer divides the sum."""
+        """Return term -> number of losses by which the trainer divides the sum."""
 
     def gradient_clip_groups(self) -> list[list[nn.Parameter]]:
         """Return groups of parameters; gradients are clipped by the norm of each group."""
         return [list(self.parameters())]
 
     def checkpoint_parameters(self) -> Mapping[str, nn.Parameter]:
-        """Return name in checkpoints -> parameter; names of the parameters of ``model`` have no prefix."""
+        """Return name in checkpoints -> parameter.
+
+        Names of the parameters of ``model`` have no prefix.
+        """
         return {name.removeprefix("model."): parameter for name, parameter in self.named_parameters()}
 
 
@@ -100,9 +103,10 @@ class TrainState:
 
 
 class Request(Protocol):
-    """A request that one process makes (``bool(request)``), and on which all processes act after the same step.
+    """A request that one process makes, and on which all processes act.
 
-    Processes exchange their requests before a step, so they act on a request made during a step after the next step.
+    It is made if ``bool(request)``. Processes exchange their requests before a step, so they act on a request made
+    during a step after the next step.
     """
 
     # All processes act on it after the current step.
@@ -125,7 +129,9 @@ class Stepper(Protocol):
 
 
 class Callback(ABC):
-    """Acts after some steps, for example validates; what it needs after a restart is in the trainer's state.
+    """Act after some steps, for example validate.
+
+    What a callback needs after a restart is in the trainer's state.
 
     Args:
         every: it acts after the steps that are a multiple of one of these numbers; None is ignored.
@@ -150,7 +156,7 @@ class Callback(ABC):
 
 
 class Trainer(Generic[B]):
-    """Trains an objective step by step.
+    """Train an objective step by step.
 
     A step takes one batch in microbatches. Each term of the loss is divided by its count over the whole batch on all
     processes, so that the number of microbatches and of processes changes only rounding, and the masks of dropout.
@@ -306,7 +312,9 @@ class Trainer(Generic[B]):
         return Workload(*map(int, numbers[: len(work)]))
 
     def backward(self, microbatch: B, counts: Mapping[str, Any], is_last: bool, is_own: bool) -> dict[str, Tensor]:
-        """Add a microbatch's gradients; return its share of the batch's loss and of each term's mean loss and accuracy.
+        """Add a microbatch's gradients, and return its share of the losses.
+
+        The shares are of the batch's loss and of each term's mean loss and accuracy.
 
         Args:
             counts: term -> number of losses in the batch, on all processes.
@@ -368,17 +376,15 @@ def frozen_objects() -> Iterator[None]:
         gc.unfreeze()
 
 
-class RowWriter(Protocol):
-    def row(self, step: int, values: Mapping[str, float]) -> None: ...
-
-
 class CurveLogger(Callback):
-    """Adds rows to the curve, means over the steps since the row before, and shows the loss on the progress bar.
+    """Add rows to the curve, and show the loss on the progress bar.
 
-    Each row also goes to ``writer``, with rates such as tokens per second.
+    A row has means over the steps since the row before. Each row also goes to ``writer``, with rates such as tokens per
+    second.
     """
 
-    writer: RowWriter | None = None
+    # Records a row outside this process, such as in files: (step, values).
+    writer: Callable[[int, Mapping[str, float]], None] | None = None
 
     def __init__(self, every: Sequence[int | None], last: int) -> None:
         super().__init__(every, at=(last,))
@@ -397,7 +403,7 @@ class CurveLogger(Callback):
         rates = trainer.compute_tracker.throughput() if trainer.compute_tracker else {}
         trainer.progress.advance(0, loss=row["loss"], **rates)
         if self.writer is not None:
-            self.writer.row(state.step, state.row() | rates)
+            self.writer(state.step, state.row() | rates)
 
 
 @dataclass(frozen=True)
