@@ -17,17 +17,12 @@ from pipeline_src.interpret.minimal_pairs import (
     WordPair,
     judge_sentence_pairs,
     judge_word_pairs,
-    preference,
     read_pair_set,
     template_pairs,
 )
 from pipeline_src.interpret.model import SkipMeasure
 from pipeline_src.sources.catalogue import load_source
 from tests.unit.interpret.conftest import unigram_model
-
-
-def test_preference_tie_is_a_half():
-    assert [preference(*pair) for pair in ((1, 1), (1, 0), (0, 1))] == [0.5, 1.0, 0.0]
 
 
 def test_template_pairs_each_form_is_correct_equally_often():

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from pipeline_src.interpret.model import Sentence, pseudo_log_likelihoods, tokenize_words, word_vectors
-from tests.unit.interpret.conftest import SENTENCES, unigram_model
+from tests.unit.interpret.conftest import SENTENCES
 
 
 def test_pseudo_log_likelihoods_words_hide_the_rest_of_the_word(model):
@@ -29,12 +28,6 @@ def test_pseudo_log_likelihoods_each_token_is_masked_alone_in_any_batch(model):
         expected = model.log_probabilities(masked, [[at] for at in range(len(text))])
         assert row == pytest.approx([float(p[0, t]) for p, t in zip(expected, text, strict=True)], abs=1e-5)
         assert small == pytest.approx(row, abs=1e-5)
-
-
-def test_pseudo_log_likelihoods_unigram_model_gives_log_probabilities():
-    model = unigram_model(a=0.5, b=0.25)
-    (row,) = pseudo_log_likelihoods(model, [model.ids("b a")])
-    assert row == pytest.approx(np.log([0.25, 0.5]), abs=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="its kernels run on a GPU alone, and there is none")

@@ -9,13 +9,11 @@ import pytest
 from pipeline_src.base.files import read_json
 from pipeline_src.report import report, table
 from pipeline_src.report.columns import (
-    COLUMNS,
     GLUE_AVERAGE,
     MARKDOWN,
     TERMINAL,
     TSV,
     ScoreRow,
-    cells_of_page,
     columns_of,
     error_of_average,
     glue_average,
@@ -23,7 +21,6 @@ from pipeline_src.report.columns import (
     verdict,
 )
 from pipeline_src.report.published import published_scores
-from pipeline_src.report.rendering import FORMATS
 from pipeline_src.report.results import SEEDS
 from tests.unit.report.conftest import GAIN, LOSS, NOISE, Page, baselines, glue_rows, score_row, write_scores
 
@@ -60,13 +57,6 @@ def test_columns_show_the_same_figures_in_every_table(results, capsys):
         **{"score": "MNLI, accuracy", "split": "dev.tsv", "metric": "accuracy"},
         **{"value": "85.5000", "majority_baseline": "50.0000"},
     }
-
-
-def test_columns_have_known_formats_and_a_first_cell_for_every_part():
-    assert {column.format for column in COLUMNS} <= FORMATS.keys()
-    cells = cells_of_page(rows_of(score_row("mnli", "accuracy", 85.0, 86.0, baselines=baselines(NOISE))))
-    assert all(cell[0].style in ("text", "number", "number main") for cell in cells)
-    assert all(part.style in ("soft", "doubt", "tag") for cell in cells for part in cell[1:])
 
 
 def test_columns_of_without_any_value_are_left_out():
@@ -154,13 +144,6 @@ def test_error_of_average_needs_every_interval():
     rows = rows_of(score_row("a", "f1", 1.0, interval=[0.0, 6.0]), score_row("b", "f1", 1.0, interval=[0.0, 8.0]))
     assert error_of_average(rows) == pytest.approx(2.5)
     assert error_of_average([*rows, *rows_of(score_row("c", "f1", 1.0))]) is None
-
-
-def test_best_seed_is_named_where_another_has_more():
-    """The best seed is that of the main score; in another metric its value may be below the mean."""
-    (row,) = rows_of(score_row("mrpc", "f1", 87.0, 87.2, main=False, best=87.0))
-    column = next(column for column in columns_of(MARKDOWN, [row]) if column.value(row) == 87.0)
-    assert column.header == "best seed" and "in another metric or set" in SEEDS
 
 
 def test_synthetic_scores_are_marked_in_every_table(results):

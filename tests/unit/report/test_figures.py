@@ -9,7 +9,6 @@ from pipeline_src.report.figures import (
     BLUE,
     GREY,
     ORANGE,
-    PANELS,
     label_panels,
     new_axes,
     score_bars,
@@ -78,7 +77,3 @@ def test_score_bars_whiskers_are_in_the_legend(interval):
     (row,) = score_rows({"rules": {}, "rows": [score_row("rte", "accuracy", 50.0, interval=interval)]})
     figure = score_bars([row], synthetic=False)
     assert ("95 % interval" in re.findall(r"<text[^>]*>([^<]*)</text>", figure)) == (interval is not None)
-
-
-def test_panels_have_baselines_of_the_same_tokens_alone():
-    assert {panel.baseline for panel in PANELS.values()} == {None, "nsp_majority"}

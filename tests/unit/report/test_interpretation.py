@@ -175,8 +175,3 @@ def test_interpretation_page_curves_are_next_to_their_controls(measured):
     assert curves["One word in two senses"] == ["this model", "random weights", "chance"]
     lengths = {len(curve["values"]) for measure in measures.values() for curve in measure["curves"]}
     assert lengths == {2} and "A word from sentence to sentence" in measures
-
-
-def test_interpretation_page_marks_synthetic_labels(measured):
-    titles = measures_of(pages(measured)[1]).keys()
-    assert {"RTE (synthetic)", "Parts of speech"} <= titles

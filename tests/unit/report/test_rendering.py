@@ -40,11 +40,3 @@ def test_with_code_escapes_the_text():
 def test_templates_use_known_formats():
     for path in TEMPLATES.glob("*.j2"):
         assert set(re.findall(r'show\("(\w+)"\)', path.read_text(encoding="utf-8"))) <= FORMATS.keys(), path.name
-
-
-def test_style_shows_that_a_table_goes_on_and_fills_the_width_with_text():
-    css = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    (scroll,) = re.findall(r"^\.scroll, \.heads \{(.*)\}$", css, re.MULTILINE)
-    # Two shadows stay at the edges; two strips of paper scroll with the table, and hide them at its ends.
-    assert scroll.count("no-repeat scroll") == scroll.count("no-repeat local") == 2 and "overflow-x: auto" in scroll
-    assert not re.search(r"^p \{[^}]*max-width", css, re.MULTILINE)
