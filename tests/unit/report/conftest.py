@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,16 +17,14 @@ from pipeline_src.report.columns import GLUE_AVERAGE
 
 Attributes = list[tuple[str, str | None]]
 SVG = figures.svg
-VALIDATION = {
-    **{"mlm_loss": 6.1, "mlm_perplexity": 445.9, "mlm_accuracy": 0.12, "mask_loss": 6.3, "unigram_loss": 6.9},
-    **{"gap": 0.6, "nsp_loss": 0.66, "nsp_accuracy": 0.61, "nsp_majority": 0.57},
-}
+# Results of a study of BERT-base's size in two phases, and of what its model learnt (one layer, two heads).
+STUDY = Path(__file__).with_name("study")
+VALIDATION = read_json(STUDY / "pretrain/phase1.json")["validation"]
 LOG = {
     **{"flops": 100, "seconds": 3753.0, "training_seconds": 59.0, "tokens_per_second": 12_345.6, "mfu": 0.4123},
     **{"peak_memory": 812e6, "processes": 2, "peak_flops": 1.978e15, "peak_source": "datasheet, 2024"},
 }
 RUN = {"seconds": 12.5, "cpu_seconds": 11.0, "max_rss_mb": 812.4, "started": "2026-01-01T00:00:00+00:00"}
-CONFIG = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
 
 
 def score_row(task: str, metric: str, *values: float, main: bool = True, **changes: Any) -> dict:
@@ -120,40 +119,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_results(folder: Path) -> Path:
     """Write the files that a report reads."""
-    piece = {"text": "town", "inner": False, "was": None, "fate": None}
-    masked = {"text": "[MASK]", "inner": False, "was": "river", "fate": "mask"}
-    for phase, start in (("phase1", 1), ("phase2", 11)):
-        pretrain = {
-            "shown_examples": [{"example": 31, "pair": "B is a random text", "segments": [[piece, masked], [piece]]}],
-            "steps": 10,
-            "steps_before": start - 1,
-            "parameters": 1_000_000,
-            "mask_prob": 0.15,
-            "config": CONFIG,
-            "validation": VALIDATION,
-        }
-        write_json(folder / "pretrain" / f"{phase}.json", pretrain)
-        lines = ["step\tloss\tmlm_loss\tnsp_accuracy", *(f"{start + i}\t7.{i}\t6.{i}\t0.7" for i in range(5))]
-        (folder / "pretrain" / f"{phase}.tsv").write_text("\n".join(lines) + "\n")
-    bins = {"up_to": [32.0, 64.0], "examples": [10, 90]}
-    split = {"examples": 100, "tokens": 6400, "random_next": 0.55, "fill": 0.98, "lengths": bins}
-    examples = {
-        phase: {"length": length, "pairs": "nsp", "train": split, "validation": split}
-        for phase, length in (("phase1", 64), ("phase2", 128))
-    }
-    counts = {"documents": 9, "sentences": 90, "tokens": 900}
-    part = {"documents": 10, "words": 800, "dropped": {"redirect": 3}, "dropped_inside": {"table": 7}}
-    part |= {"train": counts, "validation": counts}
-    corpus = {
-        "parts": {"wikipedia": part},
-        "vocabulary": {"entries": 8192, "coverage": 0.999, "pieces_per_word": 1.2},
-        "few_validation_documents": {"books": 3},
-        "dropped": {},
-        "examples": examples,
-        "overlap": {"squad1/dev-v1.1.json": {"texts": 48, "found": 12, "share": 0.25, "share_of_runs": None}},
-        "passages": [{"part": "books", "id": "books:9", "title": "In 1984", "text": "It was 1984, in April."}],
-    }
-    write_json(folder / "corpus.json", corpus)
+    shutil.copytree(STUDY, folder, ignore=shutil.ignore_patterns("interpretation"))
     write_scores(folder, ROWS, sorted({row["task"] for row in ROWS}))
     return folder
 
