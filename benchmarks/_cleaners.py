@@ -24,8 +24,9 @@ def wikiextractor(text: str) -> str:
     """wikiextractor 3.1.0's ``--text`` output for one article, given as the dump has it, without templates at hand."""
     out = StringIO()
     lines = text.splitlines(keepends=True)
-    extractor = Extractor("1", "1", "https://en.wikipedia.org/wiki", "Title", lines, to_text=True,
-                          ignored_tag_patterns=_TAGS)  # fmt: skip
+    extractor = Extractor(
+        "1", "1", "https://en.wikipedia.org/wiki", "Title", lines, to_text=True, ignored_tag_patterns=_TAGS
+    )
     extractor.extract(out, html_safe=False)
     return out.getvalue()
 

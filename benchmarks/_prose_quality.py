@@ -31,8 +31,13 @@ HIDDEN_LINK = re.compile(rf":?\s*(?:(?:{HIDDEN})\s*:|[a-z]{{2,3}}(?:-[a-z-]+)?\s
 FILE = re.compile(r"\[\[\s*(?:file|image|immagine)\s*:", re.IGNORECASE)  # not parsed: a tag in it ends beyond it
 # Templates that hold prose: quotations, in Italian also words that an editor doubts.
 QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"} | {
-    "citazione", "q", "cit", "citazione necessaria", "senza fonte", "chiarire"
-}  # fmt: skip
+    "citazione",
+    "q",
+    "cit",
+    "citazione necessaria",
+    "senza fonte",
+    "chiarire",
+}
 INLINE = """b i u s em strong small big sub sup span div center blockquote abbr cite font p q tt var ins del strike
     nowiki includeonly onlyinclude dfn samp kbd bdi poem section""".split()
 UNKNOWN, FORMULA = "\x00", "\x02"  # stand for what the tree does not tell: what a template shows; a formula or code

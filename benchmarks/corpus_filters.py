@@ -63,9 +63,14 @@ REASONS = {
     },
 }
 PHRASES = (
-    "Lorem ipsum dolor sit amet.", "function f() { return 1; }", "This page needs JavaScript to be shown.",
-    "We use cookies; read our privacy policy.", "[12] He came. [edit] She went.", "Read more…", "Continue reading ...",
-)  # fmt: skip
+    "Lorem ipsum dolor sit amet.",
+    "function f() { return 1; }",
+    "This page needs JavaScript to be shown.",
+    "We use cookies; read our privacy policy.",
+    "[12] He came. [edit] She went.",
+    "Read more…",
+    "Continue reading ...",
+)
 
 
 def documents(count: int) -> list[str]:
@@ -134,9 +139,17 @@ def _phrase(lines: list[str], numbers: random.Random) -> list[str]:
 
 
 DAMAGES = (
-    _repeat_lines, _repeat_paragraphs, _repeat_phrase, _symbols, _bullets, _line_ends, _break_lines, _shorten,
-    _word_lengths, _phrase,
-)  # fmt: skip
+    _repeat_lines,
+    _repeat_paragraphs,
+    _repeat_phrase,
+    _symbols,
+    _bullets,
+    _line_ends,
+    _break_lines,
+    _shorten,
+    _word_lengths,
+    _phrase,
+)
 
 
 def ours(texts: list[str], group: str) -> list[Verdict]:
@@ -185,8 +198,9 @@ def main() -> None:
     """Compare, measure, print the result."""
     texts = documents(DOCUMENTS)
     fast: dict[str, Callable[[list[str], str], list[Verdict]]] = {
-        "ours": ours, "datatrove, same words": partial(datatrove, same_words=True)
-    }  # fmt: skip
+        "ours": ours,
+        "datatrove, same words": partial(datatrove, same_words=True),
+    }
     verdicts = {name: {group: judge(texts, group) for group in REASONS} for name, judge in fast.items()}
     broken = Counter(".".join(verdict) for group in verdicts["ours"].values() for verdict in group if verdict)
     unbroken = [f"{g}.{key}" for g, keys in REASONS.items() for key in keys.values() if f"{g}.{key}" not in broken]
@@ -203,10 +217,17 @@ def main() -> None:
     by_spacy = differences(verdicts["ours"], spacy)
     for group, of_group in rates.items():
         report(
-            f"corpus_filters {group}", "documents per CPU-second", of_group.pop("ours"), of_group,
-            {"datatrove, same words": 1.0}, documents=len(texts), differing=differing[group],
-            differing_by_spacy=by_spacy[group], of=FEWER, met_more=not differing[group],
-        )  # fmt: skip
+            f"corpus_filters {group}",
+            "documents per CPU-second",
+            of_group.pop("ours"),
+            of_group,
+            {"datatrove, same words": 1.0},
+            documents=len(texts),
+            differing=differing[group],
+            differing_by_spacy=by_spacy[group],
+            of=FEWER,
+            met_more=not differing[group],
+        )
 
 
 if __name__ == "__main__":

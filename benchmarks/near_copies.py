@@ -180,11 +180,15 @@ def main() -> None:
         return
     rates = {name: figures[name]["documents_per_cpu_second"] for name in figures}
     report(
-        "near_copies", "documents per CPU-second", rates["ours"], {name: rates[name] for name in sides},
+        "near_copies",
+        "documents per CPU-second",
+        rates["ours"],
+        {name: rates[name] for name in sides},
         dict.fromkeys(sides.keys() & {"datasketch", "datatrove"}, 1.0),
-        figures=figures, documents=arguments.documents,
+        figures=figures,
+        documents=arguments.documents,
         met_more=figures["ours"]["recall"] >= MIN_RECALL and figures["ours"]["peak_mib"] * 2**20 <= MAX_PEAK,
-    )  # fmt: skip
+    )
 
 
 def shares_of_pairs(copies: list[int], count: int) -> dict[str, float]:

@@ -52,9 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for size in options.size or SIZES:
         rates, capability = measure(size, options.steps), torch.backends.cpu.get_cpu_capability()
         report(
-            f"optimizer_step {size} {capability}", "steps per CPU-second", rates["muon"],
-            {"AdamW": rates["adamw"]}, {"AdamW": SIZES[size][2]},
-        )  # fmt: skip
+            f"optimizer_step {size} {capability}",
+            "steps per CPU-second",
+            rates["muon"],
+            {"AdamW": rates["adamw"]},
+            {"AdamW": SIZES[size][2]},
+        )
     if not options.here:
         sys.stdout.flush()
         again = [sys.executable, "-m", "benchmarks.optimizer_step", "--here", *(arguments or sys.argv[1:])]

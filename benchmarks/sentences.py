@@ -184,10 +184,17 @@ def main() -> None:
         print(f"  {language}  " + "  ".join(f"{name}: {value}" for name, value in values.items()))
     best = max(figures["encyclopedia"] + figures["novel"] for name, figures in judged.items() if name != "ours")
     report(
-        "sentences", "MB per CPU-second", rates.pop("ours"), rates, {"nupunkt": 1.0},
-        cases=len(ENCYCLOPEDIA) + len(NOVEL), judged=judged, languages=languages, treebanks=treebanks,
+        "sentences",
+        "MB per CPU-second",
+        rates.pop("ours"),
+        rates,
+        {"nupunkt": 1.0},
+        cases=len(ENCYCLOPEDIA) + len(NOVEL),
+        judged=judged,
+        languages=languages,
+        treebanks=treebanks,
         met_more=judged["ours"]["encyclopedia"] + judged["ours"]["novel"] >= best,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

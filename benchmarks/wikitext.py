@@ -22,9 +22,13 @@ LABELS = {
     "lead_ins_too_percent": "  with lead-ins and formulas, %",
 }
 LIMITS = {
-    "markup_per_mb": 0.0, "non_prose_percent": 1.0, "headings": 0, "missing_per_mb": 0.5, "ngrams_lost_percent": 0.4,
+    "markup_per_mb": 0.0,
+    "non_prose_percent": 1.0,
+    "headings": 0,
+    "missing_per_mb": 0.5,
+    "ngrams_lost_percent": 0.4,
     "paragraphs_lost_percent": 0.1,
-}  # fmt: skip
+}
 
 
 def main() -> None:

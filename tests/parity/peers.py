@@ -1,6 +1,6 @@
 """What the comparisons with transformers share: a batch, random weights, a model as transformers loads it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ def randomize(model: nn.Module, seed: int = 3, std: float = 0.05) -> nn.Module:
     return model.eval()
 
 
-def save(folder: Path, model: nn.Module, config: BertConfig, huggingface_class: str) -> Path:
-    (folder / "v").mkdir()
-    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *"abcdefghij"], lowercase=True)
+def save(
+    folder: Path, model: nn.Module, config: BertConfig, huggingface_class: str, entries: Sequence[str] = "abcdefghij"
+) -> Path:
+    (folder / "v").mkdir(parents=True)
+    save_tokenizer(folder / "v", [*SPECIAL_TOKENS, *entries], lowercase=True)
     save_model(folder, model, config, huggingface_class, folder / "v")
     return folder
 

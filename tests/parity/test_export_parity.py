@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_src.finetune.heads import BertForTask
 from pipeline_src.interpret.model import ProbedModel
-from pipeline_src.model.bert import BertConfig, initialise, make_encoder
-from pipeline_src.model.hub import save_model
-from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, save_tokenizer
+from pipeline_src.model.bert import BertConfig
+from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS
 from pipeline_src.tools import export
+from tests.parity.peers import randomize, save
 
 LETTERS = "abcdefgh éÉß.,!?'-\t\u00a0\u200b\u0301中日ぁ한अ🙂0123"
-ENTRIES = [*SPECIAL_TOKENS, *"abcdefgh.,!?", *(f"##{a}" for a in "abcdefgh"), "ab", "##cd", "é", "中", "0", "##1", "🙂"]
+ENTRIES = [*"abcdefgh.,!?", *(f"##{a}" for a in "abcdefgh"), "ab", "##cd", "é", "中", "0", "##1", "🙂"]
 
 
 POOLED = {
@@ -27,18 +28,9 @@ POOLED = {
 @pytest.fixture
 def folder(tmp_path):
     """A BERT with weights large enough to differ."""
-    config = BertConfig(len(ENTRIES), 32, 2, 2, 64, 40)
-    encoder = make_encoder(config).eval()
-    initialise(encoder, torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
-    for name in ("v", "model"):
-        (tmp_path / name).mkdir()
-    save_tokenizer(tmp_path / "v", ENTRIES, lowercase=True)
-    weights = {f"bert.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    save_model(tmp_path / "model", weights, config, config.names.classes["encoder"], tmp_path / "v")
-    return tmp_path / "model"
+    config = BertConfig(len(SPECIAL_TOKENS) + len(ENTRIES), 32, 2, 2, 64, 40)
+    model = randomize(BertForTask(config, "embedding", 0), std=0.1)
+    return save(tmp_path / "model", model, config, config.names.classes["encoder"], ENTRIES)
 
 
 def write(folder, *given):
