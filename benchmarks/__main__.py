@@ -6,17 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material", "gpu", "parsoid")  # these two need a folder
+# gpu and parsoid need a folder.
+NOT_BENCHMARKS = ("__init__", "__main__", "measure", "material", "gpu", "parsoid")
 
 
 def names() -> list[str]:
-    """Return the names of all benchmarks."""
     stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
     return sorted(name for name in stems if name not in NOT_BENCHMARKS and not name.startswith("_"))
 
 
 def main(selected: list[str]) -> int:
-    """Run them one after another; the exit status tells whether all of them ran."""
+    # The exit status tells whether all of them ran.
     unknown = [name for name in selected if name not in names()]
     if unknown:
         print(f"error: no benchmark is called {unknown[0]!r}; there are {', '.join(names())}", file=sys.stderr)

@@ -37,7 +37,7 @@ for name in {names}:
 
 @dataclass(frozen=True)
 class Timed:
-    """Output of a command, and its seconds of wall clock and of CPU time, children included."""
+    # Seconds include those of children.
 
     output: str
     wall: float
@@ -46,7 +46,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A study in ``path``; its engines find no settings of the user's and no other cache."""
+    # Its engines find no settings of the user's, and no other cache.
 
     path: Path
 
@@ -68,10 +68,8 @@ class Checkout:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of every command in this study. Slurm's programs, which ask for their cluster, are off the path.
-
-        Bytecode is kept from one benchmark to the next, as in an environment that `make` has compiled.
-        """
+        # Slurm's programs, which ask for their cluster, are off the path. Bytecode is kept from one benchmark to the
+        # next, as in an environment that `make` has compiled.
         folders = [str(Path(sys.executable).parent), *os.environ["PATH"].split(os.pathsep)]
         path = os.pathsep.join(folder for folder in folders if not Path(folder, "scontrol").exists())
         home = {"HOME": str(self.path.parent), "DVC_SITE_CACHE_DIR": str(self.path.parent / "dvc")}
@@ -81,13 +79,12 @@ class Checkout:
 
 
 def snakefile(stages: Mapping[str, Mapping[str, object]], bridge: Path = ROOT / "workflow") -> str:
-    """A Snakefile on the bridge in the folder ``bridge``, with a rule for each of these stages of dvc.yaml."""
     names = [f"{name}@{{item}}" if {"matrix", "foreach"} & set(stage) else name for name, stage in stages.items()]
     return SNAKEFILE.format(bridge=bridge, names=names)
 
 
 def check_out(path: Path, preset: str) -> Checkout:
-    """This checkout's own files, uncommitted ones included, as a git repository in ``path`` with the preset's study."""
+    # The checkout's own files, uncommitted ones included, as a git repository with the preset's study.
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True, capture_output=True, check=True
     )

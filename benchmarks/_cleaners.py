@@ -16,7 +16,7 @@ _SWITCH = re.compile(r"__[A-Z]*__")
 
 
 def escaped(text: str) -> str:
-    """``text`` as a dump spells it, for ``wikiextractor``."""
+    # As a dump spells it, for wikiextractor.
     return escape(text, quote=False)
 
 
@@ -54,4 +54,5 @@ def _remove(section: mwparserfromhell.wikicode.Wikicode, node: mwparserfromhell.
     try:
         section.remove(node)
     except ValueError:
-        pass  # it stood within something that is gone already
+        # It stood within something that is gone already.
+        pass

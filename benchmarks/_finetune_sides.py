@@ -46,8 +46,6 @@ RATE, BATCH = 1e-4, 32
 
 @dataclass(frozen=True)
 class Case:
-    """A task's features for training and the file its model is judged on."""
-
     spec: TaskSpec
     training: Features
     eval_set: EvalSet
@@ -86,7 +84,6 @@ CASES: dict[str, Callable[[], Case]] = {"mrpc": mrpc, "squad": squad}
 
 
 def trainer_of(case: Case) -> TaskTrainer:
-    """This project's trainer, over the real encoder."""
     recipe = TaskHyperparameters(learning_rates=(RATE,), epochs=(1,), batch_sizes=(BATCH,), max_length=384)
     encoder = minilm_folder()
     params = FinetuneParams()
@@ -96,7 +93,7 @@ def trainer_of(case: Case) -> TaskTrainer:
 
 
 def ours(case: Case) -> tuple[float, float, dict[str, float]]:
-    """CPU seconds and seconds of one epoch, and the scores after it."""
+    # CPU-seconds and seconds of one epoch, and the scores after it.
     trainer = trainer_of(case)
     busy, wall = cpu_seconds(), time.perf_counter()
     model, *_ = trainer.train("pretrained", GridPoint(RATE, 1, BATCH))
@@ -105,7 +102,6 @@ def ours(case: Case) -> tuple[float, float, dict[str, float]]:
 
 
 def peer_side(case: Case) -> tuple[float, float, dict[str, float]]:
-    """Return the same by transformers' Trainer."""
     import transformers
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -152,7 +148,6 @@ def peer_side(case: Case) -> tuple[float, float, dict[str, float]]:
 
 
 def row(case: Case, item: int) -> dict[str, Any]:
-    """One item as Trainer's users give it."""
     begin, end = (int(edge) for edge in case.training.cu_seqlens[item : item + 2])
     features: dict[str, Any] = {
         "input_ids": case.training.ids[begin:end].tolist(),
@@ -167,7 +162,6 @@ def row(case: Case, item: int) -> dict[str, Any]:
 
 
 def score(case: Case, predictions: list[dict[str, Any]]) -> dict[str, float]:
-    """Of the judged file."""
     task = make_task(case.spec)
     scores = task.score(case.eval_set.name, case.eval_set.examples, predictions)
     return {metric: round(scores[metric], 2) for metric in case.spec.eval_set(None).metrics}
@@ -177,7 +171,7 @@ SIDES = {"ours": ours, "Trainer": peer_side}
 
 
 def main(side: str, name: str, pool: str, items: str) -> None:
-    """Train one side and print what it took; ``pool`` as in ``finetuning.task_data``, ``items`` 0 for all."""
+    # 0 items: all.
     task_data.POOL = int(pool)
     case = CASES[name]()
     if int(items):
@@ -191,7 +185,7 @@ def main(side: str, name: str, pool: str, items: str) -> None:
 
 
 def mean_fill(training: Features) -> float:
-    """Share of real tokens in the batches that Trainer pads."""
+    # Share of real tokens in the batches that Trainer pads.
     order = task_data.epoch_order(training, BATCH, 1, 0)
     padded = sum(len(items) * int(training.lengths[items].max()) for items in order)
     return round(int(training.lengths.sum()) / padded, 3)

@@ -24,7 +24,7 @@ STOPPED = 75
 
 
 class TimeOver(Exception):
-    """The time of a piece is over; the next call of the benchmark continues it."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,10 @@ class Session:
         return max(0.0, self.deadline - time.monotonic())
 
     def cells(self, piece: str | None = None) -> dict[str, dict[str, Any]]:
-        """Return the results of this piece, or of another one."""
         return read_results(self.out).get(piece or self.piece, {})
 
     def is_measured(self, name: str) -> bool:
-        """Return whether the file has the cell, and not as a failure."""
+        # A cell that failed is not measured.
         return "error" not in self.cells().get(name, {"error": "not measured"})
 
     def cell(self, name: str, measure: Callable[[], Mapping[str, Any]], **labels: str) -> dict[str, Any]:

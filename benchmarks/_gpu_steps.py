@@ -52,12 +52,12 @@ class Variant(NamedTuple):
 
     @property
     def machine(self) -> dict[str, Any]:
-        """Keys of machine.yaml with which a stage does the same."""
+        # Keys of machine.yaml with which a stage does the same.
         of_pretrain = {"fixed_capacity": self.fixed_capacity, "capture": self.captured}
         return {"compile": self.compiled, "pretrain": of_pretrain}
 
     def prepare(self, trainer: Trainer[TensorBatch], batches: list[TensorBatch]) -> list[TensorBatch]:
-        """Prepare a trainer that has taken no step; return the batches to train on instead of those given."""
+        # The trainer has taken no step; the batches returned are trained on instead of those given.
         if self.compiled:
             compile_parts(trainer.objective)
             if isinstance(trainer.optimizer, Muon):
@@ -89,8 +89,6 @@ VARIANTS = {
 
 
 class Shape(NamedTuple):
-    """A model and its batches of random text."""
-
     architecture: str
     layers: int
     width: int
@@ -124,7 +122,6 @@ SHAPES = {
 
 
 def fastest(rates: Mapping[str, Mapping[str, Any]], shape: str) -> str:
-    """Return the variant with the highest measured rate at a shape; the first one if none was measured."""
     best, best_rate = next(iter(VARIANTS)), 0.0
     for cell in rates.values():
         if cell.get("shape") == shape and cell.get("tokens_per_s", 0.0) > best_rate:
@@ -159,7 +156,7 @@ def trainer_of(shape: Shape, variant: str, process: Distributed) -> Iterator[tup
 
 
 def measure_rate(shape: Shape, variant: str, process: Distributed, seconds: float) -> dict[str, Any]:
-    """Take steps for some seconds, after the steps in which anything is compiled or captured; return their rate."""
+    # The steps in which anything is compiled or captured come before those that are timed.
     device = process.device
     on_gpu = device.type == "cuda"
     if on_gpu:
@@ -194,7 +191,6 @@ def measure_rate(shape: Shape, variant: str, process: Distributed, seconds: floa
 
 
 def _warm_up(step: Callable[[], int]) -> int:
-    """Take steps until none has compiled anything for ``QUIET_STEPS``; return how many."""
     quiet = 0
     for taken in range(1, MAX_WARM_UP_STEPS + 1):
         graphs = compilations()
@@ -217,7 +213,6 @@ def _flops_per_token(shape: Shape) -> float:
 
 
 def main(out: Path, rehearsal: bool) -> None:
-    """Measure every variant at its shapes."""
     session = Session("rates", out, rehearsal, deadline=math.inf)
     if rehearsal:
         # Compiling tiny models for a CPU takes a minute.

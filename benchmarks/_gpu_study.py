@@ -33,7 +33,6 @@ BLIMP = "blimp"
 
 
 def copy_study(study: Path, folder: Path) -> None:
-    """Copy params.yaml and what pretraining and fine-tuning read, unless an earlier call has."""
     if folder.exists():
         return
     unfinished = folder.with_suffix(".partial")
@@ -47,7 +46,6 @@ def copy_study(study: Path, folder: Path) -> None:
 
 
 def pretraining(session: Session) -> None:
-    """Run both phases in the time there is."""
     study = session.out / "study"
     variant = fastest(session.cells("rates"), SHAPE)
     _write_machine(study, variant, session.rehearsal)
@@ -75,7 +73,6 @@ def planned_steps(phase1: Mapping[str, Any], seconds: float) -> int:
 
 
 def finetuning(session: Session) -> None:
-    """Fine-tune on the study's tasks with three seeds, several runs at once, and judge BLiMP; then score."""
     study = session.out / "study"
     if not (study / MODEL).exists():
         raise RuntimeError("no model was pretrained; run piece pretraining again")
@@ -104,7 +101,7 @@ def finetuning(session: Session) -> None:
 
 
 def _run_phase(session: Session, phase: str) -> dict[str, Any]:
-    """Run a phase; return its cost and figures, and its rate without the steps that compiled."""
+    # The rate is without the steps that compiled.
     study = session.out / "study"
     session.run("pipeline_src", "pretrain", "--phase", phase, cwd=study)
     cost = read_json(study / f"logs/pretrain/{phase}.cost.json", dict)

@@ -26,11 +26,14 @@ from benchmarks.material import articles_text, sample_pages
 from pipeline_src.base.files import atomic_file
 from pipeline_src.base.parallel import map_in_order
 
-PAGES_A_STREAM = 100  # as Wikimedia packs a dump
+# As Wikimedia packs a dump.
+PAGES_A_STREAM = 100
 # English Wikipedia: 3,150 bytes of prose an article (Hugging Face's wikimedia/wikipedia, 20231101.en); 45 % of the
 # sample's wikitext is prose. The spread of lengths is assumed.
-MEAN_BYTES, SPREAD = 7_000, 1.2  # of an article's wikitext: its mean, and the standard deviation of its logarithm
-PARAGRAPH = 20  # words that are drawn, at least
+# Mean size of an article's wikitext, and the standard deviation of its logarithm.
+MEAN_BYTES, SPREAD = 7_000, 1.2
+# Fewest words of a block that begins a paragraph.
+PARAGRAPH = 20
 HEAD_RANKS, TAIL = 10_000, 1.7
 ONSETS = "b bl br c ch d dr f g gr h k l m n p pl r s st t".split()
 SYLLABLES = [onset + rest for onset in ONSETS for rest in "a an ar e en er i in o on u".split()]
@@ -58,7 +61,6 @@ def write_dump(path: Path, articles: int) -> None:
 
 
 def _stream(number: int) -> bytes:
-    """Return the bz2 stream of this number."""
     sample, draw, pages = sample_pages()[1], np.random.default_rng(number), []
     for page_id in range(number * PAGES_A_STREAM + 1, (number + 1) * PAGES_A_STREAM + 1):
         page, title = sample[page_id % len(sample)].decode(), f"{spelled(page_id).capitalize()} {page_id}"
@@ -99,25 +101,25 @@ def _filled(block: Block, words: Iterator[str]) -> Iterator[str]:
 
 
 def draw_words(draw: np.random.Generator, count: int) -> Iterator[str]:
-    """Draw so many words."""
     head = _head_words()
     return (head[rank] if rank < HEAD_RANKS else spelled(rank) for rank in draw_ranks(draw, count).tolist())
 
 
 def draw_ranks(draw: np.random.Generator, count: int) -> np.ndarray:
-    """Draw the ranks of so many words, from 0 on; int64 [count]."""
+    # From 0 on; int64 [count].
     cumulative = _law()
     uniform = draw.random(count)
     ranks = np.searchsorted(cumulative, uniform, side="right")
     rare = ranks >= HEAD_RANKS
-    share = (1 - uniform[rare]) / (1 - cumulative[-1])  # of the tail that lies beyond the word, in (0, 1]
+    # Share of the tail that lies beyond the word, in (0, 1].
+    share = (1 - uniform[rare]) / (1 - cumulative[-1])
     ranks[rare] = HEAD_RANKS * share ** (-1 / (TAIL - 1))
     return ranks
 
 
 @lru_cache(1 << 20)
 def spelled(number: int) -> str:
-    """Return a word for a number from 1 on; no two numbers have the same."""
+    # No two numbers have the same word.
     word = ""
     while number:
         number, digit = divmod(number, len(SYLLABLES))
@@ -127,9 +129,10 @@ def spelled(number: int) -> str:
 
 @lru_cache
 def _law() -> np.ndarray:
-    """Return the cumulative probabilities of the ranks up to HEAD_RANKS; the tail has what is missing to 1."""
+    # Cumulative probabilities of the ranks up to HEAD_RANKS; the tail has what is missing to 1.
     weights = 1 / (np.arange(HEAD_RANKS) + 1 + 2.7)
-    tail = weights[-1] * HEAD_RANKS / (TAIL - 1)  # the integral of its power law
+    # The integral of the tail's power law.
+    tail = weights[-1] * HEAD_RANKS / (TAIL - 1)
     return np.cumsum(weights) / (weights.sum() + tail)
 
 
@@ -141,7 +144,7 @@ def _head_words() -> list[str]:
 
 @lru_cache
 def _articles() -> tuple[list[list[Block]], list[tuple[int, int]]]:
-    """Return each article of the sample in blocks, and where a paragraph starts: the numbers of article and block."""
+    # Each article of the sample in blocks; and (article, block) where a paragraph starts.
     articles = [
         [_block(block) for block in split_blocks(page[slice(*_text_span(page))])]
         for page in map(bytes.decode, sample_pages()[1])
@@ -157,7 +160,7 @@ def _articles() -> tuple[list[list[Block]], list[tuple[int, int]]]:
 
 
 def split_blocks(wikitext: str) -> Iterator[str]:
-    """Yield the lines of an article, those of a template, table or reference together."""
+    # The lines of a template, table or reference stay together.
     block, depth = "", 0
     for line in wikitext.splitlines(keepends=True):
         block += line

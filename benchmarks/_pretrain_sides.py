@@ -38,16 +38,25 @@ from pipeline_src.training.distributed import Distributed, choose_precision
 from pipeline_src.training.optimizers import DEFAULT_MAX_GRAD_NORM, make_optimizer
 from pipeline_src.training.trainer import OptimizerConfig, Trainer, make_trainer
 
-SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}  # layers, width
-LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01  # paper, appendix A.2
-ENTRIES = 30_522  # of the vocabulary, at most
-MASK_PROB = 0.15  # paper, section 3.1
-NARROW = 128  # embeddings of ALBERT and ELECTRA-small
-NOT_THERE = ("mask_decoder",)  # parts that transformers lacks
-UNLABELLED = -100  # what transformers' loss leaves out
+# Layers and width.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}
+# As in the paper, appendix A.2.
+LEARNING_RATE, WEIGHT_DECAY = 1e-4, 0.01
+# Largest size of the vocabulary.
+ENTRIES = 30_522
+# As in the paper, section 3.1.
+MASK_PROB = 0.15
+# Embeddings of ALBERT and ELECTRA-small.
+NARROW = 128
+# Parts that transformers lacks.
+NOT_THERE = ("mask_decoder",)
+# What transformers' loss leaves out.
+UNLABELLED = -100
 STEPS_FOR_MEMORY = 2
-FOREVER = 1 << 30  # steps
-PAIR_LABELS = {  # class of transformers that learns of pairs -> its name of their label
+# Number of steps that no run reaches.
+FOREVER = 1 << 30
+# Class of transformers that learns of pairs -> its name of their label.
+PAIR_LABELS = {
     "BertForPreTraining": "next_sentence_label",
     "AlbertForPreTraining": "sentence_order_label",
 }
@@ -69,12 +78,11 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Real ones, [CLS] and [SEP] counted."""
+        # Real tokens, [CLS] and [SEP] counted.
         return self.flat.workload.tokens
 
     @classmethod
     def of(cls, batch: PretrainingBatch, device: torch.device) -> Batch:
-        """A loader's batch in both forms."""
         flat = TensorBatch.of(batch)
         keep = torch.arange(flat.max_seqlen) < flat.cu_seqlens.diff()[:, None]
         rectangle = keep.flatten().nonzero().squeeze(1)[flat.predicted]
@@ -111,14 +119,13 @@ class Side:
 
 
 def ours(config: BertConfig, batches: list[Batch], process: Distributed) -> Side:
-    """This project: compiled on a GPU, as the stage does it."""
+    # Compiled on a GPU, as the stage does it.
     return training_side(ours_objective(config).to(process.device), batches, process)
 
 
 def training_side(
     objective: PretrainingObjective[TensorBatch], batches: list[Batch], process: Distributed, optimizer: str = "adamw"
 ) -> Side:
-    """Return the project's own training loop over an objective."""
     if process.device.type == "cuda":
         compile_parts(objective)
     trainer = make_benchmark_trainer(objective, process, optimizer)
@@ -127,7 +134,6 @@ def training_side(
 
 
 def loss_of(objective: PretrainingObjective[TensorBatch], batch: Batch, process: Distributed) -> float:
-    """Return the loss of a batch without dropout."""
     objective.eval()
     counts = objective.loss_counts(batch.flat.workload)
     with torch.no_grad(), process.autocast():
@@ -139,7 +145,7 @@ def loss_of(objective: PretrainingObjective[TensorBatch], batch: Batch, process:
 def make_benchmark_trainer(
     objective: PretrainingObjective[TensorBatch], process: Distributed, optimizer: str = "adamw"
 ) -> Trainer[TensorBatch]:
-    """A trainer for as many steps as anybody takes, at a constant rate."""
+    # A constant rate, for as many steps as anybody takes.
     recipe = OptimizerConfig(LEARNING_RATE, FOREVER, decay_steps=0, weight_decay=WEIGHT_DECAY, optimizer=optimizer)
     return make_trainer(objective, recipe, process, name="pretraining", last=FOREVER, seed=1)
 
@@ -147,8 +153,6 @@ def make_benchmark_trainer(
 def _peer(
     attention: str, mean_loss: Callable[[nn.Module, Batch], Tensor], compiled: bool = False
 ) -> Callable[[BertConfig, list[Batch], Distributed], Side]:
-    """Builds a side with transformers' model."""
-
     def build(config: BertConfig, batches: list[Batch], process: Distributed) -> Side:
         model = _theirs(config, attention).to(process.device)
         if compiled:
@@ -165,7 +169,8 @@ def _peer(
             nn.utils.clip_grad_norm_(model.parameters(), DEFAULT_MAX_GRAD_NORM)
             optimizer.step()
             if process.device.type == "cpu":
-                loss.item()  # anyone looks at it; on a GPU that would wait for the step
+                # Users look at the loss; on a GPU, that would wait for the step.
+                loss.item()
 
         def loss(batch: Batch) -> float:
             model.eval()
@@ -180,7 +185,7 @@ def _peer(
 
 
 def _whole(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the loss with logits at every position, as transformers' users call it."""
+    # With logits at every position, as transformers' users call it.
     config, pair_label = model.config, PAIR_LABELS.get(type(model).__name__)
     left_out = {label for label in PAIR_LABELS.values() if label != pair_label}
     if getattr(config, "type_vocab_size", 0) < 2:
@@ -189,7 +194,7 @@ def _whole(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _predicted_places(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the loss with logits at the predicted positions alone."""
+    # With logits at the predicted positions alone.
     inputs = {name: batch.padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
     encoded = model.bert(**inputs)
     words, pairs = model.cls(encoded.last_hidden_state.flatten(0, 1)[batch.rectangle], encoded.pooler_output)
@@ -225,15 +230,14 @@ def config_of(size: str, architecture: str = "bert") -> BertConfig:
 
 
 def real_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
-    """Return the first batches of pretraining on real text, padded and packed."""
-    from benchmarks._study import training_examples  # random text goes without a corpus and its libraries
+    # Random text goes without a corpus and its libraries.
+    from benchmarks._study import training_examples
 
     loader = training_examples(length).batches(sequences, 1, 0, count, DataShard())
     return [Batch.of(batch[0], device) for batch in loader]
 
 
 def random_batches(length: int, sequences: int, count: int, device: torch.device) -> list[Batch]:
-    """Return batches of random tokens."""
     return [Batch.of(batch, device) for batch in random_examples(length, sequences, count)]
 
 
@@ -255,7 +259,8 @@ def random_batch(
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     keys = rng.random(tokens)
     keys[starts] = 1.0
-    order = np.lexsort((keys, sequence))  # in each sequence at random
+    # In each sequence at random.
+    order = np.lexsort((keys, sequence))
     number = np.maximum(1, np.rint(mask_prob * lengths))
     predicted = np.sort(order[np.arange(tokens) - starts[sequence] < number[sequence]])
     return PretrainingBatch(
@@ -311,7 +316,7 @@ def process_on(name: str, precision: Precision = "auto") -> Distributed:
 
 
 def held(device: torch.device) -> int:
-    """Bytes that a CPU's process holds before it makes a model; of a GPU the tensors to come alone are counted."""
+    # On a CPU, what the process holds before it makes a model.
     if device.type == "cpu":
         return memory("VmRSS")
     torch.cuda.reset_peak_memory_stats()
@@ -319,13 +324,13 @@ def held(device: torch.device) -> int:
 
 
 def most_held(device: torch.device, before: int) -> dict[str, float]:
-    """Return the peak memory so far, and its part beyond ``before``, in MB."""
+    # The peak so far, and its part beyond what was held before, in MB.
     peak = memory("VmHWM") if device.type == "cpu" else torch.cuda.max_memory_allocated()
     return {"peak_mb": peak / 1e6, "of_training_mb": (peak - before) / 1e6}
 
 
 def memory(field: str) -> int:
-    """A line of this process's status: VmRSS is what it holds, VmHWM the most it has held, in bytes."""
+    # VmRSS is what the process holds, VmHWM the most it has held.
     line = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert line is not None
     return int(line[1]) * 1024
@@ -341,7 +346,6 @@ def main(
     precision: Precision,
     text: str,
 ) -> None:
-    """Take a few steps; print the peak of memory, and on a CPU what the process held before it made the model."""
     process = process_on(device_name, precision)
     device = process.device
     if side != "ours":

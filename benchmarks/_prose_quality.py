@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-N = 5  # words of an n-gram
-FEWEST_WORDS = 15  # of a paragraph that must survive
+# Words of an n-gram.
+N = 5
+# Fewest words of a paragraph that must survive.
+FEWEST_WORDS = 15
 END_MATTER = re.compile(
     r"(?:references?|notes|notes and references|references and notes|footnotes|citations|sources|bibliography|"
     r"see also|further reading|external links|works cited|publications|gallery|discography|filmography|"
@@ -28,7 +30,8 @@ END_MATTER = re.compile(
 )
 HIDDEN = "file|image|media|category|immagine|categoria"
 HIDDEN_LINK = re.compile(rf":?\s*(?:(?:{HIDDEN})\s*:|[a-z]{{2,3}}(?:-[a-z-]+)?\s*:(?=\S))", re.IGNORECASE)
-FILE = re.compile(r"\[\[\s*(?:file|image|immagine)\s*:", re.IGNORECASE)  # not parsed: a tag in it ends beyond it
+# Such a link is not parsed, since a tag in it may end beyond it.
+FILE = re.compile(r"\[\[\s*(?:file|image|immagine)\s*:", re.IGNORECASE)
 # Templates that hold prose: quotations, in Italian also words that an editor doubts.
 QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"} | {
     "citazione",
@@ -40,8 +43,10 @@ QUOTES = {"quote", "blockquote", "cquote", "quotation", "bquote", "quote box"} |
 }
 INLINE = """b i u s em strong small big sub sup span div center blockquote abbr cite font p q tt var ins del strike
     nowiki includeonly onlyinclude dfn samp kbd bdi poem section""".split()
-UNKNOWN, FORMULA = "\x00", "\x02"  # stand for what the tree does not tell: what a template shows; a formula or code
-NOTHING = "\x03"  # stands for a template that is known to show no words
+# Stand for what the tree does not tell: what a template shows, and a formula or code.
+UNKNOWN, FORMULA = "\x00", "\x02"
+# Stands for a template that is known to show no words.
+NOTHING = "\x03"
 # Families of templates that show no words: notes and sources, doubts of editors, anchors, blanks, boxes and notices.
 NAMES = r"""cite|citations?|harvid|sfn\w*|efn\w*|refn|refs?|reflist|rp|r|fn|nb|notes?|note ?tag|note label|
     ref label|cref2?|cn|facts?|when|who|where|why|how|which|whom|by whom|according to whom|says who|clarify|vague|
@@ -59,16 +64,24 @@ ENDINGS = "needed|inline|stub|infobox|sidebar|navbox|verification|source|stateme
 SHOWS_NOTHING = re.compile(
     rf"(?:{NAMES})\??\Z|(?:{BEGINNINGS})\b(?!.*\bspan\b)|.*(?:{ENDINGS})\??\Z".replace("\n    ", "")
 )
-NAMED = re.compile(f"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}")  # a template's name between its marks
-BY_ITSELF = re.compile(f"(?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}|{FORMULA}|\\s)+")  # templates alone on their line
-CONTEXT = 24  # letters on each side of a template
-JOINED = 6  # fewest letters on both sides together that tell whether they were joined
-LIST = "\x01"  # at the start of a list line
-TYPED_LIST = ("- ", "• ")  # the same, written without wikitext
+# A template's name between its marks.
+NAMED = re.compile(f"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}")
+# Templates alone on their line.
+BY_ITSELF = re.compile(f"(?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{NOTHING}|{FORMULA}|\\s)+")
+# Letters on each side of a template.
+CONTEXT = 24
+# Fewest letters on both sides together that tell whether they were joined.
+JOINED = 6
+# Begins a list line.
+LIST = "\x01"
+# Begins a list line that is written without wikitext.
+TYPED_LIST = ("- ", "• ")
 QUOTE_MARKS = re.compile(r"('{2,}|\n)")
-LEFT_OVER = re.compile(rf"</?(?:{'|'.join(INLINE)})\b[^<>\n]*>|__[A-Z]{{3,}}__", re.IGNORECASE)  # unclosed; __NOTOC__
+# Unclosed tags such as "<small>", and switches such as "__NOTOC__".
+LEFT_OVER = re.compile(rf"</?(?:{'|'.join(INLINE)})\b[^<>\n]*>|__[A-Z]{{3,}}__", re.IGNORECASE)
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(]*[^\W\d_a-z])")
-LONGEST_FIGURES = 120  # characters of a line that is figures, not prose about them
+# Most characters of a line that is figures, and no prose about them.
+LONGEST_FIGURES = 120
 FULL_STOP = re.compile(r"[.!?…][\"'”’)\]]*$")
 
 MARKUP = re.compile(
@@ -144,22 +157,22 @@ class Quality:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, compatibility characters as plain ones (² as 2)."""
+    # "²" counts as "2".
     return re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
 
 
 def ngrams(run: list[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the n-grams of a run of words; a shorter run is an n-gram itself."""
+    # A run of fewer words is one n-gram.
     if run:
         for start in range(max(1, len(run) - N + 1)):
             yield tuple(run[start : start + N])
 
 
 def read_truth(wikitext: str) -> Truth:
-    """Judge every part of a page by its place in the parse tree."""
     truth = Truth()
     segment: list[nodes.Node] = []
-    end_level = 0  # of the section of sources that this is in; 0 outside
+    # Level of the section of sources that this is in; 0 outside of one.
+    end_level = 0
     for node in [*_parse(wikitext).nodes, None]:
         if node is not None and not isinstance(node, nodes.Heading):
             segment.append(node)
@@ -180,7 +193,6 @@ def _parse(wikitext: str) -> mwparserfromhell.wikicode.Wikicode:
 
 
 def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
-    """Split what stands between two headings into paragraphs and other lines."""
     block: list[str] = []
     for line in [*_plain(text).split("\n"), ""]:
         bare = line.strip()
@@ -198,7 +210,8 @@ def _read_lines(text: str, truth: Truth, end_matter: bool) -> None:
                 truth.others.extend(paragraph.runs)
             else:
                 truth.paragraphs.append(paragraph)
-                while block and BY_ITSELF.fullmatch(block[-1]):  # a box or list below the paragraph
+                # A box or list below the paragraph.
+                while block and BY_ITSELF.fullmatch(block[-1]):
                     block.pop()
                 truth.seams.extend(_seams(" ".join(block)))
                 truth.joined.append(letters(NAMED.sub(UNKNOWN, text).replace(NOTHING, "")))
@@ -216,7 +229,7 @@ def _is_figures(line: str) -> bool:
 
 
 def _seams(text: str) -> Iterator[tuple[str, str, str]]:
-    """Each template or formula amid a sentence: what shows it, and the letters before and after it."""
+    # What shows each template or formula amid a sentence, and the letters before and after it.
     parts = re.split(f"((?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|{FORMULA})+)", text.replace(NOTHING, ""))
     for index in range(1, len(parts), 2):
         before, after = parts[index - 1], parts[index + 1]
@@ -224,7 +237,8 @@ def _seams(text: str) -> Iterator[tuple[str, str, str]]:
             continue
         between = not before.strip() or FULL_STOP.search(before.rstrip())
         if between and not after.lstrip()[:1].islower():
-            continue  # a whole sentence, or a mark after one, for all the judge can tell
+            # A whole sentence, or a mark after one, for all the judge can tell.
+            continue
         name = parts[index].replace(UNKNOWN, " ").replace(FORMULA, "formula").strip()
         yield name, letters(before)[-CONTEXT:] or "\n", letters(after)[:CONTEXT] or "\n"
 
@@ -273,7 +287,7 @@ def _plain(text: str) -> str:
 
 
 def _flat(tree: Iterable[nodes.Node], truth: Truth) -> str:
-    """The text that nodes show, with marks; what is not prose goes to ``truth`` on the way."""
+    # What is not prose goes to the truth on the way.
     return "".join(_text(node, truth) for node in tree)
 
 
@@ -318,7 +332,8 @@ def _tag(node: nodes.Tag, truth: Truth) -> str:
     contents = _flat(node.contents.nodes, truth) if node.contents is not None else ""
     if name in INLINE:
         return contents
-    misread = "\n==" in str(node)  # a table or reference that was never closed: who knows what is in it
+    # A table or reference that was never closed: who knows what is in it.
+    misread = "\n==" in str(node)
     (truth.asides if misread else truth.others).extend(words(line) for line in _plain(contents).split("\n"))
     if name == "table":
         return "\n\n"
@@ -326,8 +341,6 @@ def _tag(node: nodes.Tag, truth: Truth) -> str:
 
 
 class _Judge:
-    """A page's truth, ready for looking lines up."""
-
     def __init__(self, truth: Truth) -> None:
         self.truth = truth
         runs = [run for paragraph in truth.paragraphs for run in paragraph.runs] + truth.asides
@@ -337,7 +350,7 @@ class _Judge:
         self.units = self.headings | {tuple(unit) for unit in truth.others}
 
     def is_prose(self, line: list[str]) -> bool:
-        """Return whether half of the line's 5-grams are in paragraphs; a shorter line must be in one and be no part."""
+        # Half of the line's 5-grams must be in paragraphs; a shorter line must be in one, and be no other part.
         if len(line) < N:
             return tuple(line) not in self.units and f" {' '.join(line)} " in self.short
         grams = list(ngrams(line))
@@ -382,7 +395,8 @@ def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, li
         for name, before, after in truth.seams:
             if len(before) + len(after) < JOINED or before + after not in joined:
                 continue
-            if joined.count(before + after) > page.count(before + after):  # the page may say the same elsewhere
+            # The page may say the same elsewhere.
+            if joined.count(before + after) > page.count(before + after):
                 flagged["missing"].append(f"{before} {{{{{name}}}}} {after}")
         totals["bytes"] += len(output.encode())
         for name, pattern in (("markup", MARKUP), ("holes", HOLES)):
@@ -402,6 +416,6 @@ def judge(pages: list[Truth], outputs: list[str]) -> tuple[Quality, dict[str, li
 
 
 def _count(runs: list[list[str]], got: set[tuple[str, ...]]) -> tuple[int, int]:
-    """How many n-grams of ``runs`` are among ``got``, and how many there are."""
+    # How many of the n-grams the output has, and how many there are.
     grams = [gram for run in runs for gram in ngrams(run)]
     return sum(gram in got for gram in grams), len(grams)

@@ -31,12 +31,15 @@ from pipeline_src.text.documents import Document, write_manifest, write_shard
 from pipeline_src.tokenizer import train_tokenizer
 from pipeline_src.tokenizer.load import load_tokenizer
 
-LENGTHS = Lengths(phase1=128, phase2=512)  # the paper's (appendix A.2)
+# The paper's lengths (appendix A.2).
+LENGTHS = Lengths(phase1=128, phase2=512)
 PHASES = {128: "phase1", 512: "phase2"}
 SEED, MASK_PROB = 1, 0.15
 BOOKS_BYTES = 30_000_000
-VALIDATION = 0.05  # of the sample's articles, which are few
-PARAGRAPHS = 60  # of a book, that make a document here
+# A larger share than usual, since the sample has few articles.
+VALIDATION = 0.05
+# Number of paragraphs of a book that make a document here.
+PARAGRAPHS = 60
 
 
 def study_folder() -> Path:
@@ -60,7 +63,6 @@ def study_folder() -> Path:
 
 
 def training_examples(length: int) -> PretrainingExamples:
-    """The examples of the phase of that length, 128 or 512, masked as in the paper."""
     with contextlib.chdir(study_folder()):
         tokenizer = load_tokenizer(Path("data/vocabulary"))
         return open_examples(PHASES[length], "train", tokenizer, MASK_PROB, Masking(), SEED, "mlm")

@@ -17,12 +17,13 @@ from xml.etree import ElementTree
 from benchmarks.measure import cpu_seconds
 from pipeline_src.base.paths import clean_text, raw_files
 
-Article = tuple[str, str, str]  # id, title, wikitext
+# Id, title and wikitext.
+Article = tuple[str, str, str]
 TEXT = clean_text("wikipedia")
 
 
 def beam(dump: Path, folder: Path) -> None:
-    """Ours: the stage as it is, in a project of its own, on the runner that ``$BEAM_ARGS`` names, if any."""
+    # The stage as it is, in a project of its own, on the runner that $BEAM_ARGS names, if any.
     from pipeline_src.study.data import WikipediaParams
     from pipeline_src.text.wikipedia import clean_wikipedia as wikipedia
 
@@ -73,7 +74,7 @@ def published(dump: Path, folder: Path) -> None:
 
 
 def extract(dump: str) -> Iterator[Article]:
-    """Articles of a whole file: namespace 0, no redirects."""
+    # Articles are in namespace 0, and no redirects.
     with bz2.open(dump) as file:
         events = ElementTree.iterparse(file, events=("end",))
         for _, element in events:
@@ -93,7 +94,6 @@ SIDES: dict[str, Callable[[Path, Path], None]] = {"beam": beam, "loop": loop, "p
 
 
 def main(side: str, dump: str, folder: str) -> None:
-    """One run, then its CPU seconds, with those of its children, and its peak memory in MB."""
     SIDES[side](Path(dump).absolute(), Path(folder).absolute())
     # this program's own peak; ru_maxrss would count what its parent held when it was started
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())

@@ -23,10 +23,14 @@ from pipeline_src.text.filters import refusal
 from pipeline_src.text.sentences import split_sentences
 
 DOCUMENTS = 10_000
-FEWER = 2_000  # first documents, on which speed is measured and spaCy's words are tried
-LONG = {4_001, 8_000}  # numbers of documents of more than 100,000 words
-BYTES = 12_000_000  # of novels
-Verdict = tuple[str, str] | None  # group and reason
+# The first documents, on which speed is measured and spaCy's words are tried.
+FEWER = 2_000
+# Numbers of the documents that get more than 100,000 words.
+LONG = {4_001, 8_000}
+# Size of the text of novels.
+BYTES = 12_000_000
+# Group and reason.
+Verdict = tuple[str, str] | None
 
 # Reasons as datatrove spells them -> our keys.
 REASONS = {
@@ -74,7 +78,7 @@ PHRASES = (
 
 
 def documents(count: int) -> list[str]:
-    """Return ``count`` documents, every second one damaged."""
+    # Every second one is damaged.
     numbers = random.Random(1)
     paragraphs = [line for text in (*articles_text(), *books_text(BYTES)) for line in text.split("\n")]
     texts = []
@@ -153,7 +157,6 @@ DAMAGES = (
 
 
 def ours(texts: list[str], group: str) -> list[Verdict]:
-    """Judge each text by one group with the published thresholds."""
     filters = FiltersParams.model_validate({group: {}})
     results = [refusal(text, filters, "en") for text in texts]
     return [tuple(broken.rule.split(".")) if broken else None for broken in results]  # type: ignore[misc]
@@ -190,12 +193,11 @@ def datatrove(texts: list[str], group: str, same_words: bool) -> list[Verdict]:
 
 
 def differences(one: Mapping[str, list[Verdict]], other: Mapping[str, list[Verdict]]) -> dict[str, int]:
-    """Count the documents of each group whose verdict or reason differs, among those that both judged."""
+    # Among the documents that both judged.
     return {group: sum(a != b for a, b in zip(one[group], other[group], strict=False)) for group in one}
 
 
 def main() -> None:
-    """Compare, measure, print the result."""
     texts = documents(DOCUMENTS)
     fast: dict[str, Callable[[list[str], str], list[Verdict]]] = {
         "ours": ours,

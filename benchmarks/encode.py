@@ -17,13 +17,14 @@ from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
-TIMED = 30 << 20  # bytes of sentences that the race runs on
+# Bytes of sentences that the race runs on.
+TIMED = 30 << 20
 BATCH = 20_000
 ROUNDS = 3
 
 
 def other_lines() -> Iterator[tuple[str, list[str]]]:
-    """Real lines that were never cleaned, where a machine has them: markup, other scripts, tables."""
+    # Lines that were never cleaned: markup, other scripts, tables.
     italian = MORE / "wiki_xml" / "itwiki-small-dump.xml.gz"
     if italian.exists():
         yield "Italian dump", gzip.open(italian, "rt", encoding="utf-8").read().split("\n")
@@ -34,7 +35,6 @@ def other_lines() -> Iterator[tuple[str, list[str]]]:
 
 
 def count_differences(tokenizer: Tokenizer, lines: list[str]) -> int:
-    """Lines whose ids differ between ours and the peer."""
     encoder = Encoder(tokenizer)
     different = 0
     for start in range(0, len(lines), BATCH):
@@ -45,7 +45,6 @@ def count_differences(tokenizer: Tokenizer, lines: list[str]) -> int:
 
 
 def main() -> None:
-    """Race both on the first sentences, then compare ids on everything."""
     texts = articles_text() + books_text()
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n")]
     pieces = learn_vocabulary(count_words(paragraphs, lowercase=True), 30_522, 1000, 2)

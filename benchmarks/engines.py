@@ -21,9 +21,12 @@ import yaml
 
 from benchmarks._checkout import ROOT, Checkout, check_out, snakefile
 
-PLAN_BAR, PLAN_ROUNDS = 3.3, 4  # seconds of wall clock, of the sample
-SEEDS = (1, 4, 13)  # of each of the sample's 22 tasks: 41, 107 and 305 stages
-COMMANDS = {  # what is timed -> command, CPU-seconds it may take at the largest size
+# Wall-clock seconds that the sample's plan may take, and rounds of each command.
+PLAN_BAR, PLAN_ROUNDS = 3.3, 4
+# Seeds of each of the sample's 22 tasks, which make 41, 107 and 305 stages.
+SEEDS = (1, 4, 13)
+# What is timed -> command, CPU-seconds it may take at the largest size.
+COMMANDS = {
     "status": ("dvc status", 6.0),
     "plan": ("snakemake -n all", 8.0),
     "job": ("dvc --wait-for-lock repro --force --single-item trivial", 2.5),
@@ -36,7 +39,8 @@ TRIVIAL = """
 metrics:
 """
 JOBS, ROUNDS = 40, 3
-START, EACH = 3.0, 0.4  # seconds that the bridge may add, in all and for each finished job
+# Seconds that the bridge may add, in all and for each finished job.
+START, EACH = 3.0, 0.4
 STUDY = """
 stages:
   echo:
@@ -99,7 +103,6 @@ def time_study(seeds: int) -> tuple[int, dict[str, tuple[float, float]]]:
 
 
 def time_studies() -> dict[str, Any]:
-    """Time studies of all sizes, and print a line for each."""
     figures: dict[str, Any] = {}
     for seeds in SEEDS:
         stages, times = time_study(seeds)
@@ -116,7 +119,6 @@ def time_studies() -> dict[str, Any]:
 
 
 def write(path: Path, rules: str) -> Checkout:
-    """The study of 40 jobs with one of the two Snakefiles."""
     for folder in ("workflow/profiles/default", "out", ".dvc"):
         (path / folder).mkdir(parents=True)
     (path / "dvc.yaml").write_text(STUDY)
@@ -129,7 +131,6 @@ def write(path: Path, rules: str) -> Checkout:
 
 
 def time_bridge() -> dict[str, Any]:
-    """Time both sides, and print what the bridge adds and may add."""
     walls: dict[str, list[float]] = {"plain": [], "bridged": []}
     cpus: dict[str, list[float]] = {"plain": [], "bridged": []}
     with tempfile.TemporaryDirectory(prefix="bridge-") as folder:
@@ -151,7 +152,6 @@ def time_bridge() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print both, then one JSON object."""
     figures = time_studies() | time_bridge()
     figures["met"] = figures["met"] and figures.pop("plan_met") and figures.pop("bars_met")
     print(json.dumps({"name": "engines", **figures}))

@@ -53,7 +53,7 @@ def google_program() -> ModuleType:
 
 
 def documents() -> list[list[list[int]]]:
-    """Sentences of articles and novels as ids: a word's id is its hash, so that lengths are real and words recur."""
+    # A word's id is its hash, so that lengths are real and words recur.
     texts = articles_text() + [
         "\n".join(paragraphs[start : start + 60])
         for book in books_text(20_000_000)
@@ -76,7 +76,6 @@ def documents() -> list[list[list[int]]]:
 
 
 def write_store(folder: Path, texts: list[list[list[int]]]) -> None:
-    """The documents as the stage ``tokenize`` leaves them."""
     writer = TokenWriter(folder, "train", ENTRIES)
     for text in texts:
         ids = np.asarray([number for sentence in text for number in sentence])
@@ -85,7 +84,6 @@ def write_store(folder: Path, texts: list[list[list[int]]]) -> None:
 
 
 def main() -> None:
-    """Time both at both lengths, and report."""
     google = google_program()
     texts = documents()
     pieces = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(ENTRIES - len(SPECIAL_TOKENS)))]

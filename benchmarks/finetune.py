@@ -23,7 +23,6 @@ BAR = 1.5
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train every case on every side, and report examples of all cases together per CPU-second."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.finetune", description=__doc__)
     parser.add_argument("--case", choices=(*CASES, "all"), default="all")
     parser.add_argument("--pool", type=int, default=1, help="batches whose items are sorted by length together")
@@ -57,7 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def train(side: str, case: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """One side in a process of its own; what it printed."""
     program = [sys.executable, "-m", "benchmarks._finetune_sides", side, case, str(asked.pool), str(asked.items)]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))

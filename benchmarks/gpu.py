@@ -27,7 +27,6 @@ STUDY_PIECES: dict[str, Callable[[Session], None]] = {"pretraining": pretraining
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if every piece is complete, 1 if a measurement failed or the time was over."""
     options = _parse(arguments)
     write_results(options.out, facts(options.rehearse))
     pieces = [name for name in options.pieces or MINUTES if options.study or name not in STUDY_PIECES]
@@ -45,7 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_piece(session: Session) -> str:
-    """Run a piece, and return what became of it."""
     try:
         if session.piece in STUDY_PIECES:
             STUDY_PIECES[session.piece](session)
@@ -61,7 +59,6 @@ def run_piece(session: Session) -> str:
 
 
 def facts(rehearsal: bool) -> dict[str, Any]:
-    """Return GPU, versions and commit, which every figure needs beside it."""
     import torch
 
     if not rehearsal and not torch.cuda.is_available():

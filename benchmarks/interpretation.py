@@ -39,15 +39,16 @@ from pipeline_src.text.sentences import split_sentences
 
 TREEBANK = MORE / "ud_ewt/en_ewt-ud-dev.conllu"
 SEED, TEST_SHARE = 1, 0.2
-WORDS = 25_000  # of articles, for capitals
-RELATIONS = {"obj": 0.25, "det": 0.15, "case": 0.22, "cop": 0.20}  # points over the best fixed offset
-AS_GOOD, AS_CHEAP = 0.007, 0.2  # of scikit-learn's accuracy, and of its CPU time on one thread
+# Number of words of articles for the probe of capitals.
+WORDS = 25_000
+# Shares by which the best head must beat the best fixed offset.
+RELATIONS = {"obj": 0.25, "det": 0.15, "case": 0.22, "cop": 0.20}
+# Accuracy below scikit-learn's that still counts as equal, and the share of its CPU time on one thread.
+AS_GOOD, AS_CHEAP = 0.007, 0.2
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its bounds."""
-
     name: str
     value: float
     least: float = -np.inf
@@ -55,12 +56,10 @@ class Figure:
 
     @property
     def met(self) -> bool:
-        """Return whether the value is within its bounds."""
         return self.least <= self.value <= self.most
 
 
 def main() -> int:
-    """Measure, print, and say by the exit status whether all bars are reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, help="folder of another model; bars are MiniLM's")
     arguments = parser.parse_args()
@@ -150,7 +149,8 @@ def _against_scikit_learn(
     peers = [LogisticRegression(C=0.01, max_iter=1000) for _ in ours]
 
     def fit_peers() -> None:
-        with threadpool_limits(1):  # as ours: threads that wait for each other use up CPU time too
+        # As ours: threads that wait for each other use up CPU time too.
+        with threadpool_limits(1):
             for peer, vectors in zip(peers, train.vectors.numpy(), strict=True):
                 peer.fit(vectors, train.labels)
 

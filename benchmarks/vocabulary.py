@@ -31,13 +31,13 @@ from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
 SIZE, ALPHABET = 30_522, 1000
-OUR_RUNS = ((0, 1), (1, 2), (2, 3), (3, 1), (4, 2))  # string hash, workers
+# Seed of string hashes, and number of workers.
+OUR_RUNS = ((0, 1), (1, 2), (2, 3), (3, 1), (4, 2))
 PEER_RUNS = 3
 DEFAULT_MIN_COUNT = 2
 
 
 def learn_ours(folder: Path, min_count: int = 1) -> list[str]:
-    """Learn a vocabulary as the stage does."""
     with TemporaryDirectory() as runs:
         words = WordCounts(Path(runs))
         count_shards(slice_shards(folder), words, partial(count_words, lowercase=True), seed=1, validation=0.0)
@@ -45,7 +45,6 @@ def learn_ours(folder: Path, min_count: int = 1) -> list[str]:
 
 
 def learn_peers(folder: Path) -> list[str]:
-    """With the same normaliser and splitter, from the same lines, by all cores."""
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(lowercase=True), BertPreTokenizer()
     trainer = WordPieceTrainer(
@@ -64,7 +63,7 @@ SIDES = {
 
 
 def run_side(side: str, folder: Path, string_hash: int = 0, workers: int = 1) -> tuple[float, float, list[str]]:
-    """CPU seconds, MB of memory at the peak (largest process of the run), and the vocabulary of one run."""
+    # CPU-seconds, MB of memory at the peak (largest process of the run), and the vocabulary.
     environment = os.environ | {"PYTHONHASHSEED": str(string_hash), "PIPELINE_WORKERS": str(workers)}
     command = [sys.executable, "-m", "benchmarks.vocabulary", side, str(folder)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
@@ -73,25 +72,25 @@ def run_side(side: str, folder: Path, string_hash: int = 0, workers: int = 1) ->
 
 
 def child(side: str, folder: Path) -> None:
-    """Run one side and print what came out."""
     start = cpu_seconds()
     pieces = SIDES[side](folder)
     seconds = cpu_seconds() - start
-    status = Path("/proc/self/status").read_text()  # getrusage would count the process that started this one
+    # getrusage would count the process that started this one.
+    status = Path("/proc/self/status").read_text()
     own_peak = int(status.partition("VmHWM:")[2].split()[0])
     peak = max(own_peak, getrusage(RUSAGE_CHILDREN).ru_maxrss) / 1024
     print(json.dumps({"seconds": seconds, "peak_mb": peak, "pieces": pieces}))
 
 
 def pieces_per_word(pieces: list[str], words: Counter[str]) -> float:
-    """How many pieces a running word has."""
+    # Of a running word.
     encoder = Encoder(build_tokenizer(pieces, lowercase=True))
     return sum(count * len(encoder.encode(word)) for word, count in words.items()) / sum(words.values())
 
 
 def main() -> None:
-    """Write the text to disk, run both sides, compare."""
-    from benchmarks.material import articles_text, books_text  # imports torch, whose memory is not the sides'
+    # Imports torch, whose memory is not the sides'.
+    from benchmarks.material import articles_text, books_text
 
     texts = articles_text() + books_text()
     megabytes = sum(len(text.encode()) for text in texts) / 1e6

@@ -27,21 +27,27 @@ from pipeline_src.base.files import atomic_file
 from pipeline_src.base.parallel import map_in_order
 from pipeline_src.text.documents import read_manifest
 
-FEW, MANY, TWICE = 4, 50, 100  # copies of the sample's 6.1 MB: for the published topology, for us, for memory
+# Copies of the sample's 6.1 MB: for the published topology, for us, for memory.
+FEW, MANY, TWICE = 4, 50, 100
 ROUNDS = 3
-FASTER = 10.0  # times the published topology
-OVERHEAD = 0.08  # of CPU over the plain loop
-PEAK = 300.0  # MB
-GROWTH = 1.05  # of peak memory at twice the input
+# Times the rate of the published topology.
+FASTER = 10.0
+# Most CPU time over the plain loop, as a share.
+OVERHEAD = 0.08
+# Most memory in MB.
+PEAK = 300.0
+# Most growth of the peak memory at twice the input.
+GROWTH = 1.05
 PAGES_A_STREAM = 100
 
 
-Run = dict[str, float]  # cpu_s and peak_mb
-Pair = tuple[Run, Run]  # a peer's and ours
+# Keys: cpu_s and peak_mb.
+Run = dict[str, float]
+# A peer's run, and ours.
+Pair = tuple[Run, Run]
 
 
 def main() -> None:
-    """Run ours beside each peer in turn, then at twice the input, and report."""
     subset, many, twice = (make_dump(copies) for copies in (FEW, MANY, TWICE))
     beside: dict[str, list[Pair]] = {"loop": [], "published": []}
     for _ in range(ROUNDS):
@@ -90,7 +96,6 @@ def run_pair(side: str, dump: Path, our_dump: Path) -> Pair:
 
 
 def run_apart(side: str, dump: Path) -> Run:
-    """One run in a process of its own, with one worker."""
     shutil.rmtree(_folder(side), ignore_errors=True)
     _folder(side).mkdir(parents=True)
     command = [sys.executable, "-m", "benchmarks._wikipedia_sides", side, str(dump), str(_folder(side))]
@@ -107,13 +112,11 @@ def _folder(side: str) -> Path:
 
 
 def shards(side: str) -> list[dict[str, Any]]:
-    """Name, size and sha256 of every shard that a side wrote last."""
     results: list[dict[str, Any]] = read_manifest(_folder(side) / TEXT)["shards"]
     return results
 
 
 def _streams(copies: int) -> Iterator[bytes]:
-    """Yield the XML of each stream of a dump that repeats the sample."""
     opening, pages = sample_pages()
     yield opening
     held = []
@@ -130,12 +133,10 @@ def _streams(copies: int) -> Iterator[bytes]:
 
 @lru_cache
 def megabytes(copies: int) -> float:
-    """Size of the dump's XML."""
     return sum(map(len, _streams(copies))) / 1e6
 
 
 def make_dump(copies: int) -> Path:
-    """Return the dump that repeats the sample, written if it is missing."""
     path = CACHE / f"enwiki-repeated-{copies}.xml.bz2"
     if not path.exists():
         with atomic_file(path, "wb") as file:

@@ -32,10 +32,10 @@ LIMITS = {
 
 
 def main() -> None:
-    """Race the cleaners over the sample's articles, judge what each makes of them, print both."""
     site, pages = sample_articles()
     texts = [page.text for page in pages]
-    as_dumped = [escaped(text) for text in texts]  # the peer's own reader hands on the XML's escapes
+    # The peer's own reader hands on the XML's escapes.
+    as_dumped = [escaped(text) for text in texts]
     sides: dict[str, Callable[[], list[str]]] = {
         "ours": lambda: [clean(text, site) for text in texts],
         "wikiextractor": lambda: [wikiextractor(text) for text in as_dumped],

@@ -158,13 +158,18 @@ def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed:
 
 
 def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str]) -> np.ndarray:
-    # For an unseen type, the most frequent label of all words.
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(labels.max() + 1, np.int64))
     for word_type, label in zip(types, labels.tolist(), strict=True):
         counts[word_type][label] += 1
-    best = {word_type: of_type.argmax() for word_type, of_type in counts.items()}
     most_frequent = np.bincount(labels).argmax()
-    return np.array([best.get(word_type, most_frequent) for word_type in tested], np.int64)
+    best = []
+    for word_type in tested:
+        if word_type in counts:
+            best.append(counts[word_type].argmax())
+        else:
+            # An unseen type has the most frequent label of all words.
+            best.append(most_frequent)
+    return np.array(best, np.int64)
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -131,8 +131,12 @@ def position_losses(results: Results) -> dict[str, dict[str, float]]:
     for phase, result in results.pretrain.items():
         for positions, loss in result.get("by_position", {}).items():
             by_range.setdefault(positions, {})[phase] = loss
+
+    def first_position(positions: str) -> int:
+        return int(positions.split("-")[0])
+
     # In order of the first position: "512-1023" comes before "1024-2047".
-    return dict(sorted(by_range.items(), key=lambda item: int(item[0].split("-")[0])))
+    return {positions: by_range[positions] for positions in sorted(by_range, key=first_position)}
 
 
 def all_phases(results: Results) -> str:
