@@ -40,7 +40,6 @@ class WordSenses(NamedTuple):
 
 @dataclass(frozen=True)
 class Occurrences:
-    word: str
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
     documents: tuple[str, ...]
@@ -121,7 +120,6 @@ def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, s
         if number in senses and sentences[number].words[position].lower() == word:
             first.setdefault(number, index)
     return Occurrences(
-        word=word,
         senses=tuple(senses[number] for number in first),
         sentence=tuple(first),
         documents=tuple(sentences[number].document for number in first),
