@@ -38,7 +38,6 @@ for name in {names}:
 @dataclass(frozen=True)
 class Timed:
     # Seconds include those of children.
-
     output: str
     wall: float
     cpu: float
@@ -47,7 +46,6 @@ class Timed:
 @dataclass(frozen=True)
 class Checkout:
     # Its engines find no settings of the user's, and no other cache.
-
     path: Path
 
     def run(self, *command: str) -> Timed:

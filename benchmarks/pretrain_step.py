@@ -250,7 +250,6 @@ def measure(
 @dataclass(frozen=True)
 class Seconds:
     # On a CPU, those of all threads are busy.
-
     busy: float
     wall: float
 

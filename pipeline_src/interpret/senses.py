@@ -32,14 +32,14 @@ MAX_BASELINE_WORDS = 1000
 
 
 class WordSenses(NamedTuple):
-    # Word -> index of a sentence -> sense of the word there.
-
     sentences: list[Sentence]
+    # Word -> index of a sentence -> sense of the word there.
     senses: dict[str, dict[int, str]]
 
 
 @dataclass(frozen=True)
 class Occurrences:
+    # Those of one word; index is the place of each among the word vectors.
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
     documents: tuple[str, ...]

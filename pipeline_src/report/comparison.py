@@ -247,7 +247,6 @@ def _error(values: Sequence[float]) -> float | None:
 
 class Variant(NamedTuple):
     # The paper's score of a variant, and the experiment of the same name with its score.
-
     name: str
     paper: float | None
     experiment: Experiment | None
@@ -256,7 +255,6 @@ class Variant(NamedTuple):
 
 class Ablation(NamedTuple):
     # A score of a table of the paper, for which at least two variants are among the experiments.
-
     title: str
     synthetic: bool
     source: str

@@ -27,7 +27,6 @@ def scientific(value: float) -> str:
 
 def fold_repeats(text: str) -> str:
     # "be , , , , ," becomes "be [, ×5]".
-
     def fold(match: re.Match[str]) -> str:
         repeated, space, token = match.groups()
         return f"{space}[{token} ×{len(match[0]) // len(repeated)}]"
