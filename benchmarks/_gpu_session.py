@@ -24,6 +24,7 @@ STOPPED = 75
 
 
 class TimeOver(Exception):
+    # Not a failure: the same command continues.
     pass
 
 
@@ -42,6 +43,10 @@ class Session:
     out: Path
     rehearsal: bool
     deadline: float
+
+    @property
+    def study(self) -> Path:
+        return self.out / "study"
 
     @property
     def seconds_left(self) -> float:

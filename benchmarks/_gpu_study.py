@@ -46,19 +46,18 @@ def copy_study(study: Path, folder: Path) -> None:
 
 
 def pretraining(session: Session) -> None:
-    study = session.out / "study"
     variant = fastest(session.cells("rates"), SHAPE)
-    _write_machine(study, variant, session.rehearsal)
+    _write_machine(session.study, variant, session.rehearsal)
     if "phase1" not in session.cells():
         probe = REHEARSED_PROBE_STEPS if session.rehearsal else PROBE_STEPS
-        _set_steps(study, {"phase1": probe, "phase2": 100 * probe})
+        _set_steps(session.study, {"phase1": probe, "phase2": 100 * probe})
     phase1 = session.cell("phase1", partial(_run_phase, session, "phase1"), variant=variant)
     if "error" in phase1:
         return
     if "plan" not in session.cells():
         steps = planned_steps(phase1, session.seconds_left)
         steps = min(steps, MAX_REHEARSED_STEPS) if session.rehearsal else steps
-        _set_steps(study, {"phase1": phase1["steps"], "phase2": steps})
+        _set_steps(session.study, {"phase1": phase1["steps"], "phase2": steps})
         session.cell("plan", lambda: {"steps": steps})
     session.cell("phase2", partial(_run_phase, session, "phase2"), variant=variant)
 
@@ -73,14 +72,13 @@ def planned_steps(phase1: Mapping[str, Any], seconds: float) -> int:
 
 
 def finetuning(session: Session) -> None:
-    study = session.out / "study"
-    if not (study / MODEL).exists():
+    if not (session.study / MODEL).exists():
         raise RuntimeError("no model was pretrained; run piece pretraining again")
-    values = _read_params(study)
+    values = _read_params(session.study)
     values["finetune"] |= {"seeds": [*SEEDS], "model": str(MODEL)}
-    _write_yaml(study / "params.yaml", values)
+    _write_yaml(session.study / "params.yaml", values)
     jobs: dict[str, partial[dict[str, Any]]] = {}
-    if (study / TASKS / BLIMP).is_dir():
+    if (session.study / TASKS / BLIMP).is_dir():
         jobs[BLIMP] = partial(_run_blimp, session)
     for seed in SEEDS:
         for task in values["tasks"]:
@@ -102,11 +100,10 @@ def finetuning(session: Session) -> None:
 
 def _run_phase(session: Session, phase: str) -> dict[str, Any]:
     # The rate is without the steps that compiled.
-    study = session.out / "study"
-    session.run("pipeline_src", "pretrain", "--phase", phase, cwd=study)
-    cost = read_json(study / f"logs/pretrain/{phase}.cost.json", dict)
-    run = read_json(study / f"logs/pretrain/{phase}.run.json", dict)
-    results = read_json(study / f"results/pretrain/{phase}.json", dict)
+    session.run("pipeline_src", "pretrain", "--phase", phase, cwd=session.study)
+    cost = read_json(session.study / f"logs/pretrain/{phase}.cost.json", dict)
+    run = read_json(session.study / f"logs/pretrain/{phase}.run.json", dict)
+    results = read_json(session.study / f"results/pretrain/{phase}.json", dict)
     copied = ("tokens_per_second", "mfu", "training_seconds", "compile_seconds", "peak_memory")
     return {
         "steps": results["steps"],
@@ -120,24 +117,21 @@ def _run_phase(session: Session, phase: str) -> dict[str, Any]:
 
 
 def _run_task(session: Session, task: str, seed: int) -> dict[str, Any]:
-    study = session.out / "study"
-    session.run("pipeline_src", "finetune", "--task", task, "--seed", str(seed), cwd=study)
-    run = read_json(study / f"results/predictions/{task}/{seed}/predicted/run.json", dict)
+    session.run("pipeline_src", "finetune", "--task", task, "--seed", str(seed), cwd=session.study)
+    run = read_json(session.study / f"results/predictions/{task}/{seed}/predicted/run.json", dict)
     return {"recipe": run["recipe"], "runs": run["runs"]}
 
 
 def _run_blimp(session: Session) -> dict[str, Any]:
-    study = session.out / "study"
     few = ["--pairs", "2"] if session.rehearsal else []
     options = ["--model", str(MODEL), "--precision", "bfloat16", "--output", "blimp.json", *few]
-    session.run("pipeline_src", "blimp", *options, cwd=study)
-    return {"sets": read_json(study / "blimp.json", dict)}
+    session.run("pipeline_src", "blimp", *options, cwd=session.study)
+    return {"sets": read_json(session.study / "blimp.json", dict)}
 
 
 def _run_evaluate(session: Session) -> dict[str, Any]:
-    study = session.out / "study"
-    session.run("pipeline_src", "evaluate", cwd=study)
-    return {"scores": read_json(study / "results/scores.json")}
+    session.run("pipeline_src", "evaluate", cwd=session.study)
+    return {"scores": read_json(session.study / "results/scores.json")}
 
 
 def _set_steps(study: Path, steps: Mapping[str, int]) -> None:
