@@ -1,21 +1,23 @@
-"""A real Slurm of two nodes on this machine, in a folder of its own: ``python tests/workflow/cluster.py up FOLDER``.
+"""A real Slurm of two nodes on this machine, in a folder of its own.
 
 Nothing is installed: Debian's packages are unpacked below the folder, and every daemon gets its files by options, so
 root is not needed and the machine stays as it was. GPUs are stand-ins: links to ``/dev/null`` that Slurm hands out.
-``down FOLDER`` ends it. A Slurm that the machine already has is used as it is installed, with this configuration.
+A Slurm that the machine already has is used as it is installed, with this configuration.
 """
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+import psutil
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 COMMANDS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sshare")
@@ -115,16 +117,13 @@ class Cluster:
     def down(self) -> None:
         """End all daemons."""
         for name in (*(f"slurmd-node{n}" for n in range(1, NODES + 1)), "slurmctld", "../munge/pid"):
-            try:
-                pid = int((self.folder / "pid" / name).read_text())
-                os.kill(pid, signal.SIGTERM)
-                deadline = time.monotonic() + 5
-                while time.monotonic() < deadline:
-                    os.kill(pid, 0)
-                    time.sleep(0.05)
-                os.kill(pid, signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError, ValueError):
-                continue  # it is gone
+            with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess):
+                daemon = psutil.Process(int((self.folder / "pid" / name).read_text()))
+                daemon.terminate()
+                try:
+                    daemon.wait(timeout=5)
+                except psutil.TimeoutExpired:
+                    daemon.kill()
 
     def start(self, daemon: str) -> None:
         """Start ``slurmctld`` or ``slurmd-NODE`` with the state that it had."""
@@ -149,15 +148,14 @@ class Cluster:
             f"SocketsPerBoard=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY} Gres=gpu:fake:{GPUS}"
             for n in range(1, NODES + 1)
         ]
-        text = CONFIGURATION.format(
-            host=host, port=ports[0], user=getpass.getuser(), folder=self.folder, plugins=self._plugins,
-            nodes="\n".join(nodes),
-        )  # fmt: skip
+        values = {"host": host, "port": ports[0], "user": getpass.getuser(), "nodes": "\n".join(nodes)}
+        text = CONFIGURATION.format(folder=self.folder, plugins=self._plugins, **values)
         (self.folder / "slurm.conf").write_text(text)
         for number in range(GPUS):
             link = self.folder / "dev" / f"nvidia{number}"
             link.unlink(missing_ok=True)
-            link.symlink_to("/dev/null")  # Slurm wants a device
+            # Slurm wants a device.
+            link.symlink_to("/dev/null")
         (self.folder / "gres.conf").write_text(
             f"AutoDetect=off\nNodeName=node[1-{NODES}] Name=gpu Type=fake "
             f"File={self.folder}/dev/nvidia[0-{GPUS - 1}] Flags=nvidia_gpu_env\n"
@@ -176,9 +174,13 @@ class Cluster:
     def _start(self, *command: str) -> None:
         program = shutil.which(command[0], path=self._programs) or command[0]
         done = subprocess.run(
-            [program, *command[1:]], env=os.environ | self._own, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=120,
-        )  # fmt: skip
+            [program, *command[1:]],
+            env=os.environ | self._own,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+        )
         if done.returncode:
             raise Unavailable(f"{command[0]} does not start: {done.stdout.strip()[-500:]}")
 
@@ -203,34 +205,14 @@ def unpack(folder: Path) -> None:
         raise Unavailable(f"apt has no Slurm: {done.stdout.strip()[-300:]}")
     for package in packages:
         subprocess.run(["dpkg", "-x", package, root], check=True)
-    for program in root.glob("usr/*bin/*-wlm"):  # the names that `update-alternatives` would give
+    # They get the names that `update-alternatives` would give.
+    for program in root.glob("usr/*bin/*-wlm"):
         program.with_name(program.name.removesuffix("-wlm")).symlink_to(program.name)
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
             sock.bind(("127.0.0.1", 0))
         return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
-
-
-def main() -> int:
-    """Start or end a cluster, and print what its users must set."""
-    verb, folder = sys.argv[1], Path(sys.argv[2])
-    if verb == "up":
-        folder.mkdir(parents=True, exist_ok=True)
-        unpack(folder)
-        cluster = Cluster(folder)
-        cluster.up()
-        print("\n".join(f"export {key}={value}" for key, value in cluster.environment.items()))
-    else:
-        Cluster(folder).down()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,6 +21,12 @@ def resources(workflow_module: Callable[[str], ModuleType]) -> ModuleType:
 
 
 @pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def base(root: Path) -> dict[str, Any]:
     return yaml.safe_load(preset_text("bert-base", root / "workflow/presets"))
 
@@ -66,13 +72,11 @@ def test_study_resources_sample_uses_one_gpu_and_groups_jobs(
     ],
 )
 def test_study_resources_small_is_decided_by_sizes(
-    resources: ModuleType, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    preset: str, books: int, changes: dict[str, int], small: tuple[bool, bool],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
+    resources: ModuleType, project: Path, root: Path, preset: str, books: int, changes: dict[str, int], small: Any
+) -> None:
     for file, size in {"data/own/books/a.txt": books, "data/own/wikipedia/excerpt.xml.bz2": 10_000}.items():
-        (tmp_path / file).parent.mkdir(parents=True)
-        with open(tmp_path / file, "wb") as opened:
+        (project / file).parent.mkdir(parents=True)
+        with open(project / file, "wb") as opened:
             opened.truncate(size)
     raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
     raw["corpus"]["sources"]["books"]["from"] = "own-books"

@@ -49,10 +49,8 @@ def start(cluster: Cluster, root: Path, words: list[str], changes: str, folder: 
     """A training in ``folder``; the stand-in nodes' names are no hosts."""
     environment = {**os.environ, **on(cluster), "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", **more}
     with open(folder / "said", "w") as output:
-        return subprocess.Popen(
-            [*words, sys.executable, "-c", PROGRAM, changes],
-            cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        command = [*words, sys.executable, "-c", PROGRAM, changes]
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 
 def newest_process(folder: Path) -> int:

@@ -77,7 +77,7 @@ def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained,
         (lambda: record_code(), [PHASE1], "the same conditions: code of pretrain\n"),
         (lambda: flip("data/tokens/train.ids"), [PHASE1], "training data is not as it was written"),
     ],
-)  # fmt: skip
+)
 def test_verify_other_conditions_are_rejected(trained, call, spoil, given, message):
     spoil()
     with pytest.raises(PipelineError, match=message):

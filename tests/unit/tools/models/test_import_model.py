@@ -24,8 +24,8 @@ from tests.servers import serving_hub
 def test_import_folder_of_transformers_keeps_weights(folder, model, call, tmp_path, capsys):
     """As published: vocab.txt alone, old names in a pickle."""
     tensors = load_file(folder / "model.safetensors")
-    torch.save({name.replace("LayerNorm.weight", "LayerNorm.gamma"): t for name, t in tensors.items()},
-               folder / "pytorch_model.bin")  # fmt: skip
+    old_names = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in tensors.items()}
+    torch.save(old_names, folder / "pytorch_model.bin")
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     call(import_model, folder, tmp_path / "made")
