@@ -34,7 +34,7 @@ TOOLS = {
     "attention": ("pipeline_src.tools.inspect:attention", "the words that each attention head attends to in a text"),
     "blimp": ("pipeline_src.tools.blimp", "accuracy on BLiMP's minimal pairs, as published figures count it"),
     "inspect": ("pipeline_src.tools.inspect", "all that `interpret` measures, of any model, as a page"),
-    "verify": ("pipeline_src.tools.verify", "check saved models by taking the last steps of their training again"),
+    "verify": ("pipeline_src.tools.verify", "check saved models by replaying the last steps of their training"),
     "corpus-stats": ("pipeline_src.tools.show_examples:statistics", "print statistics of the corpus made so far"),
     "results": ("pipeline_src.report.table", "print the results table"),
     "doctor": ("pipeline_src.tools.doctor", "check this machine, and say what to fix"),

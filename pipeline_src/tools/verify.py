@@ -162,10 +162,10 @@ def _compare_with_replay(folder: Path, step: int, ledger: Ledger) -> Result:
         expected = saved_files(replayed)
     files = saved_files(folder)
     changed = [name for name, content in expected.items() if name in files and files[name] != content]
-    steps = f"{step - first:,} steps from step {first:,} taken again write"
+    steps = f"{step - first:,} steps replayed from step {first:,} give"
     if changed:
         return Result(False, f"{steps} another {', '.join(changed)}")
-    return Result(True, f"{steps} the same")
+    return Result(True, f"{steps} the same files")
 
 
 def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
@@ -177,7 +177,7 @@ def _check_conditions(ledger: Ledger, distributed: Distributed) -> None:
     there = {**ledger.identity, **ledger.machine}
     changes = difference(there, here) or ", ".join(_edited_code(phase.name))
     if changes:
-        what = "the steps cannot be taken again under the same conditions"
+        what = "the steps cannot be replayed under the same conditions"
         hint = "verify where it was trained: same code and data, kind of machine, settings of machine.yaml"
         raise PipelineError(what, changes, where=PRETRAIN_RESULTS, hint=hint)
     tokens = read_json(TOKENS / "manifest.json")["splits"]["train"]["sha256"]

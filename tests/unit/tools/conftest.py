@@ -1,9 +1,13 @@
-"""Servers and catalogues of the tests of ``sources``, for the tool that lists a dump's parts."""
-
 import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from pipeline_src.study.preset import preset_text
+from pipeline_src.study.study import Study, check_study
 from tests.unit.sources.conftest import no_waiting, web
 
 __all__ = ["no_waiting", "web"]
@@ -19,3 +23,26 @@ def call():
         return tool.main(parser.parse_args([str(argument) for argument in given]))
 
     return run
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> Path:
+    """A checkout without code, whose study is the sample, as working directory."""
+    for name in ("workflow", "dvc.yaml"):
+        (tmp_path / name).symlink_to(root / name)
+    (tmp_path / "params.yaml").write_bytes((root / "workflow/presets/sample.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def study_of(root: Path) -> Callable[..., Study]:
+    """Make a preset's study, with changes of its sections."""
+
+    def make(preset: str, **changes: Any) -> Study:
+        raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
+        for key, value in changes.items():
+            raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
+        return check_study(raw)
+
+    return make

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,6 @@ from pipeline_src.tools import ablations
 from pipeline_src.tools.ablations import FOLDER, Table, apply, equal_steps, flops, read_table, table_names
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the sample study and the tables."""
-    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
-    (tmp_path / "params.yaml").write_text((ROOT / "workflow/presets/sample.yaml").read_text())
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def names(*arguments: set[str]) -> list[str]:
@@ -56,8 +49,9 @@ def test_ready_yields_the_others_once_one_is_done() -> None:
     assert names({experiment.name for experiment in table("table5").experiments}, set()) == []
 
 
-def test_main_queue_adds_missing_experiments_to_dvc(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (study / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [mask_prob, examples, pretrain]}}\n")
+def test_main_queue_adds_missing_experiments_to_dvc(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "dvc.yaml").unlink()
+    (project / "dvc.yaml").write_text("stages: {count: {cmd: echo, params: [mask_prob, examples, pretrain]}}\n")
     for words in ("git init -q", "dvc init -q", "git add .", "git -c user.name=a -c user.email=a@b commit -qm study"):
         subprocess.run(words, shell=True, check=True)
     queue = ["ablations", "--queue", "--only", "table5-ltr", "table5-ltr-bilstm", "distillation-tinybert-1"]
@@ -81,10 +75,12 @@ PAPER_SIZES = {
 THOUSANDS = [30, 50, 100, 200, 400, 600, 800, 1000]
 
 
+@cache
 def preset(name: str) -> dict[str, Any]:
     return yaml.safe_load(preset_text(name, ROOT / "workflow/presets"))
 
 
+@cache
 def table(name: str, scale: str = "bert-base") -> Table:
     return read_table(name, preset(scale), ROOT / FOLDER)
 
@@ -157,17 +153,17 @@ def test_read_table_unknown_key_names_the_experiment(tmp_path: Path) -> None:
         read_table("mine", preset("sample"), tmp_path)
 
 
-def test_main_prints_commands_and_the_papers_scores(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_commands_and_the_papers_scores(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["ablations", "table5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     commands = [line for line in lines if line.startswith("dvc exp run --queue -n table5-")]
     assert len(commands) == 3 and "mnli_m 83.9" in commands[0] and "table 5" in lines[0]
     assert command_line.main(["ablations", "--only", "table5-ltr", "mask_rates-05"]) == 0
     assert capsys.readouterr().out.count("dvc exp run") == 2
-    assert sorted(path.name for path in study.iterdir()) == ["params.yaml", "workflow"]
+    assert sorted(path.name for path in project.iterdir()) == ["dvc.yaml", "params.yaml", "workflow"]
 
 
-def test_main_unknown_experiment_is_rejected(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_unknown_experiment_is_rejected(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["ablations", "--only", "table5-nsp"]) == 2
     assert "table5-no-nsp" in capsys.readouterr().err
 
@@ -177,7 +173,7 @@ SHORT, LONG = 3600, 1200
 
 @pytest.fixture
 def raw():
-    sample = preset("sample")
+    sample = copy.deepcopy(preset("sample"))
     sample["pretrain"] |= {"steps": {"phase1": SHORT, "phase2": LONG}, "keep_checkpoint_steps": []}
     return sample
 

@@ -18,8 +18,7 @@ from pipeline_src.base.messages import amount
 from pipeline_src.base.registry import member_names
 from pipeline_src.model.bert import BertConfig
 from pipeline_src.sources.sizes import source_size
-from pipeline_src.study.preset import preset_text
-from pipeline_src.study.study import Study, check_study
+from pipeline_src.study.study import Study
 from pipeline_src.tools.plan import (
     RATES,
     Devices,
@@ -35,21 +34,8 @@ MINUTE = 60
 
 
 @pytest.fixture
-def study_of(root: Path) -> Callable[..., Study]:
-    def make(preset: str, **changes: Any) -> Study:
-        raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
-        for key, value in changes.items():
-            raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
-        return check_study(raw)
-
-    return make
-
-
-@pytest.fixture
-def planned(project: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Plan the sample study, or a preset, in an empty project."""
-    (project / "workflow").symlink_to(root / "workflow")
-    (project / "params.yaml").write_bytes((root / "workflow/presets/sample.yaml").read_bytes())
+def planned(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Plan the sample study, or a preset."""
 
     def run(*arguments: str) -> Any:
         assert command.main(["plan", "--json", *arguments]) == 0

@@ -58,7 +58,7 @@ def test_verify_starts_from_an_intact_model_and_exits_with_2_for_others(trained,
     (PHASE1 / "steps/2/model.safetensors").write_bytes(b"")
     assert call(tool, PHASE1, PHASE1 / "steps/2") == 2
     one, two = capsys.readouterr().out.splitlines()
-    assert one.endswith("phase1: ok: 4 steps from step 0 taken again write the same")
+    assert one.endswith("phase1: ok: 4 steps replayed from step 0 give the same files")
     assert "steps/2: differs: model.safetensors has 0 bytes, not" in two
     assert call(tool, PHASE1) == 0
 
