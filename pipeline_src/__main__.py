@@ -75,8 +75,9 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command in TOOLS:
             return _tool(arguments.command)[1](arguments) or 0
         stage = STAGES[arguments.command]
-        options = {key: value for key in stage.options if (value := getattr(arguments, key)) is not None}
-        items = {key: getattr(arguments, key) for key in stage.items}
+        values = vars(arguments)
+        options = {key: values[key] for key in stage.options if values[key] is not None}
+        items = {key: values[key] for key in stage.items}
         # It is imported here, since most commands are no stages.
         from pipeline_src import run
 

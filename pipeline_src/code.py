@@ -16,6 +16,7 @@ import importlib
 import os
 import subprocess
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from pipeline_src.base.errors import PipelineError
@@ -55,8 +56,10 @@ def modules() -> dict[str, str]:
         folder = (ROOT / stage.module.replace(".", "/")).parent
         if name != "code" and folder.is_dir():
             stages[name] = stage.module
-    family = {f"{kind}/{name}": member.module for kind in CORE for name, member in members(kind).items()}
-    return stages | family | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
+    for kind in CORE:
+        for name, member in members(kind).items():
+            stages[f"{kind}/{name}"] = member.module
+    return stages | {f"cleaners/{kind}": module for kind, module in CLEANERS.items()}
 
 
 def fetch_models(paths: Iterable[str]) -> None:
@@ -74,14 +77,16 @@ def run(corpus: CorpusParams, pretrain: PretrainParams, finetune: FinetuneParams
     """Write ``code`` and fetch models; params.yaml was checked before."""
     for name, source in corpus.sources.items():
         check_language(source.filters, source.language, name)
-    if warning := untracked_entries():
+    warning = untracked_entries()
+    if warning:
         log.warning("%s", warning)
-    check_outputs(output for stage in declared_stages().values() for output in stage["outs"])
+    check_outputs(chain.from_iterable(stage["outs"] for stage in declared_stages().values()))
     fetch_models([pretrain.init_from, finetune.model])
     with atomic_directory(CODE) as folder:
         for name, module in modules().items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(f"{fingerprint(module)}\n", encoding="utf-8")
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{fingerprint(module)}\n", encoding="utf-8")
 
 
 class StageCode:
@@ -101,8 +106,8 @@ class StageCode:
         self._signature = sign(files)
         self._sources = {file: file.read_bytes() for file in files}
         self._recorded = self._read_recorded()
-        for name, module in self._modules.items():
-            if self._recorded[name] and self._recorded[name] != fingerprint(module):
+        for name, recorded in self._recorded.items():
+            if recorded and recorded != fingerprint(self._modules[name]):
                 raise _edited(name)
 
     def import_all(self) -> None:
@@ -128,19 +133,28 @@ class StageCode:
             if imported and path.endswith(".py"):
                 continue
             if not self._same_statements(Path(path)):
-                raise _edited(path)
+                raise _edited(os.path.relpath(path, ROOT))
 
     def _read_recorded(self) -> dict[str, str]:
         # Times of files would not do, as a rerun writes the same again.
-        files = {name: CODE / name for name in self._modules}
-        return {name: file.read_text(encoding="utf-8").strip() if file.exists() else "" for name, file in files.items()}
+        recorded = dict.fromkeys(self._modules, "")
+        for name in recorded:
+            if (CODE / name).exists():
+                recorded[name] = (CODE / name).read_text(encoding="utf-8").strip()
+        return recorded
 
     def _files(self) -> list[Path]:
-        return sorted({file for module in self._modules.values() for files in covered_files(module) for file in files})
+        files: set[Path] = set()
+        for module in self._modules.values():
+            files.update(*covered_files(module))
+        return sorted(files)
 
     def _same_statements(self, file: Path) -> bool:
         source = self._sources.get(file)
-        if source is None or file.suffix != ".py" or not file.exists() or (edited := file.read_bytes()) == source:
+        if source is None or file.suffix != ".py" or not file.exists():
+            return False
+        edited = file.read_bytes()
+        if edited == source:
             # The same bytes, written again, are an edit that was undone.
             return False
         try:
@@ -150,6 +164,5 @@ class StageCode:
 
 
 def _edited(name: str) -> PipelineError:
-    name = os.path.relpath(name, ROOT) if os.path.isabs(name) else name
     hint = "start again (`snakemake all` or `dvc repro`): what was finished is kept"
     return PipelineError("the code was edited since this run began", name, hint=hint)

@@ -141,7 +141,8 @@ def _start_record(dvc_stage: str, is_first: bool) -> StageRecord:
         check_outputs(declared["outs"])
         put_aside_undeclared(stages)
         keep_copy_of_lock()
-        if false_records := settle_records():
+        false_records = settle_records()
+        if false_records:
             hint = "start again (`snakemake all` or `dvc repro`): the stage named first runs again"
             raise PipelineError("a record of DVC was false and is removed", false_records[0], hint=hint)
     name = dvc_stage.rpartition(":")[2]

@@ -39,8 +39,19 @@ class Stage:
 
 # The sections of params.yaml.
 EVERY_BLOCK = (
-    *("seed", "mask_prob", "corpus", "vocabulary", "examples", "word_vectors", "model"),
-    *("pretrain", "objectives", "task_source", "tasks", "finetune", "interpretation"),
+    "seed",
+    "mask_prob",
+    "corpus",
+    "vocabulary",
+    "examples",
+    "word_vectors",
+    "model",
+    "pretrain",
+    "objectives",
+    "task_source",
+    "tasks",
+    "finetune",
+    "interpretation",
 )
 STAGES = {
     "code": Stage(

@@ -85,7 +85,8 @@ class Stages:
             if not decides:
                 self.upstream = json.loads(GRAPH.read_text(encoding="utf-8"))
                 return
-            if living := living_jobs(ruled | set(groups)):
+            living = living_jobs(ruled | set(groups))
+            if living:
                 # DVC identifies a process by its number on one machine, and would take a training on another node for
                 # a dead process
                 jobs = ", ".join(f"{number} ({rule})" for number, rule in living.items())
@@ -98,10 +99,12 @@ class Stages:
             hint = "make room, move away what is in its place, or give yourself permission to write there"
             raise FatalError(f"{error.filename or os.getcwd()}: {error.strerror}. Nothing was run: {hint}.") from None
         declared = {name.partition("@")[0] for name in self.upstream}
-        if missing := ", ".join(sorted(declared - ruled)):
+        missing = ", ".join(sorted(declared - ruled))
+        if missing:
             raise FatalError(f"dvc.yaml has stages without a rule: {missing}. Add them to JOBS in the Snakefile.")
-        if beyond := ruled - declared:
-            raise FatalError(f"dvc.yaml has no stage {', '.join(sorted(beyond))}, which a rule runs.")
+        beyond = ", ".join(sorted(ruled - declared))
+        if beyond:
+            raise FatalError(f"dvc.yaml has no stage {beyond}, which a rule runs.")
 
     def _update_stamps(self) -> None:
         # With Slurm, jobs run on other hosts.
@@ -120,7 +123,8 @@ class Stages:
             _answer(_dvc("repro", "--single-item", "code"), show_log=True)
             stale = self._compare()
         stale = {name: changes for name, changes in stale.items() if name in self.upstream}
-        if uncached := self._uncached(stale):
+        uncached = self._uncached(stale)
+        if uncached:
             names = " ".join(sorted(uncached))
             logger.warning(f"Outputs of {names} are not in DVC's cache; put them back: dvc commit -f {names}")
         to_run = self._with_downstream(stale.keys() - uncached)
@@ -300,9 +304,7 @@ def _clear_stale_rwlock(table: Path) -> bool:
     """
     for _ in range(3):
         try:
-            content = json.loads(table.read_text(encoding="utf-8"))
-            users = [user for kind in content.values() for user in kind.values()]
-            numbers = [process["pid"] for user in users for process in (user if isinstance(user, list) else [user])]
+            numbers = _listed_processes(table.read_text(encoding="utf-8"))
             written = table.stat().st_mtime
             if not numbers or any(_lives(number, written) for number in numbers):
                 return bool(numbers)
@@ -316,6 +318,16 @@ def _clear_stale_rwlock(table: Path) -> bool:
     # Only a table of `keep_by_host` is deleted through a link.
     (table.readlink() if _is_by_host(table) else table).unlink(missing_ok=True)
     return False
+
+
+def _listed_processes(table: str) -> list[int]:
+    # {"write": {"data/tokens": {"pid": 12, "cmd": "dvc repro"}}, "read": {"params.yaml": [{"pid": 12, "cmd": "..."}]}}
+    numbers = []
+    for users_by_path in json.loads(table).values():
+        for users in users_by_path.values():
+            processes = users if isinstance(users, list) else [users]
+            numbers += [process["pid"] for process in processes]
+    return numbers
 
 
 def _restore_lock(lock: str, declared: Collection[str] | None, fresh: Collection[str]) -> bool:

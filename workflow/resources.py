@@ -63,15 +63,17 @@ class Cluster:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Cluster:
-        names, where = [field.name for field in fields(cls)], "--config or profile"
+        names = [field.name for field in fields(cls)]
+        where = "--config or profile"
         for key, value in config.items():
             if key not in names:
                 hint = f"use {', '.join(names)}"
                 raise PipelineError("unknown key in Snakemake's config", key, where=where, hint=hint)
             if key == "gpu_request" and value not in GPU_REQUESTS:
-                raise PipelineError(f"unknown {key}", value, where=where, hint=f"use one of {', '.join(GPU_REQUESTS)}")
-            number = key != "gpu_request" and not key.endswith(("partition", "command"))
-            if number and (not isinstance(value, int) or value <= 0):
+                hint = f"use one of {', '.join(GPU_REQUESTS)}"
+                raise PipelineError(f"unknown {key}", value, where=where, hint=hint)
+            is_number = key in ("gpus_per_node", "nodes", "max_runtime")
+            if is_number and (not isinstance(value, int) or value <= 0):
                 raise PipelineError(f"{key} is not a whole number above 0", value, where=where, hint="fix it")
         return cls(**config)
 
@@ -92,10 +94,12 @@ class StudyResources:
 
     def __init__(self, study: Study, cluster: Cluster) -> None:
         self.study, self.cluster = study, cluster
-        text = sum(source_size(source).text for source in study.corpus.sources.values())
-        self.small_corpus = text < SMALL_TEXT
-        steps, lengths = study.pretrain.steps, study.examples.max_seq_length
-        tokens = sum(count * study.pretrain.batch_size(phase) * getattr(lengths, phase) for phase, count in steps)
+        sizes = map(source_size, study.corpus.sources.values())
+        self.small_corpus = sum(size.text for size in sizes) < SMALL_TEXT
+        lengths = study.examples.max_seq_length
+        tokens = 0
+        for phase, steps in study.pretrain.steps:
+            tokens += steps * study.pretrain.batch_size(phase) * getattr(lengths, phase)
         weights = 12 * study.model.num_hidden_layers * study.model.hidden_size**2
         self.small_training = weights < SMALL_WEIGHTS and 6 * weights * tokens < SMALL_FLOPS
 
@@ -111,12 +115,15 @@ class StudyResources:
     @property
     def pretraining(self) -> Resources:
         nodes, gpus = self.geometry
-        memory = CHECKPOINT[not self.small_training] + gpus * PROCESS[not self.small_training]
-        minutes = SMALL_MINUTES if self.small_training else self.cluster.max_runtime
-        resources = self._on(self.cluster.gpu_partition, memory, minutes) | self._gpus(nodes * gpus, gpus, SIGNAL)
-        if nodes * gpus == 1:
-            return resources
-        return resources | {"nodes": nodes, "mpi": "srun", "tasks": nodes * gpus, "tasks_per_gpu": 0}
+        processes = nodes * gpus
+        is_full = not self.small_training
+        memory = CHECKPOINT[is_full] + gpus * PROCESS[is_full]
+        minutes = self.cluster.max_runtime if is_full else SMALL_MINUTES
+        resources = self._on(self.cluster.gpu_partition, memory, minutes)
+        resources |= self._gpus(processes, gpus, SIGNAL)
+        if processes > 1:
+            resources |= {"nodes": nodes, "mpi": "srun", "tasks": processes, "tasks_per_gpu": 0}
+        return resources
 
     @property
     def geometry(self) -> tuple[int, int]:

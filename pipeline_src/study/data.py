@@ -186,7 +186,8 @@ class VocabularyParams(Section):
             raise ValueError(f"num_added_tokens ({self.num_added_tokens}) is only for kind: given; set it to 0")
         if self.kind == "given":
             return self
-        if self.vocab_size < (minimum := MIN_VOCAB_SIZE[self.kind]):
+        minimum = MIN_VOCAB_SIZE[self.kind]
+        if self.vocab_size < minimum:
             raise ValueError(f"vocab_size ({self.vocab_size}) must be at least {minimum} for kind: {self.kind}")
         if self.unused and self.kind != "wordpiece":
             raise ValueError(f"unused ({self.unused}) is only for kind: wordpiece; set it to 0")

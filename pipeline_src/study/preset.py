@@ -79,7 +79,8 @@ def _update(values: CommentedMap, changes: CommentedMap, prefix: str = "") -> No
         # "per_task: # of the sample" and the sections of params.yaml keep their comment.
         if prefix if is_section else not isinstance(change, CommentedMap):
             _drop_comment(values, key)
-        if comment := _comment(changes, key):
+        comment = _comment(changes, key)
+        if comment:
             _set_comment(values, key, comment)
 
 
@@ -100,7 +101,8 @@ def _comment(block: CommentedMap, key: str) -> str:
 
 
 def _set_comment(block: CommentedMap, key: str, comment: str) -> None:
-    if token := _comment_token(block, key):
+    token = _comment_token(block, key)
+    if token:
         token.value = f"# {comment}\n{token.value.partition(chr(10))[2]}"
         # One space after the value, however long the previous value was.
         token.start_mark = CommentMark(0)
@@ -109,7 +111,8 @@ def _set_comment(block: CommentedMap, key: str, comment: str) -> None:
 
 
 def _drop_comment(block: CommentedMap, key: str) -> None:
-    if token := _comment_token(block, key):
+    token = _comment_token(block, key)
+    if token:
         token.value = "\n" + token.value.partition("\n")[2]
 
 

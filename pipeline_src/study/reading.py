@@ -43,12 +43,14 @@ class _Mistake(NamedTuple):
 def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         text = read_settled(path)
-        if marker := MERGE_MARKER.search(text):
+        marker = MERGE_MARKER.search(text)
+        if marker:
             line = text.count("\n", 0, marker.start()) + 1
             hint = f"keep one side: by `git checkout --ours {path}`, by `--theirs`, or in an editor"
             raise PipelineError("unresolved merge conflict", marker[0], where=f"{path}, line {line}", hint=hint)
         raw: Any = parse_yaml(text)
-        if reference := find_reference(text):
+        reference = find_reference(text)
+        if reference:
             # `dvc exp run -S` would change the value in one of its two places.
             sign, line = reference
             hint = "write the value out in each place"
@@ -133,9 +135,10 @@ def missing_keys(block: type[Section], values: Mapping[str, Any], prefix: str = 
             if not field.exclude_if:
                 yield key, None if field.is_required() else _spelled(field.get_default())
         elif isinstance(value, Mapping):
+            inner = _section_in(field.annotation)
             if get_origin(field.annotation) is dict:
                 yield from _missing_in_entries(_kinds(field.annotation), value, key)
-            elif inner := _section_in(field.annotation):
+            elif inner:
                 yield from missing_keys(inner, value, f"{key}.")
 
 
@@ -217,7 +220,8 @@ def _siblings(outer: type[Section], location: tuple[int | str, ...]) -> list[str
         # a step that is no key is the number or the name of an entry
         if field is None:
             continue
-        if kinds := _kinds(field.annotation):
+        kinds = _kinds(field.annotation)
+        if kinds:
             # The entry's name comes before its kind.
             next(steps, None)
             block = kinds[str(next(steps))]

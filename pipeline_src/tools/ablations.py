@@ -62,11 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     load_study(PARAMS)
     params = parse_yaml(PARAMS.read_text(encoding="utf-8"))
-    tables = [read_table(name, params) for name in ([arguments.table] if arguments.table else table_names())]
-    experiments = [experiment for table in tables for experiment in table.experiments]
+    chosen_tables = [arguments.table] if arguments.table else table_names()
+    tables = [read_table(name, params) for name in chosen_tables]
+    experiments = list(itertools.chain.from_iterable(table.experiments for table in tables))
     names = [experiment.name for experiment in experiments]
     selected = set(arguments.only or names)
-    if unknown := sorted(selected.difference(names)):
+    unknown = sorted(selected.difference(names))
+    if unknown:
         raise PipelineError("no such experiment", unknown[0], where="--only", hint=f"there are {', '.join(names)}")
     if not arguments.queue:
         for table in tables:
@@ -99,8 +101,10 @@ def _papers(scores: dict[str, float]) -> str:
 
 
 def command(experiment: Experiment) -> list[str]:
-    settings = [word for key, value in experiment.changes.items() for word in ("-S", f"{key}={_hydra(value)}")]
-    return ["exp", "run", "--queue", "-n", experiment.name, *settings]
+    words = ["exp", "run", "--queue", "-n", experiment.name]
+    for key, value in experiment.changes.items():
+        words += ["-S", f"{key}={_hydra(value)}"]
+    return words
 
 
 def ready(experiments: Iterable[Experiment], done: set[str], waiting: set[str]) -> Iterator[Experiment]:

@@ -56,14 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     output, kind = arguments.output, arguments.format
-    given = {
-        name: value for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS) if (value := getattr(arguments, name)) is not None
-    }
-    for name in given.keys() - OPTIONS[kind].keys():
-        raise PipelineError("an option of another format", f"--{name}", where=f"--format {kind}", hint="leave it out")
+    options = dict(OPTIONS[kind])
+    for name in (*MODEL_OPTIONS, *EXAMPLE_OPTIONS):
+        value = getattr(arguments, name)
+        if value is not None and name not in options:
+            what = "an option of another format"
+            raise PipelineError(what, f"--{name}", where=f"--format {kind}", hint="leave it out")
+        if value is not None:
+            options[name] = value
     if output.exists():
         raise PipelineError("the folder exists already", output, hint="name another, or remove it")
-    WRITERS[kind](output, **{**OPTIONS[kind], **given})
+    WRITERS[kind](output, **options)
 
 
 def export_examples(output: Path, phase: str, split: str, per_file: int = MAX_EXAMPLES_PER_FILE) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -63,12 +64,13 @@ def _read_pairs(folder: Path) -> None:
 
 def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[WrongFile]:
     try:
-        obtained = [item for file in source.files for item in local_files(params.entry, file)]
+        found = [local_files(params.entry, file) for file in source.files]
     except PipelineError as error:
         yield WrongFile(error, stops=True)
         return
     if any(file.unpack or file.excerpts for file in source.files):
         return
+    obtained = list(chain.from_iterable(found))
     with TemporaryDirectory() as temporary:
         # links under the names that the stage would give the files
         folder = Path(temporary, part)

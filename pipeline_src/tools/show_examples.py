@@ -56,7 +56,8 @@ def main(arguments: argparse.Namespace) -> None:
     for number in numbers:
         batch = examples.batch(np.asarray([number]), arguments.epoch)
         counts = f"{len(batch.ids)} tokens, {len(batch.predicted)} predicted"
-        if label := pair_label(examples, batch):
+        label = pair_label(examples, batch)
+        if label:
             counts += f"; {label}"
         print(f"\nexample {number} ({phase}, {split}): {counts}")
         lines = as_text(batch, tokenizer, label_shift, colour=sys.stdout.isatty())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -113,13 +114,14 @@ def verify(folder: Path, ledgers: Sequence[Ledger], step: int | None = None) -> 
         if step in ledger.files:
             changed = find_changed_file(folder, ledger.files[step])
             return Result(False, changed) if changed else _compare_with_replay(folder, step, ledger)
-    steps = [str(saved) for ledger in ledgers for saved in sorted(ledger.files)]
-    hint = f"it has those of {', '.join(steps)}"
+    steps = itertools.chain.from_iterable(sorted(ledger.files) for ledger in ledgers)
+    hint = f"it has those of {', '.join(map(str, steps))}"
     raise PipelineError("the ledger has no model of that step", step, where=PRETRAIN_RESULTS, hint=hint)
 
 
 def _step_of(folder: Path, ledgers: Sequence[Ledger]) -> int:
-    if match := STEP.search(folder.resolve().as_posix()):
+    match = STEP.search(folder.resolve().as_posix())
+    if match:
         return int(match[1])
     for ledger in ledgers:
         if folder.name == ledger.phase.name:
