@@ -30,7 +30,8 @@ def test_fill_mask_two_masks_gives_the_candidates_of_transformers(folder):
     for candidates, ids, values in zip(results, expected.indices, expected.values, strict=True):
         assert [token for token, _ in candidates] == tokenizer.convert_ids_to_tokens(ids.tolist())
         assert [p for _, p in candidates] == pytest.approx(values.tolist(), rel=1e-4, abs=1e-6)
-        assert sum(p for _, p in candidates) == pytest.approx(1, abs=1e-5)  # spare entries have no share
+        # Spare entries have no share.
+        assert sum(p for _, p in candidates) == pytest.approx(1, abs=1e-5)
 
 
 def test_fill_mask_prints_a_line_a_candidate(folder, call, capsys):
@@ -61,7 +62,8 @@ def test_fill_mask_text_of_the_longest_length_is_accepted(folder):
 
 def test_fill_mask_special_token_in_a_text_is_text(folder):
     one, two = (fill(folder, text, 5) for text in ("[MASK] [SEP]", "[MASK] x"))
-    assert one != two  # [SEP] became three unknown subwords, not the end of the text
+    # [SEP] became three unknown subwords, not the end of the text.
+    assert one != two
 
 
 def drop(folder, start):
@@ -69,16 +71,22 @@ def drop(folder, start):
     save_file({n: t for n, t in tensors.items() if not n.startswith(start)}, folder / "model.safetensors")
 
 
-def test_fill_mask_model_without_the_head_is_rejected(folder, call):
-    drop(folder, "cls.predictions")
-    with pytest.raises(PipelineError, match="does not predict masked words"):
-        call(tool, "the [MASK]", "--model", folder)
-
-
-def test_fill_mask_model_that_reads_left_to_right_is_rejected(folder, call):
+def set_config(folder, **values):
     config = folder / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"is_decoder": True}))
-    with pytest.raises(PipelineError, match="reads left to right and fills no mask"):
+    config.write_text(json.dumps(json.loads(config.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: drop(folder, "cls.predictions"), "does not predict masked words"),
+        (lambda folder: set_config(folder, is_decoder=True), "reads left to right and fills no mask"),
+        (lambda folder: set_config(folder, vocab_size=5), "more entries than the model: .*13, of 5 ids"),
+    ],
+)
+def test_fill_mask_model_that_fills_no_mask_is_rejected(folder, call, spoil, message):
+    spoil(folder)
+    with pytest.raises(PipelineError, match=message):
         call(tool, "the [MASK]", "--model", folder)
 
 
@@ -86,10 +94,3 @@ def test_fill_mask_needs_neither_pooler_nor_next_sentence_head(folder):
     expected = fill(folder, "the [MASK]", 5)
     drop(folder, ("bert.pooler", "cls.seq_relationship"))
     assert fill(folder, "the [MASK]", 5) == expected
-
-
-def test_fill_mask_tokenizer_of_another_model_is_rejected(folder):
-    raw = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(raw | {"vocab_size": 5}))
-    with pytest.raises(PipelineError, match="the tokenizer has more entries than the model: .*13, of 5 ids"):
-        ProbedModel.open(folder)
