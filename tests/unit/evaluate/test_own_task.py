@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pipeline_src.base.errors import PipelineError
@@ -19,7 +17,6 @@ from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.tasks import download_tasks
 from pipeline_src.tasks.evaluation_texts import read_texts
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from tests.studies import corpus_of
 from tests.unit.evaluate.conftest import write_predictions, write_run
 
@@ -40,89 +37,58 @@ files:
 """
 TEXTS = ['a "good" film', "a bad film", "good 中国", "bad", "so good"]
 LABELS = ["good", "bad", "good", "bad", "good"]
+PREDICTED = ["good", "bad", "bad", "bad", "good"]
 
 
 def tsv(labelled: bool) -> str:
-    if not labelled:
-        return "text\n" + "".join(f"{text}\n" for text in TEXTS)
-    return "text\tverdict\n" + "".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
+    rows = zip(["text", *TEXTS], ["verdict", *LABELS], strict=True)
+    return "".join(f"{text}\t{label}\n" if labelled else f"{text}\n" for text, label in rows)
 
 
 def jsonl(labelled: bool) -> str:
-    rows = [
-        {"text": text, **({"verdict": label} if labelled else {})} for text, label in zip(TEXTS, LABELS, strict=True)
-    ]
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    keys = ("text", "verdict") if labelled else ("text",)
+    return "".join(json.dumps(dict(zip(keys, row, strict=False))) + "\n" for row in zip(TEXTS, LABELS, strict=True))
 
 
-def add_to_catalogue(catalogue: Path, project: Path, suffix: str) -> Path:
-    """Declare the task; return the empty folder for its files."""
+@pytest.mark.parametrize(("suffix", "content"), [("tsv", tsv), ("jsonl", jsonl)])
+def test_custom_task_from_catalogue_entry_to_score_table(project: Path, catalogue: Path, suffix: str, content):
     (catalogue / "tasks/reviews.yaml").write_text(TASK.replace("SUFFIX", suffix))
     (catalogue / "task_sources/reviews.yaml").write_text(SOURCE)
     folder = project / "data/own/reviews"
     folder.mkdir(parents=True)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("task_source", "suffix", "content"), [("synthetic", "tsv", tsv), ("official", "jsonl", jsonl)]
-)
-def test_custom_task_from_catalogue_entry_to_score_table(
-    project: Path, catalogue: Path, caplog, task_source: str, suffix: str, content
-):
-    folder = add_to_catalogue(catalogue, project, suffix)
-    assert "reviews" in specs.task_names()
     for name in ("train", "dev", "test"):
         (folder / f"{name}.{suffix}").write_text(content(name != "test"), encoding="utf-8")
-    tasks = ("rte", "reviews") if task_source == "synthetic" else ("reviews",)
-    with caplog.at_level(logging.INFO):
-        download_tasks.run(
-            seed=1, task_source=task_source, tasks=tasks, corpus=corpus_of(), interpretation=InterpretationParams()
-        )
-    kinds = "2 tasks in data/tasks: 1 fetched, 1 synthetic" if "rte" in tasks else ": 1 fetched"
-    assert kinds in caplog.text
+    tasks = ("reviews", "rte")
+    options = {"corpus": corpus_of(), "interpretation": InterpretationParams()}
+    download_tasks.run(seed=1, task_source="synthetic", tasks=tasks, **options)
     assert list(read_texts(project / "data/evaluation_texts")) == []  # `report`
 
-    spec, folder = specs.load_spec("reviews"), project / "data/tasks/reviews"
-    scorer = make_task(spec)
-    tokenizer = build_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad"], lowercase=True)
-    files = {"train": (None, False), "dev": ("reviews", False), "test": ("reviews", True)}
-    for name, (row, test) in files.items():
-        examples = scorer.read(folder / f"{name}.{suffix}", row, test=test)
+    task = make_task(specs.load_spec("reviews"))
+    for name, test in (("dev", False), ("test", True)):
+        examples = task.read(project / f"data/tasks/reviews/{name}.{suffix}", "reviews", test=test)
         assert [example.texts[0] for example in examples] == TEXTS
-        features = scorer.features(examples, tokenizer, 16)
-        assert features.items == 5 and features.labels.tolist() == ([-1] * 5 if test else [1, 0, 1, 0, 1])
-        if row:
-            outputs = np.array([[0, 1], [1, 0], [3, 1], [1, 0], [0, 2]], np.float32)  # the third is wrong
-            rows = scorer.predict(examples, features, outputs)
-            write_predictions("reviews", "1", f"pretrained/reviews{'.test' if test else ''}.jsonl", rows)
+    write_predictions("reviews", "1", "pretrained/reviews.jsonl", PREDICTED)
+    write_predictions("reviews", "1", "pretrained/reviews.test.jsonl", PREDICTED)
     write_run("reviews", "1", {"weights": "pretrained", "dev": {"accuracy": 80.0, "f1": 80.0}})
-    if "rte" in tasks:
-        gold = [example.label for example in make_task(specs.load_spec("rte")).read("data/tasks/rte/dev.tsv")]
-        labels = specs.load_spec("rte").labels
-        write_predictions("rte", "1", "pretrained/rte.jsonl", [labels[label] for label in gold])
-        write_run("rte", "1", {"weights": "pretrained", "dev": {"accuracy": 100.0}})
+    rte = make_task(specs.load_spec("rte"))
+    gold = [rte.spec.labels[example.label] for example in rte.read("data/tasks/rte/dev.tsv")]
+    write_predictions("rte", "1", "pretrained/rte.jsonl", gold)
+    write_run("rte", "1", {"weights": "pretrained", "dev": {"accuracy": 100.0}})
 
-    run(task_source=task_source, tasks=tasks, finetune=FinetuneParams(seeds=(1,)))
+    run(task_source="synthetic", tasks=tasks[::-1], finetune=FinetuneParams(seeds=(1,)))
     scores = read_json("results/scores.json")
     means = {row["metric"]: row["mean"] for row in scores["rows"] if row["task"] == "reviews"}
-    assert means == {"accuracy": pytest.approx(80.0), "f1": pytest.approx(80.0), "macro_f1": pytest.approx(80.0)}
+    assert means == pytest.approx({"accuracy": 80.0, "f1": 80.0, "macro_f1": 80.0})
     first = scores["rows"][0]
     assert scores["further"] == ["reviews"] and first["task"] == "reviews"  # before synthetic ones
     assert first["baselines"]["bag_of_words"]["score"] >= 60
     errors = read_json("results/tasks/reviews.json")["errors"]["reviews"]
     assert errors["confusion"]["counts"] == [[2, 0], [1, 2]]
-    recalls = [(row["label"], row["support"], row["recall"]) for row in errors["classes"]]
-    assert recalls == [("bad", 2, 100.0), ("good", 3, pytest.approx(200 / 3))]
-    assert [(error["text"], error["gold"], error["predicted"]) for error in errors["worst"]] == [
-        (TEXTS[2], "good", "bad")
-    ]
+    assert [(error["text"], error["gold"]) for error in errors["worst"]] == [(TEXTS[2], "good")]
     submitted = (project / "results/submissions/Reviews.tsv").read_text().splitlines()
     assert submitted[:4] == ["index\tprediction", "0\tgood", "1\tbad", "2\tbad"]
-
     table = text_table(TERMINAL, score_rows(scores))
-    assert "| Reviews " in table and "Reviews (synthetic)" not in table
-    assert ("RTE (synthetic)" in table) == (task_source == "synthetic")
+    assert "| Reviews " in table and "Reviews (synthetic)" not in table and "RTE (synthetic)" in table
 
 
 def documented(start: str) -> str:

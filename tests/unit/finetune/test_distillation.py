@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipeline_src.finetune.augmentation import VECTORS
 from pipeline_src.finetune.distillation import LayerImitation, SoftLabelLoss, load_fit_dense
 from pipeline_src.finetune.heads import BertForTask
 from pipeline_src.finetune.task_data import TaskBatch
+from pipeline_src.model.attention import PackedBatch
 from pipeline_src.model.bert import Bert, BertConfig, initialise
 from pipeline_src.model.hub import save_model
 from pipeline_src.study.model import ModelParams
@@ -118,28 +120,28 @@ def sizes(layers: int, width: int) -> BertConfig:
     return BertConfig(20, width, layers, 2, 16, 8, hidden_dropout_prob=0.0)
 
 
-def test_layer_imitation_equals_plain_loops():
+def attention_scores(model: BertForTask, layer: int, states: torch.Tensor) -> torch.Tensor:
+    """Query-key products of both heads, [2, tokens, tokens]."""
+    part = model.bert.encoder.layer[layer].attention["self"]
+    query, key = (linear(states).unflatten(1, (2, -1)).transpose(0, 1) for linear in (part.query, part.key))
+    return query @ key.mT / query.shape[2] ** 0.5
+
+
+def test_layer_imitation_equals_sums_over_sequences_layers_and_heads():
     teacher, student = random_model(sizes(4, 12), 2, 1).eval(), random_model(sizes(2, 8), 2, 2)
     fit = torch.nn.Linear(8, 12).double()
     objective = LayerImitation(student.bert, fit, teacher.bert)
     result, counts = objective(BATCH), objective.loss_counts(BATCH.workload)
     scores = states = 0.0
-    for first, end in zip(STARTS[:-1].tolist(), STARTS[1:].tolist(), strict=True):
-        own_cu, ids = torch.tensor([0, end - first]), IDS[first:end]
-        layout = TaskBatch(ids, ids, own_cu, ids, 1, np.array([end - first]), ids.numpy()).layout
+    for first, end in pairwise(STARTS.tolist()):
+        ids = IDS[first:end]
+        layout = PackedBatch.of(torch.tensor([0, end - first]), end - first)
         own, theirs = (model.bert.hidden_states(ids, ids * 0, layout) for model in (student, teacher))
         for layer in range(2):
-            for head in range(2):
-                made = []
-                for model, states_of, block in ((student, own, layer), (teacher, theirs, 2 * layer + 1)):
-                    part = model.bert.encoder.layer[block].attention["self"]
-                    width = part.query.out_features // 2
-                    cut = slice(head * width, head * width + width)
-                    query, key = (w(states_of[block])[:, cut] for w in (part.query, part.key))
-                    made.append([[q @ k / width**0.5 for k in key] for q in query])
-                scores += sum(
-                    (a - b).item() ** 2 for x, y in zip(*made, strict=True) for a, b in zip(x, y, strict=True)
-                )
+            # The student's two layers imitate the second and the fourth of the teacher.
+            own_scores = attention_scores(student, layer, own[layer])
+            their_scores = attention_scores(teacher, 2 * layer + 1, theirs[2 * layer + 1])
+            scores += (own_scores - their_scores).square().sum().item()
         for layer in range(3):
             states += (fit(own[layer]) - theirs[2 * layer]).square().sum().item()
     assert result["scores"].loss.item() == pytest.approx(scores, rel=1e-5)

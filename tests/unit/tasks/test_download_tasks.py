@@ -8,7 +8,6 @@ import pytest
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.yaml_files import TASK_SOURCES
-from pipeline_src.sources import fetch, layouts
 from pipeline_src.sources.catalogue import load_source
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.task_spec import load_spec
@@ -17,8 +16,6 @@ from pipeline_src.tasks.kinds import KINDS, make_task
 from pipeline_src.tasks.made.synthetic import write_task
 from tests.studies import corpus_of
 
-HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-ROWS = [f"{n % 2}\t{n}\t{n + 100}\tSaid {n}.\tIt \u2028said {n}." for n in range(6)]
 run_tasks = partial(download_tasks.run, corpus=corpus_of(), interpretation=InterpretationParams())
 
 
@@ -116,32 +113,6 @@ def test_run_pair_set_of_the_study_is_fetched(custom_task: Path, project: Path) 
     interpretation = InterpretationParams(minimal_pairs=("templates", "mine"))
     run_tasks(seed=1, task_source="synthetic", tasks=["cola"], interpretation=interpretation)
     assert names(project / "data/tasks") == ["cola", "mine"]
-
-
-def test_run_official_mrpc_is_split_as_in_glue(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = {
-        layouts.TRAIN: "\r\n".join([HEADER, *ROWS]) + "\r\n",
-        layouts.TEST: "\n".join([HEADER, *ROWS[:2]]) + "\n",
-        layouts.DEV_IDS: "4\t104\n1\t101\n",
-    }
-
-    def obtain(name: str, source: object) -> list[fetch.Obtained]:
-        for path, text in content.items():
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        return [fetch.Obtained(file, Path(file.path), shared=True) for file in source.files]
-
-    monkeypatch.setattr(download_tasks, "obtain", obtain)
-    run_tasks(seed=1, task_source="official", tasks=["mrpc"])
-    folder = project / "data/tasks/mrpc"
-    assert names(folder) == ["dev.tsv", "source.json", "test.tsv", "train.tsv"]
-    assert (folder / "train.tsv").read_text().split("\n") == [HEADER, ROWS[0], ROWS[2], ROWS[3], ROWS[5], ""]
-    assert (folder / "dev.tsv").read_text().split("\n") == [HEADER, ROWS[1], ROWS[4], ""]
-    assert (folder / "test.tsv").read_text().split("\n")[1] == "0\t0\t100\tSaid 0.\tIt \u2028said 0."
-    before = names(folder)
-    content[layouts.DEV_IDS] = "4\t104\n77\t177\n"
-    with pytest.raises(PipelineError, match="dev pairs are missing: 1"):
-        run_tasks(seed=1, task_source="official", tasks=["mrpc"])
-    assert names(folder) == before and names(project / "data") == ["evaluation_texts", "tasks"]
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,8 @@ from pipeline_src.tasks.examples import read_unlabelled
 
 MNLI = "index\tsentence1\tsentence2"
 SQUAD = {"data": [{"paragraphs": [{"context": "She was born in Paris.", "qas": [{"id": "q", "question": "Where?"}]}]}]}
-LABELLED_SQUAD = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "She was born in Paris.",
-                    "qas": [{"id": "q", "question": "Where?", "answers": [{"text": "Paris", "answer_start": 16}]}],
-                }
-            ]
-        }
-    ]
-}
+LABELLED_SQUAD = json.loads(json.dumps(SQUAD))
+LABELLED_SQUAD["data"][0]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "Paris", "answer_start": 16}]
 RANKED = {
     "kind": "retrieval",
     "columns": {"texts": ["_q", "_p"]},
