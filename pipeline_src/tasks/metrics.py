@@ -34,8 +34,6 @@ def majority_score(metric: str, gold: Sequence[Any]) -> float:
         counts = Counter(gold)
         largest = max(counts.values())
         return 100.0 * 2 * largest / (len(gold) + largest) / len(counts)
-    if metric not in ("matthews", "pearson", "spearman", "entity_f1"):
-        raise ValueError(f"no majority score for {metric!r}")
     return 0.0
 
 

@@ -81,9 +81,6 @@ class QuestionAnswering(Task):
     def score_answers(self, examples: Sequence[Question], predictions: Rows) -> AnswerScores:
         rows = self.align(examples, predictions)
         texts = [row["prediction"] for row in rows]
-        for value in texts:
-            if not isinstance(value, str):
-                raise self.not_a_prediction(value, 'an answer is a text, or "" for none')
         raw = self._values(examples, texts)
         is_text = np.array([bool(text) for text in texts])
         has_answer = np.array([bool(example.answers) for example in examples])

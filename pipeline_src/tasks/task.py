@@ -129,21 +129,15 @@ class Task(ABC):
 
     def align(self, examples: Sequence[Any], predictions: Rows) -> list[Prediction]:
         # In the order of the examples.
-        where = f"task {self.spec.name}"
-        hint = f"run `python -m pipeline_src finetune` again for {self.spec.name}; its predictions belong to other data"
-        by_id: dict[str, Prediction] = {}
-        for row in predictions:
-            if row["id"] in by_id:
-                raise PipelineError("two predictions for one example", row["id"], where=where, hint=hint)
-            by_id[row["id"]] = row
+        by_id = {row["id"]: row for row in predictions}
         ids = {example.id for example in examples}
-        for problem, unmatched in (
-            ("no prediction for an example", ids - by_id.keys()),
-            ("a prediction for no example", by_id.keys() - ids),
-        ):
-            if unmatched:
-                value = f"{min(unmatched)} and {len(unmatched) - 1} more"
-                raise PipelineError(problem, value, where=where, hint=hint)
+        missing = ids - by_id.keys()
+        unmatched = missing or by_id.keys() - ids
+        if unmatched:
+            problem = "no prediction for an example" if missing else "a prediction for no example"
+            value = f"{min(unmatched)} and {len(unmatched) - 1} more"
+            hint = f"its predictions belong to other data: run `python -m pipeline_src finetune` for {self.spec.name}"
+            raise PipelineError(problem, value, where=f"task {self.spec.name}", hint=hint)
         return [by_id[example.id] for example in examples]
 
     def not_a_prediction(self, value: Any, allowed: str) -> PipelineError:

@@ -77,7 +77,6 @@ def test_regression_predict_is_clipped_to_range(tokenizer: Tokenizer):
     [
         ([("0", "1"), ("1", "0")], "no prediction for an example: 2"),
         ([("0", "1"), ("1", "0"), ("2", "1"), ("3", "1")], "for no example: 3"),
-        ([("0", "1"), ("0", "1"), ("1", "0"), ("2", "1")], "two predictions"),
         ([("0", "1"), ("1", "yes"), ("2", "1")], "not a prediction: 'yes'"),
         ([("0", "1"), ("1", 0), ("2", "1")], "not a prediction: 0"),
     ],
@@ -147,12 +146,6 @@ def test_choice_predict_and_score(tokenizer: Tokenizer):
     assert [row["prediction"] for row in rows] == [1, 0, 3]
     assert SWAG.score("swag", ENDINGS, rows) == {"accuracy": pytest.approx(200 / 3)}
     assert SWAG.majority_baseline("swag", ENDINGS) == {"accuracy": pytest.approx(200 / 3)}
-
-
-@pytest.mark.parametrize("value", [4, -1, "1", True, 1.0])
-def test_choice_score_invalid_prediction_is_rejected(value: object):
-    with pytest.raises(PipelineError, match="not a prediction"):
-        SWAG.score("swag", ENDINGS[:1], [{"id": "0", "prediction": value}])
 
 
 def test_choice_example_results():

