@@ -139,10 +139,8 @@ def _choices(spec: TaskSpec, training: Examples, examples: Examples) -> list[int
 
 
 class TagTable:
-    """The most frequent tag of each word of the training examples, as written and in lower case.
-
-    Of equally frequent tags, the one that words seen once have most often is taken: most ties are between rare words.
-    """
+    # The most frequent tag of each word of the training examples, as written and in lower case. Of equally frequent
+    # tags, the one that words seen once have most often is taken: most ties are between rare words.
 
     def __init__(self, training: Examples) -> None:
         as_written: defaultdict[str, Counter[str]] = defaultdict(Counter)

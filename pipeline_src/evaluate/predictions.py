@@ -9,19 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.base.files import read_json, read_json_lines, schema_error
+from pipeline_src.base.files import read_json, read_json_lines
 from pipeline_src.base.paths import TASKS, predictions_folder, task_predictions
 from pipeline_src.study.task_spec import TaskSpec
 from pipeline_src.tasks.kinds import make_task
 from pipeline_src.tasks.task import Prediction, Task
 
 HINT = "run the stage `finetune` for this task again"
-OPTIONAL = {
-    "outputs": [float],
-    "confidence": float,
-    "null_score_difference": float,
-    "nbest": [{"text": str, "probability": float}],
-}
 RUN = {
     "runs": [{"weights": str, "dev": {str: float}}],
     "counts": {str: {str: int}},
@@ -108,17 +102,11 @@ def read_systems(task: str, seeds: Sequence[int], eval_set: str, labels: int | N
     return systems
 
 
-def predictions_path(task: str, seed: int, weights: str, eval_set: str, test: bool = False) -> Path:
-    return task_predictions(task, seed) / weights / f"{eval_set}{'.test' if test else ''}.jsonl"
+def predictions_path(task: str, seed: int, weights: str, file: str) -> Path:
+    return task_predictions(task, seed) / weights / f"{file}.jsonl"
 
 
 def read_predictions(path: Path) -> Rows:
     if not path.exists():
         raise PipelineError("no predictions here", path, hint=HINT)
-    rows = list(read_json_lines(path, {"id": str, "prediction": object}, "not a prediction", HINT))
-    for number, row in enumerate(rows, start=1):
-        optional = {key: shape for key, shape in OPTIONAL.items() if row.get(key) is not None}
-        mismatch = schema_error(row, optional)
-        if mismatch:
-            raise PipelineError("not a prediction", mismatch, where=f"{path}:{number}", hint=HINT)
-    return rows
+    return list(read_json_lines(path, {"id": str, "prediction": object}, "not a prediction", HINT))

@@ -199,15 +199,12 @@ def _spreads(files: TaskFiles, results: dict[str, EvalResult]) -> dict[str, Json
         for metric in files.task.spec.scores[name].metrics:
             by_weights[weights][metric] = {
                 "seeds": _spread([score[metric] for score in seed_scores]),
-                # A metric that is newer than the runs exists only over seeds.
-                "runs": _spread([score[metric] for score in run_scores if metric in score]),
+                "runs": _spread([score[metric] for score in run_scores]),
             }
     return by_weights
 
 
 def _spread(values: list[float]) -> Json:
-    if not values:
-        return {"count": 0, "mean": None, "deviation": None, "best": None}
     return {"count": len(values), **_mean_and_deviation(values), "best": max(values)}
 
 

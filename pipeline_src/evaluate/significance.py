@@ -92,7 +92,7 @@ def make_units(statistics: BootstrapStatistics, seeds: Sequence[int], groups: Se
 
 
 def resampled_values(units: ResamplingUnits, seed: int) -> np.ndarray:
-    """Sample sets of units with replacement, and return the metric of every system on every set, [systems, sets]."""
+    # The metric of every system on sets of units that were drawn with replacement, [systems, sets].
     rng = np.random.default_rng(seed)
     step = max(1, BATCH_NUMBERS // len(units.times))
     probabilities = units.times / units.count

@@ -36,7 +36,7 @@ def submissions(read: TaskFiles, best: int, results: Mapping[str, EvalResult]) -
         predictions = result.best
         threshold = None
         if test is not None:
-            predicted = predictions_path(spec.name, read.seeds[best], "pretrained", name, test=True)
+            predicted = predictions_path(spec.name, read.seeds[best], "pretrained", f"{name}.test")
             path = TASKS / spec.name / test.file
             if not (path.exists() and predicted.exists()):
                 missing.append(name)

@@ -42,23 +42,23 @@ class EvalSet:
     features: Features
 
 
+@dataclass
 class TaskData:
     """The data files of a task, tokenised for an encoder.
 
-    Args:
-        apart: whether a pair of texts becomes two sequences, one for each text.
-
     Attributes:
+        apart: whether a pair of texts becomes two sequences, one for each text.
         counts: file -> reason -> number of dropped or truncated examples, for the files used so far.
     """
 
-    def __init__(self, spec: TaskSpec, encoder: Path, max_length: int, apart: bool = False) -> None:
-        self.spec = spec
-        self.task = make_task(spec)
-        self.encoder = encoder
-        self.max_length = max_length
-        self.apart = apart
-        self.folder = TASKS / spec.name
+    spec: TaskSpec
+    encoder: Path
+    max_length: int
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        self.task = make_task(self.spec)
+        self.folder = TASKS / self.spec.name
         self.counts: dict[str, dict[str, int]] = {}
         self._checksums: dict[str, str] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,43 +120,34 @@ class EpochScore(Callback):
         self.model.train()
 
 
+@dataclass(eq=False)
 class TaskTrainer:
     """Trains a task's model from pretrained or random weights, and predicts with it.
 
-    Args:
+    Attributes:
         settings: the task and its head; see ``task_settings``.
         encoder: folder of the pretrained encoder.
         seed: seed of the head's weights, the order of the data and dropout.
-
-    Attributes:
         teacher: the fine-tuned model that the student learns from; None if the model learns from labels.
     """
 
-    def __init__(
-        self,
-        settings: TaskSettings,
-        hyperparameters: TaskHyperparameters,
-        params: FinetuneParams,
-        config: BertConfig,
-        encoder: Path,
-        training: Features,
-        seed: int,
-        machine: Machine,
-    ) -> None:
-        self.settings = settings
-        self.spec = settings.task
+    settings: TaskSettings
+    hyperparameters: TaskHyperparameters
+    params: FinetuneParams
+    config: BertConfig
+    encoder: Path
+    training: Features
+    seed: int
+    machine: Machine
+    teacher: BertForTask | None = None
+
+    def __post_init__(self) -> None:
+        self.spec = self.settings.task
         self.task = make_task(self.spec)
-        self.hyperparameters = hyperparameters
-        self.params = params
-        self.encoder = encoder
-        self.training = training
-        self.seed = seed
-        self.machine = machine
-        self.teacher: BertForTask | None = None
-        self.distributed = single_process(machine.precision, machine.device)
-        attention = choose(machine.attention, self.distributed.device, config.head_size)
-        checkpointing = machine.finetune.activation_checkpointing
-        self.config = replace(config, attention=attention, activation_checkpointing=checkpointing)
+        self.distributed = single_process(self.machine.precision, self.machine.device)
+        attention = choose(self.machine.attention, self.distributed.device, self.config.head_size)
+        checkpointing = self.machine.finetune.activation_checkpointing
+        self.config = replace(self.config, attention=attention, activation_checkpointing=checkpointing)
 
     def model(self) -> BertForTask:
         model = self._with_head(None)

@@ -28,7 +28,7 @@ def gold_labels(examples: Sequence[Any]) -> list[float]:
 
 
 class LabelledTask(Task):
-    """A task with one label per example; labels and predictions are compared as numbers."""
+    # Labels and predictions are compared as numbers.
 
     # Names of the columns of row numbers and of predictions, with their separator.
     submission_header: ClassVar[str]
@@ -103,7 +103,7 @@ class Classification(LabelledTask):
         return pair_features(self.spec.name, pairs, self._labels(examples), read_templates(tokenizer), max_length)
 
     def features_apart(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Make two sequences per example of a pair task, one for each text."""
+        # Two sequences per example of a pair task, one for each text.
         apart = zip(*self._segments(examples, tokenizer), strict=True)
         texts = ((text, None) for text in chain.from_iterable(apart))
         return pair_features(self.spec.name, texts, self._labels(examples), read_templates(tokenizer), max_length, 2)
@@ -181,12 +181,18 @@ class MultipleChoice(LabelledTask):
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
         # A sequence per choice: [CLS] context [SEP] ending [SEP].
+        choices = len(examples[0].endings)
         contexts = encode(tokenizer, [example.context for example in examples])
         endings = encode(tokenizer, list(chain.from_iterable(example.endings for example in examples)))
-        choices = len(examples[0].endings)
         pairs = ((contexts[index // choices], ending) for index, ending in enumerate(endings))
-        templates = read_templates(tokenizer)
-        return pair_features(self.spec.name, pairs, _label_array(examples), templates, max_length, per_item=choices)
+        return pair_features(
+            self.spec.name,
+            pairs,
+            labels=_label_array(examples),
+            templates=read_templates(tokenizer),
+            max_length=max_length,
+            per_item=choices,
+        )
 
     def predict(self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
         # Outputs are [items, choices]; a prediction is a choice, from 0.

@@ -51,7 +51,7 @@ class Features:
         return (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (positions in ``ids`` of all tokens of ``items``, cu_seqlens of their sequences), int64."""
+        # Positions in `ids` of all tokens of the items, and cu_seqlens of their sequences, int64.
         sequences = self.sequences_of(items)
         first = self.cu_seqlens[sequences]
         lengths = self.cu_seqlens[sequences + 1] - first

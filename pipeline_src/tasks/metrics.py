@@ -79,10 +79,8 @@ def _accuracy_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def overlap_f1_statistics(rows: list[np.ndarray]) -> BootstrapStatistics:
-    """Return the statistics of F1. ``rows``: each system's (true positives, predictions, gold), [examples, 3].
-
-    F1 is 0 if there are neither predictions nor gold.
-    """
+    # Rows of each system: (true positives, predictions, gold), [examples, 3]. F1 is 0 if there are neither predictions
+    # nor gold.
     return BootstrapStatistics(rows, lambda sums: 100.0 * 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1e-9))
 
 

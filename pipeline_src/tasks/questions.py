@@ -18,7 +18,7 @@ from pipeline_src.tasks.tables import FETCH_AGAIN, reject_surrogates
 
 @dataclass(frozen=True)
 class Answer:
-    """An accepted answer; ``start`` is the index of its first character in the context."""
+    # An accepted answer; `start` is the index of its first character in the context.
 
     text: str
     start: int
@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a context; an unanswerable question has no answers."""
+    # An unanswerable question has no answers.
 
     id: str
     question: str

@@ -89,7 +89,14 @@ class QuestionAnswering(Task):
         if self.spec.unanswerable:
             differences = np.array([row["null_score_difference"] for row in rows], float)
             threshold = find_null_threshold(raw["f1"], is_text, has_answer, differences)
-        return AnswerScores(texts, raw, is_text, has_answer, differences, threshold)
+        return AnswerScores(
+            texts=texts,
+            raw=raw,
+            is_text=is_text,
+            has_answer=has_answer,
+            differences=differences,
+            threshold=threshold,
+        )
 
     def _values(self, examples: Sequence[Question], texts: Sequence[str]) -> dict[str, np.ndarray]:
         # F1 and exact match, from 0 to 1, [questions] each.

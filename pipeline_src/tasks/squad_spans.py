@@ -119,11 +119,8 @@ def _best_of_all(features: SpanFeatures, outputs: np.ndarray, begin: int, end: i
 
 
 def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) -> list[Prediction]:
-    """Return the 20 best spans with different texts as JSON-serialisable dictionaries.
-
-    Each has ``text``, ``start`` and ``end`` in characters, ``score`` and ``probability``. With ``null``, the text ""
-    (no answer) is included with the null score, at the end if it is not among the 20 best.
-    """
+    # The 20 best spans with different texts, as values of JSON; `start` and `end` are in characters. With `null`, the
+    # text "" (no answer) is included with the null score, at the end if it is not among the 20 best.
     best: dict[str, dict[str, Any]] = {}
     starts = offsets[spans.first, 0].tolist()
     ends = offsets[spans.last, 1].tolist()

@@ -129,11 +129,9 @@ def _windows(
 
 
 def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tuple[int, int] | None, str]:
-    """Return the first and last token that overlap an answer, or None; and what is wrong with the answer, or "".
-
-    The tokens may spell more than the answer (``INSIDE_A_WORD``). There are no tokens if the answer is ``NOT_THERE``,
-    or holds ``NO_TOKEN``. ``offsets``: where each token begins and ends (exclusive), in characters, [tokens, 2].
-    """
+    # The first and last token that overlap an answer, or None; and what is wrong with the answer, or "". The tokens may
+    # spell more than the answer (INSIDE_A_WORD). There are none if the answer is NOT_THERE, or holds NO_TOKEN.
+    # `offsets`: where each token begins and ends (exclusive), in characters, [tokens, 2].
     if not is_at_start(answer, context):
         return None, NOT_THERE
     answer_end = answer.start + len(answer.text)

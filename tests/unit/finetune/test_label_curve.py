@@ -52,11 +52,3 @@ def test_training_part_has_features_of_its_examples(study, task):
     expected, result = data.task.features(part, data.tokenizer, 32), data.training_part(25, "1")
     assert len(part) == 25 and data.num_training_examples > 500
     assert result.ids.tolist() == expected.ids.tolist() and result.labels.tolist() == expected.labels.tolist()
-
-
-def test_labelled_part_smaller_is_subset_and_other_seed_differs():
-    few = labelled_part("sst2", 1, range(90), 10)
-    many = labelled_part("sst2", 1, range(90), 60)
-    others = labelled_part("sst2", 2, range(90), 10)
-    assert set(few) < set(many) and few != others and len(others) == 10 and few == sorted(few)
-    assert labelled_part("sst2", "1", range(90), 10) == few  # a seed of the command line is a text

@@ -203,12 +203,6 @@ def test_predictor_spans_equal_transformers(study, monkeypatch):
     assert compared
 
 
-def test_predictor_test_file_gives_what_the_stage_wrote(study):
-    predictor = load(fine_tune("rte"))
-    rows = predictor(predictor.read("data/tasks/rte/test.tsv"))
-    assert_equal(rows, predictions("rte", "rte.test"), predictor)
-
-
 def test_predictor_texts_in_memory_and_longer_than_the_limit(study):
     predictor = load(fine_tune("sst2", max_length=16))
     texts = ["a fine film", "a film " * 40]

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.task_spec import TaskSpec, load_spec
-from pipeline_src.tasks.examples import read_unlabelled
+from pipeline_src.tasks.examples import labelled_part, read_unlabelled
 
 MNLI = "index\tsentence1\tsentence2"
 SQUAD = {"data": [{"paragraphs": [{"context": "She was born in Paris.", "qas": [{"id": "q", "question": "Where?"}]}]}]}
@@ -147,3 +147,11 @@ def test_read_unlabelled_pairs_of_ids_have_their_texts_beside_them(tmp_path):
 def test_read_unlabelled_other_file_is_rejected(tmp_path, task, name, content, message):
     with pytest.raises(PipelineError, match=message):
         read(task, tmp_path, name, content)
+
+
+def test_labelled_part_smaller_is_subset_and_other_seed_differs():
+    few = labelled_part("sst2", 1, range(90), 10)
+    many = labelled_part("sst2", 1, range(90), 60)
+    others = labelled_part("sst2", 2, range(90), 10)
+    assert set(few) < set(many) and few != others and len(others) == 10 and few == sorted(few)
+    assert labelled_part("sst2", "1", range(90), 10) == few  # a seed of the command line is a text
