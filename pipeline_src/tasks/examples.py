@@ -21,6 +21,38 @@ from pipeline_src.tasks.questions import read_questions
 from pipeline_src.tasks.tables import FETCH_AGAIN, READERS, first_row, read_columns, read_lines
 
 
+@dataclass(frozen=True)
+class TextExample:
+    """A row of a classification or regression file.
+
+    Attributes:
+        id: the row's index.
+        texts: one or two segments.
+        label: index of the class, or value of the regression; None in a test file.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    label: float | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class ChoiceExample:
+    """A row of a multiple-choice file.
+
+    Attributes:
+        endings: for each choice, the segment that follows the context.
+        label: index of the correct choice; None in a test file.
+    """
+
+    id: str
+    context: str
+    endings: tuple[str, ...]
+    label: float | None
+    group: str | None = None
+
+
 def read_examples(
     spec: TaskSpec,
     path: str | Path,
@@ -72,6 +104,20 @@ def _read_table(
         endings = tuple(f"{beginning} {fields[column]}".strip() for column in columns.choices)
         examples.append(ChoiceExample(str(index), texts[0], endings, label, group))
     return examples
+
+
+def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
+    if spec.range is None:
+        if text in labels:
+            return labels.index(text)
+        allowed = f"labels are {', '.join(labels)}"
+    else:
+        low, high = spec.range
+        with suppress(ValueError):
+            if low <= float(text) <= high:
+                return float(text)
+        allowed = f"scores lie between {low:g} and {high:g}"
+    raise PipelineError("unknown label", repr(text), where=where, hint=f"{allowed}; {FETCH_AGAIN}")
 
 
 def read_unlabelled(spec: TaskSpec, path: Path) -> list[Any]:
@@ -174,49 +220,3 @@ def labelled_part(task: str, seed: object, training: Sequence[Any], count: int) 
     """Sample ``count`` of the ``training`` examples, in file order; a smaller sample is contained in a larger one."""
     rng = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(seed))))
     return [training[index] for index in np.sort(rng.permutation(len(training))[:count])]
-
-
-@dataclass(frozen=True)
-class TextExample:
-    """A row of a classification or regression file.
-
-    Attributes:
-        id: the row's index.
-        texts: one or two segments.
-        label: index of the class, or value of the regression; None in a test file.
-    """
-
-    id: str
-    texts: tuple[str, ...]
-    label: float | None = None
-    group: str | None = None
-
-
-@dataclass(frozen=True)
-class ChoiceExample:
-    """A row of a multiple-choice file.
-
-    Attributes:
-        endings: for each choice, the segment that follows the context.
-        label: index of the correct choice; None in a test file.
-    """
-
-    id: str
-    context: str
-    endings: tuple[str, ...]
-    label: float | None
-    group: str | None = None
-
-
-def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> float:
-    if spec.range is None:
-        if text in labels:
-            return labels.index(text)
-        allowed = f"labels are {', '.join(labels)}"
-    else:
-        low, high = spec.range
-        with suppress(ValueError):
-            if low <= float(text) <= high:
-                return float(text)
-        allowed = f"scores lie between {low:g} and {high:g}"
-    raise PipelineError("unknown label", repr(text), where=where, hint=f"{allowed}; {FETCH_AGAIN}")
