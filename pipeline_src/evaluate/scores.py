@@ -45,15 +45,15 @@ def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, Eva
         The index of the best seed; evaluation set -> its results.
     """
     task = files.task
-    best = None
-    results = {}
+    best = 0
+    results: dict[str, EvalResult] = {}
     for name, eval_set in files.eval_sets.items():
         examples = eval_set.examples
         systems = dict(eval_set.systems)
         if bag_of_words and applies(task.spec):
             systems["bag_of_words"] = [predict(task.spec, files.training, examples)]
         scores = [task.score(name, examples, rows) for rows in systems["pretrained"]]
-        if best is None:
+        if not results:
             # The first set decides. If seeds are equal, the first seed is the best.
             main = [score[task.spec.scores[name].metrics[0]] for score in scores]
             best = main.index(max(main))
@@ -66,8 +66,6 @@ def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, Eva
             errors=error_analysis(task.spec, task.example_results(name, examples, best_rows)),
             uncertainty=confidence_intervals(task, name, examples, systems),
         )
-    # A task has at least one evaluation set.
-    assert best is not None
     return best, results
 
 
@@ -199,12 +197,15 @@ def _spreads(files: TaskFiles, results: dict[str, EvalResult]) -> dict[str, Json
         for metric in files.task.spec.scores[name].metrics:
             by_weights[weights][metric] = {
                 "seeds": _spread([score[metric] for score in seed_scores]),
-                "runs": _spread([score[metric] for score in run_scores]),
+                # A metric that is newer than the runs exists only over seeds.
+                "runs": _spread([score[metric] for score in run_scores if metric in score]),
             }
     return by_weights
 
 
 def _spread(values: list[float]) -> Json:
+    if not values:
+        return {"count": 0, "mean": None, "deviation": None, "best": None}
     return {"count": len(values), **_mean_and_deviation(values), "best": max(values)}
 
 

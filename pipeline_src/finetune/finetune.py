@@ -206,8 +206,9 @@ class TaskRuns:
         metrics = self.data.spec.eval_set(None).metrics
         seeds = {"seed": self.identity["seed"], "finetune_seed": self.identity["finetune_seed"]}
         for point in grid_points(self.trainer.hyperparameters.starting_from(weights)):
-            name = f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}"
-            name = f"{name}, batch {point.batch}"
+            name = (
+                f"{weights} weights, learning rate {point.learning_rate:g}, epochs {point.epochs}, batch {point.batch}"
+            )
             checkpointer = open_checkpointer(self.trainer, {**identity, **point._asdict()}, self.stop_request, point)
             if grid.has(point):
                 log.info("%s: trained before, kept in %s", name, grid.folder)

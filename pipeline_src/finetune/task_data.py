@@ -67,7 +67,10 @@ class TaskData:
         return load_tokenizer(self.encoder)
 
     def training(self) -> Features:
-        return self._features(self.spec.train, None, False)
+        def make(counts: Counter[str]) -> Features:
+            return self._make(self._read(self.spec.train, None, False, counts))
+
+        return self._features(self.spec.train, None, False, make)
 
     @cached_property
     def _training_examples(self) -> Sequence[Any]:
@@ -90,11 +93,16 @@ class TaskData:
         dropped: Counter[str] = Counter()
         file = spec.test.file if test and spec.test else spec.file
         examples = self._read(file, name, test, dropped)
-        return EvalSet(name, examples, self._features(file, name, test, (examples, dropped)))
+
+        def make(counts: Counter[str]) -> Features:
+            counts.update(dropped)
+            return self._make(examples)
+
+        return EvalSet(name, examples, self._features(file, name, test, make))
 
     def eval_sets_with_test_file(self) -> list[str]:
-        tests = {name: eval_set.test for name, eval_set in self.spec.scores.items()}
-        return [name for name, test in tests.items() if test and (self.folder / test.file).exists()]
+        scores = self.spec.scores
+        return [name for name, score in scores.items() if score.test and (self.folder / score.test.file).exists()]
 
     def checksums(self) -> dict[str, str]:
         # Name -> checksum, for the files with labels.
@@ -112,20 +120,8 @@ class TaskData:
         return self.task.read(self.folder / file, eval_set, test, dropped)
 
     def _features(
-        self,
-        file: str,
-        eval_set: str | None,
-        test: bool,
-        already_read: tuple[Sequence[Any], Counter[str]] | None = None,
+        self, file: str, eval_set: str | None, test: bool, make: Callable[[Counter[str]], Features]
     ) -> Features:
-        def make(dropped: Counter[str]) -> Features:
-            if already_read:
-                examples = already_read[0]
-                dropped.update(already_read[1])
-            else:
-                examples = self._read(file, eval_set, test, dropped)
-            return self._make(examples)
-
         features = cached(self.spec.name, self._key(file, eval_set, test), make)
         self.counts[file] = dict(features.counts)
         return features
