@@ -1,9 +1,8 @@
 """The sample study's tasks: texts by rules that a very small model learns, one rule for each layout of task.
 
-The official task sets are in no package index; with these rules, a machine that reaches only an index runs every task.
-Files have the names and the columns that the task's entry in the catalogue declares, as official ones. Scores show
-whether the pipeline works: they are near 100 if it does. They say nothing about language, and are always called
-synthetic. A small model learns by luck whether two texts agree, so only the choice of endings asks for that.
+With them, a machine that reaches only a package index runs every task. Files have the names, formats and columns that
+catalogue/tasks declares. Scores are near 100 if the pipeline works; they say nothing about language, and are always
+called synthetic. Only the choice of endings asks whether two texts agree, which so small a model learns late.
 """
 
 from __future__ import annotations
@@ -73,29 +72,30 @@ def fill(rng: Generator, frames: tuple[str, ...], **given: str) -> str:
 
 # Tables: one text, two texts, a number, four endings. A rule returns the texts of an example with a given label.
 
-FIRST = ("{name} had a {mood} {thing} .", "the {person} saw a {mood} {animal} in the {place} .")
-SECOND = ("it was a {mood} {thing} .", "the {thing} of {name} is {mood} .")
+FIRST = ("{name} had the {mood} {thing} .", "in the {place} {name} saw the {mood} {thing} .")
+SECOND = ("it was the {mood} {thing} of {name} .", "the {thing} of {name} is {mood} .")
 FIRST_NUMBER = ("{name} saw the {person} of house {number} .", "in house {number} was the {animal} of {name} .")
 SECOND_NUMBER = ("house {number} had the {thing} .", "the {person} {verb} to house {number} .")
 SCENES = ("dark black cold", "light white warm", "old great rich", "young little poor")
 
+# Words of blame and of praise.
+MOODS = (CLASSES["bad"], CLASSES["good"])
 # How many of two sentences praise.
 PRAISING = {"contradiction": 0, "neutral": 1, "not_entailment": 1, "0": 1, "entailment": 2, "1": 2}
 
 
-def mood(rng: Generator, praises: bool) -> str:
-    return pick(rng, CLASSES["good" if praises else "bad"])
-
-
 def one_text(rng: Generator, label: str) -> tuple[str, ...]:
-    return (fill(rng, FIRST + SECOND, mood=mood(rng, label == "1")),)
+    return (fill(rng, FIRST + SECOND, mood=pick(rng, MOODS[label == "1"])),)
 
 
 def two_texts(rng: Generator, label: str) -> tuple[str, ...]:
     count = PRAISING[label]
     first_praises = count == 2 or (count == 1 and bool(rng.integers(2)))
     second_praises = count > first_praises
-    return fill(rng, FIRST, mood=mood(rng, first_praises)), fill(rng, SECOND, mood=mood(rng, second_praises))
+    # Both are about the same thing, by which a question finds its passage in retrieval.
+    about = {slot: pick(rng, CLASSES[slot]) for slot in ("name", "thing")}
+    first = fill(rng, FIRST, mood=pick(rng, MOODS[first_praises]), **about)
+    return first, fill(rng, SECOND, mood=pick(rng, MOODS[second_praises]), **about)
 
 
 def two_numbers(rng: Generator, label: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """What makes a synthetic score worth printing: a model learns the rule, and learns nothing where there is none.
 
-Each task is learnt by a BERT-Tiny from random weights over the task's own words; then the same training with shuffled
-labels must stay at the majority baseline, and a pair task must fall once its second segments are exchanged among
-examples.
+A task of each layout is learnt by a BERT-Tiny from random weights over the task's own words; then the same training
+with shuffled labels must stay at the majority baseline. A pair task must fall once its second texts are exchanged among
+examples, or left out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from pipeline_src.study.machine import Machine
 from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.features import NO_TAG
 from pipeline_src.tasks.kinds import make_task
-from pipeline_src.tasks.made.synthetic import RULES, write_task
+from pipeline_src.tasks.made.synthetic import write_task
 from pipeline_src.tokenizer.train_tokenizer import count_words
 from pipeline_src.tokenizer.wordpiece import build_tokenizer
 from pipeline_src.tokenizer.wordpiece_trainer import learn_vocabulary
 
-PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 RECIPE = TaskHyperparameters(learning_rates=1e-3, epochs=2, batch_sizes=32, max_length=64)
-EPOCHS = {"stsb": 4, "cola": 4, "squad2": 6, "swag": 4}  # what takes longer to learn
-# One task of each kind of label: two classes, three, a number, a tag a word, a span, one of several.
-SHUFFLED = ("sst2", "mnli", "stsb", "pos", "squad2", "swag")
-MORE_SEEDS = (2, 3, 4)  # further development files, so that the baseline is measured on about 2,000 examples
+# One task of each layout, and the epochs that random weights take to learn it.
+EPOCHS = {"sst2": 1, "mrpc": 2, "mnli": 6, "stsb": 4, "pos": 2, "squad2": 4, "swag": 10}
+# By chance, predictions of a number learnt from shuffled labels rise or fall with one of the words: a correlation shows
+# that, though they hardly differ.
+SHUFFLED = ("sst2", "mrpc", "mnli", "pos", "squad2", "swag")
+# Further development files, so that the baseline is measured on about 2,000 examples.
+MORE_SEEDS = (2, 3, 4)
 
 
 class Study:
@@ -62,49 +64,46 @@ class Study:
         result = [e for seed in seeds for e in self.task.read(self.folder / str(seed) / file, row)]
         return [replace(example, id=str(number)) for number, example in enumerate(result)]
 
-    def train(self, training: Any, epochs: int, judged: dict[str, list[Any]]) -> dict[str, list[dict[str, Any]]]:
-        """Predictions for each named list of examples after training from random weights."""
+    def train(self, training: Any, epochs: int) -> None:
         recipe = RECIPE.model_copy(update={"epochs": (epochs,)})
         settings = task_settings(self.spec, recipe, FinetuneParams(), self.config)
         self.trainer = TaskTrainer(settings, recipe, FinetuneParams(), self.config, Path(), training, 1, Machine())
         self.model, *_ = self.trainer.train("random", next(grid_points(recipe)))
-        files = [EvalSet(row, examples, self.features(examples)) for row, examples in judged.items()]
-        return {file.name: self.trainer.predict(self.model, file) for file in files}
 
-    def main_score(self, row: str, examples: list[Any], predictions: list[dict[str, Any]]) -> tuple[float, float]:
+    def main_score(self, row: str, examples: list[Any]) -> tuple[float, float]:
         """Main metric and the majority baseline, in percent."""
+        predictions = self.trainer.predict(self.model, EvalSet(row, examples, self.features(examples)))
         metric = self.spec.scores[row].metrics[0]
         score = self.task.score(row, examples, predictions)[metric]
         return score, self.task.majority_baseline(row, examples)[metric]
 
 
-@pytest.fixture(scope="module", params=sorted(RULES))
+@pytest.fixture(scope="module")
 def study(request, tmp_path_factory) -> Study:
     return Study(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_task_trainer_learns_synthetic_rule_and_needs_both_segments(study):
-    judged = {row: study.examples(row) for row in study.spec.scores}
-    predictions = study.train(study.training, EPOCHS.get(study.spec.name, *RECIPE.epochs), judged)
-    for row, examples in judged.items():
-        score, baseline = study.main_score(row, examples, predictions[row])
-        assert score >= baseline + 10, f"{row}: {score:.1f}, baseline {baseline:.1f}"
-        if study.spec.name in PAIRS:
-            order = np.random.default_rng(0).permutation(len(examples))
-            swapped = [
-                replace(example, texts=(example.texts[0], examples[other].texts[1]))
-                for example, other in zip(examples, order, strict=True)
-            ]
-            dropped = [replace(example, texts=(example.texts[0], "")) for example in examples]
-            for changed in (swapped, dropped):
-                result = study.trainer.predict(study.model, EvalSet(row, changed, study.features(changed)))
-                without, _ = study.main_score(row, changed, result)
-                assert without <= baseline + (score - baseline) / 2, f"{row}: {score:.1f} falls to {without:.1f} only"
-
-
 @pytest.mark.parametrize(
-    "study", [pytest.param(t, marks=() if t in SHUFFLED else pytest.mark.slow) for t in sorted(RULES)], indirect=True
+    "study", [pytest.param(task, marks=pytest.mark.slow if task == "swag" else ()) for task in EPOCHS], indirect=True
 )
+def test_task_trainer_learns_synthetic_rule_and_needs_both_texts(study):
+    study.train(study.training, EPOCHS[study.spec.name])
+    for row in study.spec.scores:
+        examples = study.examples(row)
+        score, baseline = study.main_score(row, examples)
+        assert score >= 90, f"{row}: {score:.1f}"
+        if not study.spec.is_pair:
+            continue
+        order = np.random.default_rng(0).permutation(len(examples))
+        for second in ([examples[other].texts[1] for other in order], [""] * len(examples)):
+            changed = []
+            for example, text in zip(examples, second, strict=True):
+                changed.append(replace(example, texts=(example.texts[0], text)))
+            without, _ = study.main_score(row, changed)
+            assert without <= score - 15, f"{row}: {score:.1f} falls to {without:.1f} only"
+
+
+@pytest.mark.parametrize("study", SHUFFLED, indirect=True)
 def test_task_trainer_shuffled_labels_stay_at_baseline(study):
     rng = np.random.default_rng(0)
     labels = study.training.labels
@@ -118,11 +117,9 @@ def test_task_trainer_shuffled_labels_stay_at_baseline(study):
         shuffled[labels != NO_TAG] = rng.permutation(labels[labels != NO_TAG])
     else:
         shuffled = rng.permutation(labels)
-    training = replace(study.training, labels=shuffled)
+    study.train(replace(study.training, labels=shuffled), 2)
     row = next(iter(study.spec.scores))
-    examples = study.examples(row, (1, *MORE_SEEDS))
-    predictions = study.train(training, 2, {row: examples})
-    score, baseline = study.main_score(row, examples, predictions[row])
+    score, baseline = study.main_score(row, study.examples(row, (1, *MORE_SEEDS)))
     if study.spec.kind == "span":
         assert score <= baseline + 5, f"{row}: {score:.1f}, baseline {baseline:.1f}"
     else:
