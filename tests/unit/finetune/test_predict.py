@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,34 @@ def test_predictor_spans_equal_transformers(study, monkeypatch):
         assert (row["start"], row["end"]) == (offsets[first][0], offsets[last][1])
         compared += 1
     assert compared
+
+
+def test_predictor_tags_equal_transformers(study, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    predictor, file = elsewhere(fine_tune("pos"), "pos", monkeypatch)
+    examples = predictor.read(file)
+    assert not any(example.tags for example in examples)
+    rows = predictor(examples)
+    peer = transformers.AutoModelForTokenClassification.from_pretrained("model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained("model")
+    compared = 0
+    for _, group in groupby(zip(examples, rows, strict=True), lambda pair: pair[0].document):
+        document = list(group)
+        words = [word for example, _ in document for word in example.words]
+        inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        if inputs["input_ids"].shape[1] > 48:
+            continue
+        with torch.no_grad():
+            probabilities = peer(**inputs).logits[0].softmax(1)
+        first = [inputs.word_ids().index(number) for number in range(len(words))]
+        best = probabilities[first].max(1)
+        assert [tag for _, row in document for tag in row["prediction"]] == [
+            peer.config.id2label[index] for index in best.indices.tolist()
+        ]
+        predicted = [probability for _, row in document for probability in row["probabilities"]]
+        assert predicted == pytest.approx(best.values.tolist(), abs=1e-5)
+        compared += len(document)
+    assert compared > 3
 
 
 def test_predictor_texts_in_memory_and_longer_than_the_limit(study):
