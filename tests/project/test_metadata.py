@@ -13,8 +13,6 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-from pipeline_src.base.mistakes import not_installed
-
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -70,12 +68,6 @@ def test_contributing_and_changelog_links_exist() -> None:
     for page in ("CONTRIBUTING.md", "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)#\s]+)\)", (ROOT / page).read_text()):
             assert target.startswith("https:") or (ROOT / target).exists(), target
-
-
-def test_not_installed_gensim_on_python_3_14_hints_at_an_older_python() -> None:
-    error = ModuleNotFoundError("No module named 'gensim'", name="gensim.models")
-    assert "make study PYTHON=" in str(not_installed(error, (3, 14)))
-    assert "make study PYTHON=" not in str(not_installed(error, (3, 13)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import pickle
 import stat
 import subprocess
 import sys
@@ -146,13 +145,6 @@ def test_read_json_lines_wrong_line_is_rejected(tmp_path, line):
     assert next(rows) == {"a": "x"}
     with pytest.raises(PipelineError, match=r"not a row: [\s\S]*rows\.jsonl:2[\s\S]*make it again"):
         next(rows)
-
-
-def test_pipeline_error_text_is_pickled_truncated_and_escaped():
-    error = pickle.loads(pickle.dumps(PipelineError("bad page", 7, where="dump.xml:3", hint="fetch it again")))
-    assert str(error) == "bad page: 7\n  where:  dump.xml:3\n  hint: fetch it again"
-    assert str(PipelineError("bad", "\x1b[1m\ud800\na", hint="fix it")) == "bad: \\x1b[1m\\ud800\na\n  hint: fix it"
-    assert str(PipelineError("bad", "x" * 2001, hint="y")) == f"bad: {'x' * 2000}…\n  hint: y"
 
 
 def test_atomic_directory_files_follow_umask(tmp_path):
