@@ -37,7 +37,7 @@ RULES = {
 }
 
 # Training examples; few of choice, since each is as many sequences as it has endings.
-NUM_TRAIN = {"classification": 1200, "choice": 600, "span": 1200, "tagging": 800}
+NUM_TRAIN = {"classification": 1600, "choice": 600, "span": 1200, "tagging": 800}
 NUM_DEV = 300
 NUM_TEST = 100
 
@@ -72,7 +72,7 @@ def fill(rng: Generator, frames: tuple[str, ...], **given: str) -> str:
 
 # Tables: one text, two texts, a number, four endings. A rule returns the texts of an example with a given label.
 
-FIRST = ("{name} had the {mood} {thing} .", "in the {place} {name} saw the {mood} {thing} .")
+FIRST = ("{name} had the {mood} {thing} .", "{name} {verb} to the {mood} {thing} .")
 SECOND = ("it was the {mood} {thing} of {name} .", "the {thing} of {name} is {mood} .")
 FIRST_NUMBER = ("{name} saw the {person} of house {number} .", "in house {number} was the {animal} of {name} .")
 SECOND_NUMBER = ("house {number} had the {thing} .", "the {person} {verb} to house {number} .")
