@@ -206,7 +206,8 @@ class ComputeTracker:
         if self._compilations != compilations():
             self._compilations = compilations()
             self._tick()
-            self._count_training(-seconds)
+            compute.training_seconds -= seconds
+            compute.capacity -= seconds * self.peak.flops * self.processes
             compute.compile_steps += 1
             compute.compile_seconds += seconds
             compute.compile_work += work
@@ -278,17 +279,15 @@ class ComputeTracker:
         now = self._clock()
         passed = now - self._last
         self._last = now
-        self._compute.seconds += passed
-        self._count_training(passed)
+        compute = self._compute
+        compute.seconds += passed
+        compute.training_seconds += passed
+        compute.capacity += passed * self.peak.flops * self.processes
         # On a GPU tensors count, on a CPU the process.
         is_gpu = self.device.type == "cuda"
         held = torch.cuda.max_memory_allocated(self.device) if is_gpu else peak_memory()
-        self._compute.peak_memory = max(self._compute.peak_memory, held)
-        return self._compute
-
-    def _count_training(self, seconds: float) -> None:
-        self._compute.training_seconds += seconds
-        self._compute.capacity += seconds * self.peak.flops * self.processes
+        compute.peak_memory = max(compute.peak_memory, held)
+        return compute
 
 
 def compilations() -> int:
