@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -12,7 +13,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline_src import family
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.base.registry import member_module, member_names
 from pipeline_src.engine.fingerprint import fingerprint, imported_files
@@ -22,7 +22,6 @@ from pipeline_src.pretrain.pretrain import CODE, checkpoint_identity
 from pipeline_src.study.model import ModelParams
 from pipeline_src.study.pretrain import PretrainParams, Steps
 from tests.unit.engine.test_fingerprint import clear_caches
-from tests.unit.pretrain.small import train_phase
 
 NAMES = member_names("objectives")
 
@@ -45,21 +44,23 @@ def test_load_objective_unknown_name_is_rejected():
         PretrainParams(steps=Steps(phase1=1, phase2=1), objective="backwards")
 
 
-def test_pretrain_documented_objective_of_new_variant_page(root, study, monkeypatch):
-    """The example of docs/new-variant.md, in a folder beside the others."""
+def test_pretrain_documented_objective_of_new_variant_page(root, study):
+    """The example of docs/new-variant.md, in a folder beside the others of a copy of the package."""
+    copy = study / "copy"
+    shutil.copytree(root / "pipeline_src", copy / "pipeline_src", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "tests").symlink_to(root / "tests")
+    folder = copy / "pipeline_src/family/half_pairs"
+    folder.mkdir()
     page = (root / "docs/new-variant.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    folder = study / "members/half_pairs"
-    folder.mkdir(parents=True)
     for file, mark in (("__init__.py", "OBJECTIVES ="), ("objective.py", "OBJECTIVE =")):
         (folder / file).write_text(next(block for block in blocks if mark in block))
-    monkeypatch.setattr(family, "__path__", [*family.__path__, str(folder.parent)])
-    train_phase("phase1", phase1=4, objective="half_pairs", log_points=14)
+    training = "train_phase('phase1', phase1=4, objective='half_pairs', log_points=14)"
+    script = f"from tests.unit.pretrain.small import train_phase; {training}"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(copy)}, check=True)
     row = pd.read_csv("results/pretrain/phase1.tsv", sep="\t").iloc[-1]
     assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"] / 2, rel=1e-4)
     assert "masked words and next sentences" in (study / "models/pretrained/phase1/README.md").read_text()
-    for name in [name for name in sys.modules if name.startswith("pipeline_src.family.half_pairs")]:
-        del sys.modules[name]
 
 
 def test_config_study_imports_no_torch(root):
