@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,31 +76,6 @@ def install_segmenter(folder: Path, package: str = "in_twos", code: str = inspec
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     (about / "RECORD").write_text(f"{package}.py,,\n{about.name}/METADATA,,\n{about.name}/RECORD,,\n")
     return str(folder)
-
-
-def randomize(model: Any, std: float = 1.0, seed: int = 1) -> Any:
-    """Draw every parameter from a normal distribution, biases and norms included; return the model in eval mode."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=std, generator=generator)
-    return model.eval()
-
-
-def save_wordpiece_model(
-    folder: Path, model: Any, config: Any, pieces: Sequence[str], huggingface_class: str = "BertForPreTraining"
-) -> Path:
-    """Save a model (or its tensors) with a lower-cased WordPiece vocabulary, as pretraining does; return the folder."""
-    from pipeline_src.model.hub import save_model
-    from pipeline_src.tokenizer.wordpiece import save_tokenizer
-
-    vocabulary = folder / "vocabulary"
-    vocabulary.mkdir(parents=True)
-    save_tokenizer(vocabulary, pieces, lowercase=True)
-    save_model(folder, model, config, huggingface_class, vocabulary)
-    return folder
 
 
 def versions(name: str, root: Path = ROOT) -> list[str]:

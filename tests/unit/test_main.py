@@ -20,14 +20,14 @@ from pipeline_src import stages
 from pipeline_src.base.errors import Interrupted, PipelineError
 from pipeline_src.engine.dependencies import CHECKS
 from pipeline_src.engine.fingerprint import fingerprint
-from pipeline_src.study.preset import preset_text
 from pipeline_src.study.settled import TABLE
 from tests.children import kept_handlers
+from tests.studies import write_params
 
 
 @pytest.fixture
 def study(tmp_path, monkeypatch, root):
-    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    write_params(tmp_path)
     shutil.copy(root / "dvc.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path

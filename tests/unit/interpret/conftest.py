@@ -13,8 +13,9 @@ from pipeline_src.interpret.model import ProbedModel, Sentence
 from pipeline_src.interpret.probes import LabelledWords
 from pipeline_src.model.bert import BertForPretraining, load_architecture
 from pipeline_src.model.hub import save_model
-from pipeline_src.text.documents import Document, write_manifest, write_shard
+from pipeline_src.text.documents import Document
 from pipeline_src.tokenizer.wordpiece import SPECIAL_TOKENS, build_tokenizer, save_tokenizer
+from tests.studies import write_clean_text
 
 ENTRIES = [*SPECIAL_TOKENS, *"abcdefghij", "##a", "##b", "is", "are", "."]
 SENTENCES = [Sentence(("a", "bab", "c", "."), "one"), Sentence(("d", "e"), "two"), Sentence(("jab", "f", "g"), "two")]
@@ -60,11 +61,9 @@ def save(folder: Path, model: ProbedModel) -> Path:
 
 def write_texts(root: Path, documents: int = 20) -> None:
     for name, prefix in (("books", "books"), ("wikipedia", "wikipedia/all")):  # both first documents are of one split
-        folder = root / "data/text" / name / "clean-text"
-        folder.mkdir(parents=True)
         text = "The Bab is c and d. He saw the Jab of b in a. It was e, f and g."
         texts = [Document(f"{prefix}:{number}", "t", text) for number in range(documents)]
-        write_manifest(folder, [write_shard(folder / "all.jsonl", texts)], {}, language="en")
+        write_clean_text(name, texts, root, language="en")
 
 
 @pytest.fixture

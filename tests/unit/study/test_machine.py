@@ -11,9 +11,8 @@ import yaml
 
 from pipeline_src.base.errors import PipelineError
 from pipeline_src.study.machine import PORTABLE, Machine, load_machine
-from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import Study
-from tests.studies import versions
+from tests.studies import versions, write_params
 
 
 def test_machine_yaml_lists_every_setting_with_its_default():
@@ -98,7 +97,7 @@ sys.exit(command.main(["probe"]))
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has several code paths here")
 def test_choose_code_paths_stage_runs_with_avx2_paths(root, tmp_path):
-    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    write_params(tmp_path)
     (tmp_path / "catalogue").symlink_to(root / "catalogue")
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(

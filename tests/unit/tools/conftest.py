@@ -1,13 +1,8 @@
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from pipeline_src.study.preset import preset_text
-from pipeline_src.study.study import Study, check_study
 from tests.unit.sources.conftest import no_waiting, web
 
 __all__ = ["no_waiting", "web"]
@@ -33,16 +28,3 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> Path
     (tmp_path / "params.yaml").write_bytes((root / "workflow/presets/sample.yaml").read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def study_of(root: Path) -> Callable[..., Study]:
-    """Make a preset's study, with changes of its sections."""
-
-    def make(preset: str, **changes: Any) -> Study:
-        raw = yaml.safe_load(preset_text(preset, root / "workflow/presets"))
-        for key, value in changes.items():
-            raw[key] = {**raw[key], **value} if isinstance(value, dict) else value
-        return check_study(raw)
-
-    return make

@@ -6,16 +6,16 @@ import errno
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline_src import __main__ as command
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.study.study import Study, load_study
+from pipeline_src.study.study import load_study
 from pipeline_src.tools import doctor
 from pipeline_src.tools.doctor import OK, PROBLEM, WARNING
+from tests.studies import load_preset
 
 SIZES = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 
@@ -62,16 +62,16 @@ def test_versions_are_those_that_pyproject_allows(changes: dict[str, str | None]
     assert state == OK or any(name in finding.found for name in changes)
 
 
-def test_small_machine_is_told_for_a_large_study(study_of: Callable[..., Study]) -> None:
-    base, small = study_of("bert-base"), study_of("sample")
+def test_small_machine_is_told_for_a_large_study() -> None:
+    base, small = load_preset("bert-base"), load_preset("sample")
     assert doctor.check_memory(base, available=1e9).state == WARNING
     assert doctor.check_memory(small, available=8e9).state == OK
     assert [doctor.check_disk(base, free=free).state for free in (1e9, 100e9, 1e12)] == [PROBLEM, WARNING, OK]
     assert [doctor.check_disk(small, free=free).state for free in (0.3e9, 2e9, 4e9)] == [PROBLEM, WARNING, OK]
 
 
-def test_check_sources_all_parts_are_not_looked_up(study_of: Callable[..., Study]) -> None:
-    study = study_of("bert-base")
+def test_check_sources_all_parts_are_not_looked_up() -> None:
+    study = load_preset("bert-base")
     corpus = study.corpus.model_copy(update={"sources": {"wikipedia": study.corpus.sources["wikipedia"]}})
     assert doctor.check_sources(study.model_copy(update={"corpus": corpus})).state == OK
 

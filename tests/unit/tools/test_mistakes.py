@@ -13,8 +13,8 @@ import yaml
 from pipeline_src import __main__ as command
 from pipeline_src.__main__ import STATUSES, WIDTH
 from pipeline_src.base.errors import PipelineError
-from pipeline_src.study.preset import preset_text
 from pipeline_src.study.study import check_study
+from tests.studies import write_params
 
 # In a folder where no stage has run.
 NOTHING_DONE = """\
@@ -98,7 +98,7 @@ BROKEN = [
 @pytest.fixture
 def folder(tmp_path, monkeypatch, root):
     """A study that has not been run, and files and folders to name by mistake."""
-    (tmp_path / "params.yaml").write_text(preset_text("test", root / "workflow/presets"))
+    write_params(tmp_path)
     for name, config in {"folder": "[]", "wrong": '{"vocab_size": "x"'}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)

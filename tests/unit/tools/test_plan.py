@@ -28,6 +28,7 @@ from pipeline_src.tools.plan import (
     probe,
     stages_of,
 )
+from tests.studies import load_preset
 
 CPU, GPU = ("--teraflops", "0.09"), ("--gpus", "8", "--teraflops", "300")
 MINUTE = 60
@@ -49,49 +50,49 @@ def amounts(study: Study) -> dict[str, Stage]:
     return {stage.stage: stage for stage in stages_of(study, make_objective(study), sizes)}
 
 
-def test_stages_of_equal_dvc_yaml(root: Path, study_of: Callable[..., Study]) -> None:
+def test_stages_of_equal_dvc_yaml(root: Path) -> None:
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     del stages["pretrain"]  # of a third phase, which the sample lacks
-    assert ["code", *amounts(study_of("sample"))] == list(stages)
+    assert ["code", *amounts(load_preset("sample"))] == list(stages)
 
 
-def test_stages_of_a_third_phase_count_its_length_and_batch(study_of: Callable[..., Study]) -> None:
-    two = study_of("sample")
+def test_stages_of_a_third_phase_count_its_length_and_batch() -> None:
+    two = load_preset("sample")
     steps, later = {"phase1": 400, "phase2": 1600, "phase3": 100}, {"phase3": {"after": "phase2"}}
     later["phase3"]["train_batch_size"] = 8
     lengths = two.examples.model_dump() | {"max_seq_length": {"phase1": 64, "phase2": 128, "phase3": 512}}
     pretrain = two.pretrain.model_dump(mode="json") | {"steps": steps, "later_phases": later}
-    stages = amounts(study_of("sample", examples=lengths, pretrain=pretrain))
+    stages = amounts(load_preset("sample", examples=lengths, pretrain=pretrain))
     assert stages["pretrain@phase3"].tokens == 100 * 8 * 512
     assert 1 / 16 < stages["pretrain@phase3"].flops / stages["pretrain_phase2"].flops < 1 / 8  # more attention
 
 
 @pytest.mark.parametrize(("preset", "published"), [("bert-base", 2.3e19), ("bert-large", 8.0e19)])
-def test_stages_of_bert_have_published_flops(study_of: Callable[..., Study], preset: str, published: float) -> None:
-    stages = amounts(study_of(preset))
+def test_stages_of_bert_have_published_flops(preset: str, published: float) -> None:
+    stages = amounts(load_preset(preset))
     phases = [stages[f"pretrain_{phase}"] for phase in ("phase1", "phase2")]
     assert sum(stage.flops for stage in phases) == pytest.approx(published, rel=0.06)
     assert sum(stage.tokens for stage in phases) == pytest.approx(42.6e9, rel=0.01)  # docs/experiments.md
 
 
-def test_make_objective_bert_base_has_published_parameters(study_of: Callable[..., Study]) -> None:
-    assert count_parameters(make_objective(study_of("bert-base"))) == pytest.approx(110e6, rel=0.01)
+def test_make_objective_bert_base_has_published_parameters() -> None:
+    assert count_parameters(make_objective(load_preset("bert-base"))) == pytest.approx(110e6, rel=0.01)
 
 
-def test_stages_of_wide_word_vectors_take_longer(study_of: Callable[..., Study]) -> None:
+def test_stages_of_wide_word_vectors_take_longer() -> None:
     def work(width: int) -> float:
-        vectors = study_of("sample").word_vectors.model_dump(mode="json") | {"width": width}
-        return amounts(study_of("sample", word_vectors=vectors))["train_word_vectors"].work
+        vectors = load_preset("sample").word_vectors.model_dump(mode="json") | {"width": width}
+        return amounts(load_preset("sample", word_vectors=vectors))["train_word_vectors"].work
 
     assert work(300) / work(128) == pytest.approx(34.5 / 20.8, rel=0.05)  # CPU-seconds measured, five epochs of 3.6 M
 
 
-def test_stages_of_finetuning_count_grid_seeds_weights_epochs(study_of: Callable[..., Study]) -> None:
+def test_stages_of_finetuning_count_grid_seeds_weights_epochs() -> None:
     def finetuning(**recipe: Any) -> Stage:
         seeds = recipe.pop("seeds")
-        defaults = study_of("sample").finetune.defaults.model_dump(mode="json") | recipe
+        defaults = load_preset("sample").finetune.defaults.model_dump(mode="json") | recipe
         finetune = {"defaults": defaults, "per_task": {"cola": {}}, "seeds": seeds}
-        return amounts(study_of("sample", tasks=["cola"], finetune=finetune))["finetune"]
+        return amounts(load_preset("sample", tasks=["cola"], finetune=finetune))["finetune"]
 
     single = finetuning(seeds=[1], learning_rates=[0.001], epochs=[1], random_baseline=False)
     grid = finetuning(seeds=[1, 2], learning_rates=[0.001, 0.002, 0.003], epochs=[1, 3], random_baseline=True)
@@ -102,13 +103,15 @@ def test_stages_of_finetuning_count_grid_seeds_weights_epochs(study_of: Callable
     assert own.tokens == single.tokens * (1 + 2 + 5)
 
 
-def test_make_objective_start_model_has_its_own_sizes(study_of: Callable[..., Study], tmp_path: Path) -> None:
+def test_make_objective_start_model_has_its_own_sizes(tmp_path: Path) -> None:
     config = {"model_type": "bert", **BertConfig(30_522, 256, 4, 4, 1024).as_dict()}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    study = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": str(tmp_path)})
-    same = study_of("sample", vocabulary={"vocab_size": 30_522}, model={"num_hidden_layers": 4, "hidden_size": 256})
+    study = load_preset("sample", vocabulary={"kind": "given"}, pretrain={"init_from": str(tmp_path)})
+    same = load_preset("sample", vocabulary={"vocab_size": 30_522}, model={"num_hidden_layers": 4, "hidden_size": 256})
     assert count_parameters(make_objective(study)) == count_parameters(make_objective(same))
-    fetched = study_of("sample", vocabulary={"kind": "given"}, pretrain={"init_from": "catalogue/models/minilm.yaml"})
+    fetched = load_preset(
+        "sample", vocabulary={"kind": "given"}, pretrain={"init_from": "catalogue/models/minilm.yaml"}
+    )
     assert amounts(fetched)["start_model"].fetched == 83_506_384
 
 
@@ -137,16 +140,14 @@ def test_stage_seconds_follow_work_cores_and_gpus() -> None:
 
 
 @pytest.mark.parametrize("objective", member_names("objectives"))
-def test_probe_measures_every_objective(
-    study_of: Callable[..., Study], objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probe_measures_every_objective(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline_src.tools.plan.PROBE_FLOPS", 1e9)
     architecture = {"bilm": "bilstm", "electra": "electra"}.get(objective, "bert")
     model = {"architecture": architecture, "position_init": "random"}
     pretrain = {"objective": objective}
     if objective in ("distilbert", "tinybert"):
         pretrain["teacher"] = str(tmp_path)
-    study = study_of("sample", model=model, pretrain=pretrain, examples={"pair_objective": "none"})
+    study = load_preset("sample", model=model, pretrain=pretrain, examples={"pair_objective": "none"})
     assert 1e6 < probe(study, threads=1, seconds=0.01) < 1e13
 
 
