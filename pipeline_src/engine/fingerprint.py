@@ -11,6 +11,7 @@ import ast
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,8 @@ def imported_files(module: str, root: Path = ROOT) -> list[str]:
     Raises:
         FileNotFoundError: there is no such module.
     """
-    if _file(module, root) is None:
+    # A member in a folder elsewhere can be imported, but its files are not this project's.
+    if _file(module, root) is None and not _is_importable(module):
         raise FileNotFoundError(f"no module {module} below {root}")
     reached: set[Path] = set()
     waiting = [module]
@@ -79,6 +81,14 @@ def imported_files(module: str, root: Path = ROOT) -> list[str]:
         waiting += _imports(file, package)
         waiting += [name.rpartition(".")[0]] if "." in name else []
     return sorted(file.relative_to(root).as_posix() for file in reached if not _is_docstring_only(file))
+
+
+def _is_importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # A package above it does not exist.
+        return False
 
 
 def _data_files(folder: Path, root: Path) -> Iterator[Path]:

@@ -203,9 +203,9 @@ class _Splits:
         for encoded in slices:
             for split, documents in encoded.documents.items():
                 # np.isin would look for distinct digests first, with a slow hash table (numpy 2.4.6).
-                found = encoded.digests[split]
-                first = np.searchsorted(self._earlier, found)
-                is_copy = first < np.searchsorted(self._earlier, found, side="right")
+                slice_digests = encoded.digests[split]
+                first = np.searchsorted(self._earlier, slice_digests)
+                is_copy = first < np.searchsorted(self._earlier, slice_digests, side="right")
                 if is_copy.any():
                     documents = documents.pick(~is_copy)
                     self.dropped[OTHER_COPY] += int(is_copy.sum())

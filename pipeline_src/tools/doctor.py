@@ -44,12 +44,12 @@ class Finding:
     check: str
     # OK; WARNING if a run may fail; PROBLEM if the study cannot run.
     state: str
-    found: str
+    message: str
     hint: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print a list of objects: check, state, found, hint")
+    parser.add_argument("--json", action="store_true", help="print a list of objects: check, state, message, hint")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -87,7 +87,7 @@ def as_text(findings: Sequence[Finding]) -> str:
     for finding in findings:
         start = f"{finding.state:<8} {finding.check:<12} "
         indent = " " * len(start)
-        for first, text in ((start, finding.found), (f"{indent}-> ", finding.hint or "")):
+        for first, text in ((start, finding.message), (f"{indent}-> ", finding.hint or "")):
             wrap = textwrap.TextWrapper(WIDTH, first, indent, break_long_words=False, break_on_hyphens=False)
             lines += wrap.wrap(text)
     states = [finding.state for finding in findings]
@@ -194,7 +194,7 @@ def check_sources(study: Any) -> Finding:
         return Finding("sources", OK, "files of your own, if there are any, can be read")
     state = PROBLEM if any(file.stops for file in wrong) else WARNING
     shown = [_problem("sources", file.error) for file in wrong[:MAX_SHOWN_FILES]]
-    messages = [finding.found for finding in shown]
+    messages = [finding.message for finding in shown]
     if len(wrong) > MAX_SHOWN_FILES:
         messages.append(f"and {len(wrong) - MAX_SHOWN_FILES} more")
     # Several files may have the same hint.

@@ -64,13 +64,13 @@ def _read_pairs(folder: Path) -> None:
 
 def _wrong_texts(part: Path, source: Source, params: SourceParams) -> Iterator[WrongFile]:
     try:
-        found = [local_files(params.entry, file) for file in source.files]
+        by_file = [local_files(params.entry, file) for file in source.files]
     except PipelineError as error:
         yield WrongFile(error, stops=True)
         return
     if any(file.unpack or file.excerpts for file in source.files):
         return
-    obtained = list(chain.from_iterable(found))
+    obtained = list(chain.from_iterable(by_file))
     with TemporaryDirectory() as temporary:
         # links under the names that the stage would give the files
         folder = Path(temporary, part)

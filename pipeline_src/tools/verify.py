@@ -134,13 +134,13 @@ def find_changed_file(folder: Path, recorded: Mapping[str, Mapping[str, Any]]) -
     files = saved_files(folder)
     has_state = (folder / TRAINING_STATE).exists()
     for name, expected in recorded.items():
-        found = files.get(name)
-        if found is None:
+        saved = files.get(name)
+        if saved is None:
             if has_state or not name.startswith(f"{TRAINING_STATE}/"):
                 return f"{name} is missing"
-        elif found["bytes"] != expected["bytes"]:
-            return f"{name} has {found['bytes']:,} bytes, not {expected['bytes']:,} as in the ledger"
-        elif found != expected:
+        elif saved["bytes"] != expected["bytes"]:
+            return f"{name} has {saved['bytes']:,} bytes, not {expected['bytes']:,} as in the ledger"
+        elif saved != expected:
             return f"{name} has another SHA-256 than in the ledger"
     return None
 

@@ -14,7 +14,8 @@ from pipeline_src.study.task_spec import load_spec
 from pipeline_src.tasks.examples import labelled_part
 from tests.unit.finetune.conftest import fine_tune
 
-COUNTS = (400, 40, 1200, 5000)
+# sst2 has 1,600 examples.
+COUNTS = (400, 40, 1600, 5000)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_label_curve_has_point_for_every_count_and_for_whole_file(study):
     files = read_task(spec, (3,), with_training=True, label_counts=COUNTS)
     best, results = score_task(files, bag_of_words=True)
     points = label_curve(files, results["sst2"])
-    assert [point["examples"] for point in points] == [40, 400, 1200]
+    assert [point["examples"] for point in points] == [40, 400, 1600]
     assert all(point["systems"].keys() == {"pretrained", "random_weights", "bag_of_words"} for point in points)
     (scored,) = score_table(files, best, results)
     systems = points[-1]["systems"]

@@ -30,7 +30,7 @@ def test_doctor_invalid_study_is_a_problem_in_json(project: Path, capsys: pytest
     (project / "params.yaml").write_text("seed: 1\n")
     assert command.main(["doctor", "--json"]) == 2
     by_check = {entry["check"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert by_check["params.yaml"]["state"] == PROBLEM and "a key is missing" in by_check["params.yaml"]["found"]
+    assert by_check["params.yaml"]["state"] == PROBLEM and "a key is missing" in by_check["params.yaml"]["message"]
     assert by_check["versions"]["state"] == OK and by_check["versions"]["hint"] is None
 
 
@@ -59,7 +59,7 @@ def test_doctor_runs_on_the_standard_library_alone(root: Path, project: Path) ->
 def test_versions_are_those_that_pyproject_allows(changes: dict[str, str | None], state: str) -> None:
     finding = doctor.check_versions(doctor.installed_versions() | changes)
     assert finding.state == state
-    assert state == OK or any(name in finding.found for name in changes)
+    assert state == OK or any(name in finding.message for name in changes)
 
 
 def test_small_machine_is_told_for_a_large_study() -> None:

@@ -85,8 +85,8 @@ def test_check_sources_wrong_text_is_named(
     (TEXT / name).write_bytes(content)
     finding = doctor.check_sources(study(**changes))
     assert (finding.state, finding.hint is not None) == (state, True)
-    assert message in finding.found and not list(Path("data").glob("[!o]*"))
-    assert f"{TEXT}/{name}" in finding.found or "encoding" in changes
+    assert message in finding.message and not list(Path("data").glob("[!o]*"))
+    assert f"{TEXT}/{name}" in finding.message or "encoding" in changes
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,17 @@ def test_check_sources_wrong_task_file_is_named(
     study: Callable[..., Study], task: dict[str, Any], train: bytes, message: str
 ) -> None:
     finding = find(study, task, train, GOOD_TASKS[task["kind"]][1])
-    assert finding.state == PROBLEM and message in finding.found and f"{TASK}/train." in finding.found
+    assert finding.state == PROBLEM and message in finding.message and f"{TASK}/train." in finding.message
     assert finding.hint and not list(Path("data").glob("[!o]*"))
 
 
 def test_check_sources_missing_file_is_named(study: Callable[..., Study]) -> None:
     finding = doctor.check_sources(study())
-    assert finding.state == PROBLEM and finding.found.startswith("your own file is not there: data/own/text")
+    assert finding.state == PROBLEM and finding.message.startswith("your own file is not there: data/own/text")
     (TEXT / "a.txt").write_text("A mill.")
     (TASK / "train.jsonl").write_text(GOOD_ROW)
     finding = doctor.check_sources(study(CLASSES))
-    assert (finding.state, finding.found) == (PROBLEM, "a file of the task is not fetched: dev.jsonl (task mine)")
+    assert (finding.state, finding.message) == (PROBLEM, "a file of the task is not fetched: dev.jsonl (task mine)")
 
 
 def test_check_sources_wrong_minimal_pair_is_named(study: Callable[..., Study], catalogue: Path) -> None:
@@ -190,7 +190,7 @@ def test_check_sources_wrong_minimal_pair_is_named(study: Callable[..., Study], 
     interpretation = made.interpretation.model_copy(update={"minimal_pairs": ("pairs",)})
     finding = doctor.check_sources(made.model_copy(update={"interpretation": interpretation}))
     message = "a pair lacks a value: linguistics_term (data/own/mine/a.jsonl:1)"
-    assert (finding.state, finding.found) == (PROBLEM, message)
+    assert (finding.state, finding.message) == (PROBLEM, message)
 
 
 def test_check_sources_unreadable_file_is_named(study: Callable[..., Study], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_check_sources_unreadable_file_is_named(study: Callable[..., Study], mon
     # root may read everything
     monkeypatch.setattr(os, "access", lambda path, mode: path.name != "b.txt")
     finding = doctor.check_sources(study())
-    assert (finding.state, finding.found) == (PROBLEM, "no permission to read a file: data/own/text/b.txt")
+    assert (finding.state, finding.message) == (PROBLEM, "no permission to read a file: data/own/text/b.txt")
 
 
 def test_check_sources_several_wrong_files_are_all_named(study: Callable[..., Study]) -> None:
@@ -207,7 +207,7 @@ def test_check_sources_several_wrong_files_are_all_named(study: Callable[..., St
     for number in range(7):
         (TEXT / f"{number}.docx").write_bytes(b"PK")
     finding = doctor.check_sources(study())
-    assert finding.state == WARNING and finding.found.count("no reader") == 5 and "and 2 more" in finding.found
+    assert finding.state == WARNING and finding.message.count("no reader") == 5 and "and 2 more" in finding.message
 
 
 def test_check_sources_wrong_dump_is_named(study: Callable[..., Study], root: Path) -> None:
@@ -217,4 +217,4 @@ def test_check_sources_wrong_dump_is_named(study: Callable[..., Study], root: Pa
     path.write_bytes(b"PK\x03\x04")
     dump = {"from": "own-wikipedia", "parts": ["1"], "date": None}
     finding = doctor.check_sources(study(block=sources["wikipedia"], **dump))
-    assert finding.state == PROBLEM and "not a MediaWiki dump" in finding.found and str(path) in finding.found
+    assert finding.state == PROBLEM and "not a MediaWiki dump" in finding.message and str(path) in finding.message
