@@ -109,4 +109,4 @@ def predictions_path(task: str, seed: int, weights: str, file: str) -> Path:
 def read_predictions(path: Path) -> Rows:
     if not path.exists():
         raise PipelineError("no predictions here", path, hint=HINT)
-    return list(read_json_lines(path, {"id": str, "prediction": object}, "not a prediction", HINT))
+    return list(read_json_lines(path, {"id": str, "prediction": object}, "invalid prediction", HINT))

@@ -1,1 +1,1 @@
-"""The tasks of the paper: their specifications, files, model inputs, predictions and scores."""
+"""The tasks of the BERT paper, and others: files, model inputs, predictions and scores."""

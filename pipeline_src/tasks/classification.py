@@ -16,7 +16,7 @@ from pipeline_src.tasks.metrics import METRICS, BootstrapStatistics, majority_sc
 from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-# Label of an example of a test file, which is never trained on.
+# Label of a test example. Test examples are never trained on.
 UNLABELLED = -1
 
 
@@ -28,31 +28,31 @@ def gold_labels(examples: Sequence[Any]) -> list[float]:
 
 
 class LabelledTask(Task):
-    # Labels and predictions are compared as numbers.
+    # Base class of tasks whose labels and predictions are compared as numbers (class indices or regression values).
 
-    # Names of the columns of row numbers and of predictions, with their separator.
+    # Header line of a submission: the row number's column, the separator, the prediction's column.
     submission_header: ClassVar[str]
 
     @abstractmethod
     def label_numbers(self, examples: Sequence[Any], predictions: Rows) -> Sequence[float]:
-        # Class indices or values, in the order of the examples.
+        # Returns class indices, or the values of a regression, in the order of the examples.
         ...
 
     def label_text(self, number: float) -> str:
-        # As spelt in a submission.
+        # Returns the label as a submission spells it.
         return str(number)
 
     def answers(
         self, examples: Sequence[Any], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
-        # The probability of each label or choice takes the place of the outputs.
-        # Its import takes a quarter of a second, which only predictions need.
+        # Replaces the logits ("outputs") of each prediction with probabilities ("probabilities").
+        # Imported here because the import takes a quarter of a second, and only this method needs it.
         from scipy.special import softmax
 
         rows = self.predict(examples, features, outputs)
         for row in rows:
             logits = row.pop("outputs", None)
-            # A regression has no outputs beside its prediction.
+            # The prediction of a regression has no logits.
             if logits is not None:
                 classes = self.spec.labels or range(len(logits))
                 probabilities = softmax(logits).tolist()
@@ -76,7 +76,7 @@ class LabelledTask(Task):
     def submission(
         self, eval_set: str, examples: Sequence[Any], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        # A line has the number of a row, from 0, and its prediction.
+        # Each line has a row number, counted from 0, and the prediction for that row.
         test = self.spec.eval_set(eval_set).test
         if test is None:
             return {}
@@ -87,7 +87,7 @@ class LabelledTask(Task):
 
 
 class Classification(LabelledTask):
-    """Classification or regression of one or two segments (GLUE)."""
+    """Classification or regression of one text or a pair of texts (GLUE)."""
 
     head = "sequence"
     # As in nyu-mll/GLUE-baselines, src/main.py.
@@ -103,7 +103,7 @@ class Classification(LabelledTask):
         return pair_features(self.spec.name, pairs, self._labels(examples), read_templates(tokenizer), max_length)
 
     def features_apart(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        # Two sequences per example of a pair task, one for each text.
+        # Like `features`, but a pair of texts makes two sequences, one for each text.
         apart = zip(*self._segments(examples, tokenizer), strict=True)
         texts = ((text, None) for text in chain.from_iterable(apart))
         return pair_features(self.spec.name, texts, self._labels(examples), read_templates(tokenizer), max_length, 2)
@@ -116,10 +116,14 @@ class Classification(LabelledTask):
         return _label_array(examples, np.float32 if self.spec.range else np.int64)
 
     def predict(self, examples: Sequence[TextExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
-        """Make predictions from a model's outputs, float [items, classes], or [items, 1] for a regression.
+        """Make predictions from a model's outputs.
 
-        A prediction has ``id``, ``prediction`` (a label as the task spells it, or a number within the range) and, in a
-        classification, ``outputs`` (logits).
+        Args:
+            outputs: logits, float [items, classes], or the values of a regression, float [items, 1].
+
+        Returns:
+            For each example, ``id`` and ``prediction``: a label as the task spells it, or a number within the task's
+            range. In a classification, also ``outputs``, the logits.
         """
         self.check_outputs(outputs, (features.items, self.num_outputs))
         if self.spec.range is None:
@@ -169,7 +173,7 @@ class Classification(LabelledTask):
 
 
 class MultipleChoice(LabelledTask):
-    """Multiple choice: which ending follows the context (SWAG; paper, section 4.4)."""
+    """Multiple choice: which ending follows the context (SWAG; BERT paper, section 4.4)."""
 
     head = "choice"
     # As rowanz/swagaf writes its own predictions (csv_predict.py).
@@ -180,7 +184,7 @@ class MultipleChoice(LabelledTask):
         return 1
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, max_length: int) -> Features:
-        # A sequence per choice: [CLS] context [SEP] ending [SEP].
+        # Each choice is one sequence: [CLS] context [SEP] ending [SEP].
         choices = len(examples[0].endings)
         contexts = encode(tokenizer, [example.context for example in examples])
         endings = encode(tokenizer, list(chain.from_iterable(example.endings for example in examples)))
@@ -195,7 +199,7 @@ class MultipleChoice(LabelledTask):
         )
 
     def predict(self, examples: Sequence[ChoiceExample], features: Features, outputs: np.ndarray) -> list[Prediction]:
-        # Outputs are [items, choices]; a prediction is a choice, from 0.
+        # `outputs`: logits [items, choices]. A prediction is the index of a choice, counted from 0.
         self.check_outputs(outputs, (features.items, features.per_item))
         return _most_probable(examples, outputs, range(features.per_item))
 

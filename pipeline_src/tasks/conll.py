@@ -1,4 +1,4 @@
-"""Files of tagged sentences, in the formats CoNLL and CoNLL-U: one word per line."""
+"""Reader of tagged sentences in CoNLL and CoNLL-U format, with one word per line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from pipeline_src.tasks.tables import FETCH_AGAIN, read_lines
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence with a tag for each word, or without tags if they are to be predicted.
+    """A sentence with a tag for each word.
 
-    ``id`` and ``document`` are the indices of the sentence and of its document.
+    Attributes:
+        id: index of the sentence in the file.
+        document: index of the sentence's document in the file.
+        tags: one tag per word; empty if the tags are to be predicted.
     """
 
     id: str
@@ -28,18 +31,18 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class Format:
-    # What separates two columns.
+    # Separator of columns.
     separator: re.Pattern[str]
-    # Start of a line that opens a document.
+    # Matches the start of a line that begins a new document.
     document: re.Pattern[str]
-    # Kind of a line without a word -> start of such a line.
+    # Reason for skipping a line -> pattern that matches the start of such a line.
     skipped: dict[str, re.Pattern[str]] = field(default_factory=dict)
 
 
 FORMATS = {
     "conll": Format(re.compile("[ \t]+"), re.compile("-DOCSTART-(?![^ \t])")),
-    # https://universaldependencies.org/format.html: a range such as 3-4 is a surface form of words that follow, a
-    # number such as 8.1 is a word that is implied and not written.
+    # https://universaldependencies.org/format.html. An id such as 3-4 is a multiword token, whose words follow on their
+    # own lines. An id such as 8.1 is an empty node: a word that is implied but not written.
     "conllu": Format(
         re.compile("\t"),
         re.compile(r"#\s*newdoc(?!\S)"),
@@ -61,15 +64,19 @@ def read_sentences(
     counts: Counter[str] | None = None,
     labelled: bool = True,
 ) -> list[TaggedSentence]:
-    """Read the sentences of a file in CoNLL's or CoNLL-U's format.
+    """Read the sentences of a file in CoNLL or CoNLL-U format.
 
-    If the file marks no documents, each sentence is its own document. ``eval_set`` is the evaluation set of the file,
-    whose columns may differ. ``counts`` is filled with the number of skipped lines and corrected tags, by reason. If
-    the file is not ``labelled``, only its words are read.
+    If the file has no document boundaries, each sentence is its own document.
+
+    Args:
+        eval_set: the evaluation set that the file belongs to, which may have its own columns; None for the training
+            file.
+        counts: filled with the number of skipped lines and of corrected tags, by reason.
+        labelled: whether to read tags; if False, only words are read.
     """
     path = Path(path)
     columns = (eval_set is not None and spec.eval_set(eval_set).columns) or spec.columns
-    # TaskSpec has checked it.
+    # TaskSpec's validation guarantees this.
     assert columns is not None and columns.label is not None
     word = int(columns.texts[0]) - 1
     label = int(columns.label) - 1 if labelled else word
@@ -83,7 +90,7 @@ def read_sentences(
             where = f"{path}:{number}"
             if len(fields) <= max(word, label):
                 missing = f"{len(fields)} columns, at least {max(word, label) + 1} are needed"
-                raise PipelineError("a row is too short", missing, where=where, hint=FETCH_AGAIN)
+                raise PipelineError("a row has too few columns", missing, where=where, hint=FETCH_AGAIN)
             if not fields[word]:
                 raise PipelineError("a word is empty", repr(fields), where=where, hint=FETCH_AGAIN)
             widths.add(len(fields))
@@ -104,8 +111,9 @@ def read_sentences(
                 raise PipelineError("unknown label", repr(tag), where=f"{path}:{number}", hint=hint)
         examples.append(TaggedSentence(str(len(examples)), document, tuple(words), tuple(tags)))
     if len(widths) > 1 and not labelled:
-        value = f"rows of {min(widths)} and of {max(widths)} columns"
-        raise PipelineError("not one word a line", value, where=path, hint="give a file in CoNLL's format")
+        value = f"rows have {min(widths)} to {max(widths)} columns"
+        hint = "give a file in CoNLL format, with one word per line"
+        raise PipelineError("not in CoNLL format", value, where=path, hint=hint)
     if not examples:
         raise PipelineError("no words in the file", path, where=f"task {spec.name}", hint=FETCH_AGAIN)
     if not any(example.document for example in examples):
@@ -114,7 +122,8 @@ def read_sentences(
 
 
 def as_iob2(tags: Sequence[str]) -> list[str]:
-    # In IOB1, B- only separates adjacent entities of one type: "O I-PER I-PER" -> "O B-PER I-PER".
+    # IOB1 uses B- only between adjacent entities of the same type. IOB2 begins every entity with B-:
+    # "O I-PER I-PER" -> "O B-PER I-PER".
     converted = []
     previous = "O"
     for tag in tags:
@@ -128,7 +137,7 @@ def _sentences(path: Path, format: Format, counts: Counter[str]) -> Iterator[tup
     # Yields (number of documents opened so far, [(line number, columns) of each word]) for each sentence.
     document = 0
     words: list[tuple[int, list[str]]] = []
-    # Whether the sentence has lines, with or without words.
+    # Whether the current sentence has any line, even one that is skipped.
     opened = False
     number = 0
     for number, line in read_lines(path):

@@ -1,4 +1,4 @@
-"""Stage ``download_tasks``: make or fetch the study's tasks: from the corpus, synthetic, or official."""
+"""Stage ``download_tasks``: make the study's tasks from the corpus or by synthetic rules, or fetch official files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline_src.tasks.made import from_corpus
 from pipeline_src.tasks.made.from_corpus import read_texts, task_origin
 from pipeline_src.tasks.made.synthetic import write_task
 
-# Kind of task -> the texts of an example.
+# Kind of task -> function that returns the texts of an example.
 TEXTS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
     "classification": lambda example: example.texts,
     "choice": lambda example: (f"{example.context} {ending}" for ending in example.endings),
@@ -47,14 +47,14 @@ def run(
     corpus: CorpusParams,
     interpretation: InterpretationParams,
 ) -> None:
-    """Write ``data/tasks/<task>/`` for every task, each with a ``source.json``, and ``data/evaluation_texts``.
+    """Write ``data/tasks/<task>/`` with a ``source.json`` for every task, and ``data/evaluation_texts``.
 
     Args:
-        task_source: ``synthetic`` or ``official``, for the tasks that have a synthetic form. In both cases, the tasks
-            of ``from_corpus`` are made from ``data/text``, and all other tasks are fetched.
+        task_source: ``synthetic`` or ``official``. It applies to tasks that have a synthetic form. In both cases, the
+            tasks of ``made/from_corpus.py`` are made from ``data/text``, and tasks with neither form are fetched.
         interpretation: names the sets of minimal pairs to fetch.
     """
-    # All is fetched before anything is written.
+    # All sources are fetched before anything is written.
     obtained = {}
     for name, source in fetched_sources(task_source, tasks, interpretation.pair_sets).items():
         obtained[name] = (source, obtain(name, source))
@@ -84,20 +84,20 @@ def run(
     with atomic_directory(EVALUATION_TEXTS) as folder:
         count = write_texts(folder, removed)
     if corpus.decontaminate == "remove":
-        names = ", ".join(removed_for) or "none, since no task is fetched"
+        names = ", ".join(removed_for) or "none, because no task is fetched"
         log.info("%d texts of evaluation sets to keep out of the training documents: %s", count, names)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(origins.values()).items()))
     log.info("%d tasks in %s: %s", len(tasks), TASKS, counts)
 
 
 def fetched_sources(task_source: str, tasks: Sequence[str], pair_sets: Sequence[str]) -> dict[str, Source]:
-    """Return name -> catalogue entry of what is fetched: ``pair_sets``, and those ``tasks`` that are not made here."""
+    """Return name -> catalogue entry for everything to fetch: official tasks and sets of minimal pairs."""
     names = [*(task for task in tasks if task_origin(task, task_source) == "fetched"), *pair_sets]
     return {name: resolve(name, load_source(TASK_SOURCES, name)) for name in names}
 
 
 def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, bool]]:
-    # Yields (file, evaluation set, whether it is a test file); test files only if they are in the folder.
+    # Yields (file, evaluation set, whether it is a test file). A test file is left out if it is not in the folder.
     for name, eval_set in spec.scores.items():
         yield eval_set.file, name, False
         if eval_set.test is not None and (folder / eval_set.test.file).exists():
@@ -106,7 +106,7 @@ def evaluation_files(spec: TaskSpec, folder: Path) -> Iterator[tuple[str, str, b
 
 def evaluation_texts(task: str, folder: Path) -> list[str]:
     spec = load_spec(task)
-    # A dictionary keeps the order.
+    # A dictionary removes duplicates and keeps the order.
     texts: dict[str, None] = {}
     for file, eval_set, is_test in evaluation_files(spec, folder):
         for example in read_examples(spec, folder / file, eval_set, is_test):
@@ -115,10 +115,10 @@ def evaluation_texts(task: str, folder: Path) -> list[str]:
 
 
 def check_task(task: str, folder: Path) -> None:
-    """Read every file of a task as fine-tuning does, so that a mistake is found before any training."""
+    """Read every file of a task as fine-tuning does, to find errors before any training."""
     spec = load_spec(task)
     for file, eval_set, is_test in ((spec.train, None, False), *evaluation_files(spec, folder)):
         if not (folder / file).exists():
             hint = f"add it to {TASK_SOURCES}/{task}.yaml, or fix its name in {TASK_SPECS}/{task}.yaml"
-            raise PipelineError("a file of the task is not fetched", file, where=f"task {task}", hint=hint)
+            raise PipelineError("a file of the task is missing", file, where=f"task {task}", hint=hint)
         read_examples(spec, folder / file, eval_set, is_test)

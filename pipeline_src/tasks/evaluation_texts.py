@@ -1,4 +1,4 @@
-"""Texts of the evaluation sets, with which the corpus is compared."""
+"""File with the texts of the evaluation sets, which are kept out of the training corpus."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
     path, hint = folder / FILE, "run the stage download_tasks again"
     if not path.exists():
         raise PipelineError("the texts of the evaluation sets are missing", path, hint=hint)
-    for record in read_json_lines(path, RECORD, "not a text of an evaluation set", hint):
+    for record in read_json_lines(path, RECORD, "invalid text of an evaluation set", hint):
         yield record["task"], record["text"]

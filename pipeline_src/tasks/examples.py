@@ -27,8 +27,9 @@ class TextExample:
 
     Attributes:
         id: the row's index.
-        texts: one or two segments.
+        texts: one text or a pair of texts.
         label: index of the class, or value of the regression; None in a test file.
+        group: key of the examples that are resampled together; None if the example is resampled alone.
     """
 
     id: str
@@ -42,8 +43,9 @@ class ChoiceExample:
     """A row of a multiple-choice file.
 
     Attributes:
-        endings: for each choice, the segment that follows the context.
+        endings: for each choice, the text that follows the context.
         label: index of the correct choice; None in a test file.
+        group: as in ``TextExample``.
     """
 
     id: str
@@ -63,8 +65,9 @@ def read_examples(
     """Read the examples of a data file, in the file's order.
 
     Args:
-        eval_set: the evaluation set that the file belongs to, since its layout may differ; None for the training file.
-        test: whether the file is the set's test file, without labels.
+        eval_set: the evaluation set that the file belongs to, which may have its own layout; None for the training
+            file.
+        test: whether the file is the set's test file, which has no labels.
         counts: filled with the number of dropped or doubtful rows, by reason.
 
     Returns:
@@ -99,7 +102,7 @@ def _read_table(
         if spec.kind == "classification":
             examples.append(TextExample(str(index), texts, label, group))
             continue
-        # The second text column is the beginning that each ending completes.
+        # The second text column is the start of a sentence. Each choice completes this sentence.
         beginning = " ".join(texts[1:])
         endings = tuple(f"{beginning} {fields[column]}".strip() for column in columns.choices)
         examples.append(ChoiceExample(str(index), texts[0], endings, label, group))
@@ -121,21 +124,21 @@ def _label(spec: TaskSpec, labels: tuple[str, ...], text: str, where: str) -> fl
 
 
 def read_unlabelled(spec: TaskSpec, path: Path) -> list[Any]:
-    """Read examples to predict from a file in the layout of one of the task's files; labels are not needed.
+    """Read examples for prediction from a file without labels, or ignore the labels that it has.
 
-    Classification also reads texts that a user has at hand: ``.txt``, one text a line, or two with a tab between them,
-    and ``.jsonl`` with the key ``text``, or ``text1`` and ``text2``.
+    The file has the layout of one of the task's own files. For classification, it may also be ``.txt`` with one text
+    per line (or two texts separated by a tab), or ``.jsonl`` with the key ``text`` (or ``text1`` and ``text2``).
     """
-    # All lines are read, to name the one that is not UTF-8, which a parser of JSON does not.
+    # All lines are read here, so that an error names the line that is not UTF-8. A JSON parser would not name it.
     lines = list(read_lines(path))
     if not any(line.strip() for _, line in lines):
-        raise PipelineError("empty file", path, hint="give one with an example or several")
+        raise PipelineError("empty file", path, hint="give a file with at least one example")
     if spec.kind == "tagging":
         return read_sentences(spec, path, next(iter(spec.scores)), labelled=False)
     formats = _formats(spec)
     if path.suffix not in formats:
         hint = f"the task {spec.name} reads {', '.join(formats)}"
-        raise PipelineError("a file of another format", path.suffix or "no suffix", where=path, hint=hint)
+        raise PipelineError("unsupported file format", path.suffix or "no suffix", where=path, hint=hint)
     if spec.kind == "span":
         return read_questions(spec, path, test=True)
     if spec.kind == "retrieval":
@@ -168,17 +171,18 @@ def _read_unlabelled_queries(spec: TaskSpec, path: Path) -> list[Query]:
     name = fitting[0] if fitting else names[0]
     layout = spec.layout(name)
     label = layout.columns.label
-    # A label says which rows are pairs: without its column, all are.
+    # The label tells which rows are pairs. If the file has no label column, every row is a pair.
     labelled = label is not None and bool(first_row(path, (label,), layout.header))
     return read_queries(spec, path, name, labelled=labelled)
 
 
 def _is_laid_out(path: Path, layout: Layout) -> bool:
-    # Whether the first row has the texts of the layout.
+    # Returns whether the first row of the file has the text columns of `layout`.
     texts = layout.without_labels().columns.required
     if len(first_row(path, texts, layout.header)) < len(texts):
         return False
-    # Any row of enough fields has columns that are numbers: its label, if it has one, tells other tables apart.
+    # If columns are numbers, any table with enough fields has them. A row whose label field is not one of the task's
+    # labels then has another layout.
     label = layout.columns.label
     if layout.header or label is None or not layout.labels:
         return True
@@ -186,7 +190,7 @@ def _is_laid_out(path: Path, layout: Layout) -> bool:
 
 
 def _text_examples(spec: TaskSpec, path: Path, lines: Sequence[tuple[int, str]]) -> list[TextExample]:
-    # The id is the line's number, from 0; empty lines are passed over.
+    # The id of an example is its line number, counted from 0. Empty lines are skipped.
     examples = []
     for number, line in lines:
         if not line.strip():
@@ -194,13 +198,13 @@ def _text_examples(spec: TaskSpec, path: Path, lines: Sequence[tuple[int, str]])
         texts = tuple(line.split("\t")) if spec.is_pair else (line,)
         if spec.is_pair and len(texts) != 2:
             hint = "write two texts with a tab between them"
-            raise PipelineError("not two texts", shown(line), where=f"{path}:{number}", hint=hint)
+            raise PipelineError("a line does not have two texts", shown(line), where=f"{path}:{number}", hint=hint)
         examples.append(TextExample(str(number - 1), texts))
     return examples
 
 
 def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
-    # A table to predict may come as a test file, which is tried first, or as a labelled file.
+    # Returns the possible layouts of a table to predict: test files first, then labelled files.
     layouts = []
     for name, declared in spec.scores.items():
         if declared.test:
@@ -209,7 +213,7 @@ def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
         layouts.append(spec.layout(eval_set))
     if suffix != ".jsonl" or spec.kind != "classification":
         return layouts
-    # A line of JSON names its fields, which have numbers in a table without a header.
+    # JSON objects have field names, so layouts whose columns are numbers (tables without a header) do not apply.
     named = [layout for layout in layouts if isinstance(layout.columns.texts[0], str)]
     texts = ("text1", "text2") if spec.is_pair else ("text",)
     at_hand = Layout(Columns(texts=texts), header=True, labels=(), drop_short=False)
@@ -217,6 +221,9 @@ def _layouts(spec: TaskSpec, suffix: str) -> list[Layout]:
 
 
 def labelled_part(task: str, seed: object, training: Sequence[Any], count: int) -> list[Any]:
-    """Sample ``count`` of the ``training`` examples, in file order; a smaller sample is contained in a larger one."""
+    """Sample ``count`` training examples and return them in file order.
+
+    With equal ``task`` and ``seed``, a smaller sample is a subset of a larger sample.
+    """
     rng = np.random.Generator(np.random.Philox(key=derive_seed("labels", task, str(seed))))
     return [training[index] for index in np.sort(rng.permutation(len(training))[:count])]

@@ -1,8 +1,8 @@
-"""Features cached on disk and memory-mapped, so that all seeds and learning rates share one tokenisation.
+"""Cache of features on disk, memory-mapped, so that each task file is tokenised once for all seeds and learning rates.
 
-``data/features/<task>/<key>/`` is not a stage's output and may be deleted at any time: the key covers everything that
-determines its content. An entry that another user has closed is neither read nor replaced: the features are then made
-without the cache.
+A cache entry is the folder ``data/features/<task>/<key>/``. The key is a hash of everything that determines the
+features. Entries are not outputs of a stage and may be deleted at any time. If this process may not access an entry of
+another user, the features are made without the cache.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ from pipeline_src.engine.fingerprint import fingerprint
 from pipeline_src.tasks.features import Features, RankingFeatures, SpanFeatures, TokenFeatures
 
 ABOUT = "about.json"
-# The newest entries of a task that are kept besides the one in use.
+# Number of a task's newest cache entries that are kept, in addition to the one in use.
 MAX_ENTRIES = 24
 LAYOUTS: dict[str, type[Features]] = {
     layout.__name__: layout for layout in (Features, RankingFeatures, SpanFeatures, TokenFeatures)
 }
-# The module whose code makes features.
+# Module whose code, with everything that it imports, makes the features.
 CODE = "pipeline_src.tasks.kinds"
 
 
 def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Features]) -> Features:
-    """Return features of a task from the cache; if they are not there, make and cache them.
+    """Return a task's features from the cache. If they are not cached, make and cache them.
 
     Args:
-        key: JSON values that determine the features, such as checksums; the fingerprint of the code is added here.
-        make: makes the features, and counts dropped rows in its argument, which are added to ``counts``.
+        key: JSON values that determine the features, such as checksums. A fingerprint of the code is added to them.
+        make: function that makes the features. It counts dropped rows in its argument, which is then added to the
+            ``counts`` of the features.
     """
     identity = json.dumps([key, fingerprint(CODE)], sort_keys=True)
     folder = FEATURES / task / hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -69,11 +70,11 @@ def cached(task: str, key: dict[str, Any], make: Callable[[Counter[str]], Featur
 
 
 def _write(folder: Path, features: Features) -> None:
-    # If two processes write at once, the first to finish wins. PermissionError: another user's entry is in the way,
-    # which this one may neither read nor remove.
+    # If two processes write the same entry, the first to finish wins. Raises PermissionError if another user has an
+    # entry in this place that this process may neither read nor remove.
     CHECKS.before_saving()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # The folder gets the permissions of the umask; tempfile's would be closed to all other users.
+    # Not `tempfile.mkdtemp`, whose folders only their owner can read. This folder gets the umask's permissions.
     partial = folder.with_name(f".{uuid4().hex}")
     partial.mkdir()
     content: dict[str, Any] = {"layout": type(features).__name__, "sums": {}}
@@ -88,7 +89,7 @@ def _write(folder: Path, features: Features) -> None:
         write_json(partial / ABOUT, content)
         os.rename(partial, folder)
     except OSError as error:
-        # another process may have made it meanwhile
+        # This is no error if another process has finished the same entry in the meantime.
         if not _is_complete(folder):
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder)) from error

@@ -1,4 +1,4 @@
-"""Model inputs of a task: token sequences laid end to end, without padding."""
+"""Model inputs of a task: token sequences concatenated without padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from pipeline_src.base.progress import log
 from pipeline_src.tokenizer.special_tokens import Templates
 
-# Label of a token that is not scored: torch's cross-entropy ignores it.
+# Label of a token that has no tag. It is the default `ignore_index` of torch's cross-entropy.
 NO_TAG = -100
 
 
@@ -20,13 +20,14 @@ class Features:
     """Sequences of one data file, in the order of its examples.
 
     Attributes:
-        ids: token ids of all sequences end to end, int32 [tokens].
-        segments: token type ids: 0 for the first segment with [CLS] and its [SEP], 1 for the second, int8 [tokens].
-        cu_seqlens: start of each sequence, and the end of the last one, int64 [sequences + 1].
-        labels: int64 [items] for classes, float32 [items] for a regression, int64 [items, 2] for the first and last
-            token of a span, counted from the start of its sequence (0, 0: no answer).
-        example: index of each item's example, int64 [items] (the windows of a long context are separate items).
-        per_item: sequences per item; an item gets one answer (1, but the number of choices in SWAG).
+        ids: token ids of all sequences, concatenated, int32 [tokens].
+        segments: token type ids, int8 [tokens]: 0 for the first segment with its [CLS] and [SEP], 1 for the second.
+        cu_seqlens: start of each sequence, then the end of the last sequence, int64 [sequences + 1].
+        labels: int64 [items] for classes, float32 [items] for a regression. For spans int64 [items, 2]: the first and
+            last token, counted from the start of the sequence, or (0, 0) if there is no answer.
+        example: index of each item's example, int64 [items]. The windows of a long context are separate items.
+        per_item: number of sequences in an item, which gets one prediction. It is the number of choices for multiple
+            choice, 2 if the texts of a pair are encoded separately, else 1.
         counts: reason -> number of truncated sequences, missing answers and so on.
     """
 
@@ -44,14 +45,14 @@ class Features:
 
     @property
     def lengths(self) -> np.ndarray:
-        # Tokens of each item.
+        # Number of tokens in each item.
         return np.diff(self.cu_seqlens[:: self.per_item])
 
     def sequences_of(self, items: np.ndarray) -> np.ndarray:
         return (items[:, None] * self.per_item + np.arange(self.per_item)).ravel()
 
     def tokens_of(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # Positions in `ids` of all tokens of the items, and cu_seqlens of their sequences, int64.
+        # Returns the positions in `ids` of all tokens of the items, and the cu_seqlens of their sequences, both int64.
         sequences = self.sequences_of(items)
         first = self.cu_seqlens[sequences]
         lengths = self.cu_seqlens[sequences + 1] - first
@@ -61,18 +62,19 @@ class Features:
         return self.labels[items]
 
     def loss_count(self, labels: np.ndarray) -> int:
-        # The number of terms in the mean that is the loss of these labels.
+        # The loss is a mean over this many terms.
         return len(labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanFeatures(Features):
-    """Features of questions about a context, with the offsets of its tokens.
+    """Features of questions about a context, with the character offsets of context tokens.
 
     Attributes:
-        offsets: where each token begins and ends (exclusive) in the context's characters, int32 [tokens, 2]; (0, 0)
-            for tokens that are not of the context.
-        may_start: whether an answer may begin at the token, for each token of this window, bool [tokens].
+        offsets: character offsets in the context where each token begins and ends (exclusive), int32 [tokens, 2];
+            (0, 0) for tokens of the question and special tokens.
+        may_start: whether an answer span may start at the token, bool [tokens]. Of the windows that contain a context
+            token, only the window with the most context around the token allows it.
     """
 
     offsets: np.ndarray
@@ -81,10 +83,12 @@ class SpanFeatures(Features):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFeatures(Features):
-    """Features with token labels: ``labels`` is int64 [tokens], ``NO_TAG`` for a token without a label.
+    """Features with a label for each token.
 
     Attributes:
-        word: index, over all examples, of the word whose tag is predicted at the token, int64 [tokens]; -1 for no word.
+        labels: index of the tag, int64 [tokens]; ``NO_TAG`` for a token without a tag.
+        word: index of the word whose tag is predicted at the token, int64 [tokens], counted over all examples; -1 if
+            no word's tag is predicted there.
     """
 
     word: np.ndarray
@@ -98,9 +102,12 @@ class TokenFeatures(Features):
 
 @dataclass(frozen=True, kw_only=True)
 class RankingFeatures(Features):
-    """Features of queries and passages: each text is one sequence, the corpus first, and may be in several items.
+    """Features of queries and passages, for retrieval.
 
-    ``labels`` has the sequences of each item: query, passage and hard negatives, int64 [items, texts].
+    Each text is one sequence: first all passages of the corpus, then all queries. Several items may share a sequence.
+
+    Attributes:
+        labels: sequence indices of each item's query, passage and hard negatives, int64 [items, texts].
     """
 
     @property
@@ -115,26 +122,27 @@ class RankingFeatures(Features):
         return self.labels[items].ravel()
 
     def as_texts(self) -> Features:
-        # Every text is an item.
+        # Returns features in which every text is an item.
         numbers = np.arange(len(self.cu_seqlens) - 1)
         return Features(self.ids, self.segments, self.cu_seqlens, labels=numbers, example=numbers)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenate the ranges from ``starts[i]`` to ``starts[i] + lengths[i]`` (exclusive), int64."""
-    # Starts [5, 9] and lengths [2, 3]: [0, 1, 2, 3, 4] + [5, 5, 7, 7, 7] = [5, 6, 9, 10, 11].
+    # Example: starts [5, 9] and lengths [2, 3] give [0, 1, 2, 3, 4] + [5, 5, 7, 7, 7] = [5, 6, 9, 10, 11].
     ends = np.cumsum(lengths)
     total = ends[-1] if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    # Without special tokens.
+    # Returns the token ids of each text, without special tokens.
     return [encoding.ids for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def truncate_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    # The longer segment loses a token at a time until both fit; of equally long ones, the second (google-research/bert,
+    # Returns the lengths to which two segments of `first` and `second` tokens are truncated. The longer segment loses
+    # one token at a time until both fit. If both are equally long, the second loses it (google-research/bert,
     # `_truncate_seq_pair`).
     while first + second > room:
         if first > second:
@@ -152,10 +160,11 @@ def pair_features(
     max_length: int,
     per_item: int = 1,
 ) -> Features:
-    """Make the features of pairs of segments, given as token ids; the second segment may be None.
+    """Make features from segments of token ids.
 
     Args:
-        pairs: one pair per sequence; ``per_item`` consecutive pairs make an item.
+        pairs: for each sequence, the first segment and the second segment, or None if there is no second.
+            ``per_item`` consecutive sequences make an item.
         labels: one label per item.
         max_length: maximum number of tokens in a sequence, special tokens included.
     """

@@ -1,4 +1,4 @@
-"""The kinds of task. A new kind is a subclass of ``Task`` and one line here."""
+"""The kinds of task. To add a kind, write a subclass of ``Task`` and add it to ``KINDS``."""
 
 from __future__ import annotations
 

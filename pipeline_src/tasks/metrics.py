@@ -1,10 +1,12 @@
 """Metrics in percent (0 to 100), their majority baselines, and the sums that the bootstrap resamples.
 
-A metric depends on the examples through a few sums: of correct answers, of a confusion matrix's cells, of powers.
-``BootstrapStatistics`` holds the contribution of each example to these sums, for several systems, and the function from
-sums to percent, so that scores of thousands of resampled sets cost one matrix product. For a rank correlation, the sums
-are how often each pair of values occurs, and a row is sparse. Tests compare the metrics with those of scikit-learn,
-scipy and seqeval, which would take seconds to import here.
+A metric is a function of a few sums over the examples: the number of correct answers, the cells of a confusion matrix,
+or sums of x, y, x², y² and xy. ``BootstrapStatistics`` holds each example's contribution to these sums, and the
+function from sums to percent. So scoring thousands of resampled sets takes one matrix product. For a rank correlation,
+the sums are the number of times that each pair of values occurs.
+
+The metrics are implemented here because scikit-learn, scipy and seqeval take seconds to import. Tests compare the
+metrics with theirs.
 """
 
 from __future__ import annotations
@@ -17,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-# np.ndarray, or a sparse array of scipy.
+# np.ndarray or a scipy.sparse array.
 Array = Any
 
 
 def majority_score(metric: str, gold: Sequence[Any]) -> float:
-    # The best constant prediction; correlations and F1 of entities are then 0.
+    # Returns the metric of the best constant prediction. It is 0 for correlations and entity F1.
     if metric == "accuracy":
         return 100.0 * max(Counter(gold).values()) / len(gold)
     if metric == "f1":
-        # 1 is predicted for all examples: 0 for all would score 0.
+        # The constant prediction is 1. A constant prediction of 0 would have an F1 of 0.
         positives = sum(label == 1 for label in gold)
         return 100.0 * 2 * positives / (len(gold) + positives)
     if metric == "macro_f1":
-        # The predicted class has an F1, every other class has 0.
+        # The most frequent class is predicted. The F1 of every other class is 0.
         counts = Counter(gold)
         largest = max(counts.values())
         return 100.0 * 2 * largest / (len(gold) + largest) / len(counts)
@@ -44,10 +46,10 @@ class BootstrapStatistics:
     Attributes:
         rows: for each system, the contribution of each example to the sums, [examples, sums].
         value: function from the sums of resampled sets, float [sets, sums], to percent, [sets].
-        yes_no: whether an example is either correct or wrong, and the metric is the fraction of correct examples.
-        share: whether the metric is a ratio of two sums: points and possible points.
-        mistakes: for each way in which a correct example can become wrong, the change of the sums, [ways, sums]; None
-            if the change is not the same for all examples.
+        yes_no: whether every example is either correct or wrong, and the metric is the fraction of correct examples.
+        share: whether the metric is a ratio of two sums, points divided by possible points.
+        mistakes: changes of the sums when a correct example becomes wrong, one row for each kind of mistake,
+            [kinds, sums]; None if a mistake changes the sums by an amount that depends on the example.
     """
 
     rows: list[Array]
@@ -63,7 +65,7 @@ class BootstrapStatistics:
 def ratio_statistics(
     points: Sequence[np.ndarray], max_points: np.ndarray | None = None, yes_no: bool = False
 ) -> BootstrapStatistics:
-    """Return the statistics of accuracy, exact match, or F1 averaged over questions.
+    """Return the statistics of an average over examples, such as accuracy or the mean F1 of questions.
 
     Args:
         points: for each system, the points of each example, [examples].
@@ -79,8 +81,8 @@ def _accuracy_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def overlap_f1_statistics(rows: list[np.ndarray]) -> BootstrapStatistics:
-    # Rows of each system: (true positives, predictions, gold), [examples, 3]. F1 is 0 if there are neither predictions
-    # nor gold.
+    # `rows`: for each system, the numbers of true positives, predictions and gold items of each example, [examples, 3].
+    # If all three sums are 0, F1 is 0.
     return BootstrapStatistics(rows, lambda sums: 100.0 * 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1e-9))
 
 
@@ -88,7 +90,7 @@ def _f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
     positive = np.asarray(gold) == 1
     predicted_positive = [np.asarray(predicted) == 1 for predicted in systems]
     rows = [np.column_stack([positive & system, system, positive]).astype(float) for system in predicted_positive]
-    # One more false negative, or one more false positive.
+    # The two kinds of mistake are a false negative and a false positive.
     return replace(overlap_f1_statistics(rows), mistakes=np.array([[-1, -1, 0], [0, 1, 0]]))
 
 
@@ -97,8 +99,8 @@ def _count_classes(gold: Sequence[float], systems: Sequence[Sequence[float]]) ->
 
 
 def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    # The mean F1 of the classes. Sums are each class's true positives, predictions and gold labels. As in scikit-learn,
-    # a class that is neither in the gold labels nor predicted does not count.
+    # Macro F1 is the mean F1 of the classes. The sums are the true positives, predictions and gold labels of each
+    # class. As in scikit-learn, the mean leaves out classes that occur neither in the gold labels nor in predictions.
     classes = _count_classes(gold, systems)
     one_hot = np.eye(classes)
     of_gold = one_hot[np.asarray(gold, int)]
@@ -114,7 +116,7 @@ def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
         f1 = 2 * true_positives / np.where(counts, total, 1)
         return 100.0 * f1.sum(1) / counts.sum(1)
 
-    # A correct example of class `label` is now predicted as `prediction`.
+    # Each kind of mistake predicts the class `prediction` for an example of the class `label`.
     mistakes = []
     for label, prediction in itertools.permutations(range(classes), 2):
         gained = one_hot[prediction] - one_hot[label]
@@ -124,8 +126,8 @@ def _macro_f1_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    # Gorodkin's form (2004, equation 8); sums are the confusion matrix. The correlation is 0 if all labels or all
-    # predictions are equal, for which it is not defined.
+    # Multi-class form (Gorodkin 2004, equation 8). The sums are the cells of the confusion matrix. If all labels or all
+    # predictions are equal, the correlation is undefined, and 0 is returned.
     classes = _count_classes(gold, systems)
     one_hot = np.eye(classes**2)
     rows = []
@@ -142,7 +144,7 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
         numerator = correct * total - (gold_counts * predicted_counts).sum(1)
         gold_spread = total**2 - (gold_counts**2).sum(1)
         predicted_spread = total**2 - (predicted_counts**2).sum(1)
-        # Without a spread there is no correlation.
+        # If a spread is 0, the correlation is undefined, and 0 is returned.
         squared = gold_spread * predicted_spread
         known = squared > 0
         return 100.0 * np.where(known, numerator / np.sqrt(np.where(known, squared, 1)), 0.0)
@@ -155,14 +157,14 @@ def _matthews_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _correlation_of_moments(moments: np.ndarray) -> np.ndarray:
-    # In percent, from sums of 1, x, y, xx, yy and xy, [6, sets]; 0 if x or y is constant. x and y have a range of about
-    # 1.
+    # Returns Pearson's correlation in percent, [sets]; 0 if x or y is constant. `moments` are the sums of
+    # 1, x, y, xx, yy and xy, [6, sets]. The threshold below assumes that x and y are scaled to a range of about 1.
     total, x, y, xx, yy, xy = moments
     # Variance is the mean of squares minus the squared mean.
     x_spread = xx / total - (x / total) ** 2
     y_spread = yy / total - (y / total) ** 2
     spread = x_spread * y_spread
-    # Without a spread there is no correlation. By rounding, a constant may have a tiny one.
+    # A constant may have a tiny spread through rounding errors. It counts as 0.
     known = spread > 1e-14
     covariance = xy / total - x * y / total**2
     return 100.0 * np.where(known, covariance / np.sqrt(np.where(known, spread, 1)), 0.0)
@@ -175,18 +177,18 @@ def _pearson_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
-    # To mean 0 and range 1: correlations stay the same and lose fewer digits.
+    # Scale values to mean 0 and range 1. The correlation stays the same and has smaller rounding errors.
     span = np.ptp(values)
     return (values - values.mean()) / span if span else np.zeros(len(values))
 
 
-# Rows are dense up to this number of distinct pairs.
+# Spearman's rows are sparse arrays if there are more distinct (gold, predicted) pairs than this.
 MAX_DENSE_PAIRS = 256
 
 
 def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float]]) -> BootstrapStatistics:
-    # Sums are how often each distinct pair (gold, predicted) occurs. It is Pearson's correlation of the ranks, which
-    # differ in each resampled set; equal values share their mean rank.
+    # Spearman's correlation is Pearson's correlation of the ranks. Equal values share their mean rank. The ranks differ
+    # in each resampled set, so the sums are the number of times that each distinct pair (gold, predicted) occurs.
     from scipy.sparse import csr_array
 
     pairs = np.concatenate([np.column_stack([gold, predicted]) for predicted in systems]).astype(float)
@@ -201,7 +203,7 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
         for index in indices:
             cells = (np.arange(count), index)
             rows.append(csr_array((np.ones(count), cells), shape=(count, len(points))))
-    # Of each point's two values, the index among the sorted distinct ones.
+    # For the gold and the predicted value of each point, the index among the sorted distinct values.
     columns = [np.unique(column, return_inverse=True)[1] for column in points.T]
 
     def value(weights: np.ndarray) -> np.ndarray:
@@ -214,14 +216,15 @@ def _spearman_statistics(gold: Sequence[float], systems: Sequence[Sequence[float
 
 
 def _ranks(weights: np.ndarray, order: np.ndarray) -> np.ndarray:
-    # Ranks of points in resampled sets, divided by the set's size and centred, [sets, points]. `weights`: how often
-    # each point occurs in each set, [sets, points]. `order`: for each point, the index of its value among the sorted
-    # distinct values, [points].
-    # How often each value occurs, from the lowest on: [sets, values].
+    # Returns the ranks of points in resampled sets, divided by the set's size and centred, [sets, points].
+    # `weights`: how often each point occurs in each set, [sets, points].
+    # `order`: for each point, the index of its value among the sorted distinct values, [points].
+
+    # How often each distinct value occurs, in ascending order of the values: [sets, values].
     sort = np.argsort(order, kind="stable")
     first_of_value = np.searchsorted(order[sort], np.arange(order.max() + 1))
     times = np.add.reduceat(weights[:, sort], first_of_value, axis=1)
-    # Three equal values after two others share rank 2 + 3 / 2.
+    # Example: three equal values that follow two smaller values share the rank 2 + 3 / 2.
     ranks = np.cumsum(times, 1) - times / 2
     centred = ranks / weights.sum(1, keepdims=True) - 0.5
     return centred[:, order]

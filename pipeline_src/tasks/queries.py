@@ -1,4 +1,4 @@
-"""Queries with the passages that answer them: tables of pairs, SQuAD's JSON, or BEIR's layout."""
+"""Queries and the passages that answer them, read from tables of pairs, SQuAD's JSON, or BEIR's layout."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from pipeline_src.tasks.tables import FETCH_AGAIN, read_columns
 
 @dataclass(frozen=True)
 class Query:
-    """A query and the passages that are searched.
+    """A query, its relevant passages, and the corpus that is searched.
 
     Attributes:
         id: the query's index.
-        corpus: the distinct passages of the file, or all of the set's ``corpus``; one tuple for all queries.
-        pairs: for each row of the query, the indices in ``corpus`` of its passage and of its hard negatives.
+        corpus: all distinct passages of the file, or of the set's ``corpus`` file. All queries share this tuple.
+        pairs: for each row with this query, the index in ``corpus`` of the relevant passage, then those of the hard
+            negatives.
+        group: key of the queries that are resampled together; None if the query is resampled alone.
     """
 
     id: str
@@ -42,14 +44,14 @@ def read_queries(
     counts: Counter[str] | None = None,
     labelled: bool = True,
 ) -> list[Query]:
-    """Read the queries of a table of pairs, or of SQuAD's JSON, whose passages are paragraphs.
+    """Read queries from a table of (query, passage) pairs, or from SQuAD's JSON, with paragraphs as passages.
 
-    Rows with the same query are one query with several passages. Arguments as in ``read_examples``. If the file is not
-    ``labelled``, every row is read as a pair.
+    Rows with equal queries become one query with several passages. ``eval_set`` and ``counts`` are as in
+    ``read_examples``. If ``labelled`` is False, every row counts as a pair, whatever its label.
     """
     path = Path(path)
     declared = None if eval_set is None else spec.eval_set(eval_set)
-    # The file has the texts themselves as its keys, unless they are ids of the set's own corpus and queries.
+    # Rows usually contain the texts. In BEIR's layout they contain ids of the set's `corpus` and `queries` files.
     texts: dict[str, str] | None = None
     corpus: dict[str, str] = {}
     if declared is not None and declared.corpus and declared.queries:
@@ -66,10 +68,10 @@ def read_queries(
                 known = corpus if number else texts
             if known.get(key, "").strip():
                 continue
-            problem = "a query without a passage" if number == 1 else "a pair with an empty text"
+            problem = "a query's passage is empty" if number == 1 else "a pair has an empty text"
             if key not in known:
-                problem = "no such passage" if number else "no such query"
-            hint = f"ids are those of corpus and queries; {FETCH_AGAIN}" if texts else FETCH_AGAIN
+                problem = "unknown passage id" if number else "unknown query id"
+            hint = f"use the ids of the `corpus` and `queries` files; {FETCH_AGAIN}" if texts else FETCH_AGAIN
             raise PipelineError(problem, shown(key), where=where, hint=hint)
         for passage in passages:
             corpus.setdefault(passage, passage)
@@ -77,8 +79,8 @@ def read_queries(
         groups.setdefault(query, group)
     if len(corpus) < 2 or not by_query:
         value = f"{len(corpus)} passages of {len(by_query)} queries"
-        hint = "retrieval needs a query and two passages; labels are those of the rows that are pairs"
-        raise PipelineError("nothing to rank", value, where=path, hint=hint)
+        hint = "give at least one query and two passages, and check the task's `labels`, which select rows"
+        raise PipelineError("too few passages or queries", value, where=path, hint=hint)
 
     index = {key: number for number, key in enumerate(corpus)}
     all_passages = tuple(corpus.values())
@@ -97,8 +99,8 @@ def _texts_by_id(task: str, path: Path) -> dict[str, str]:
         key = fields["_id"]
         if key in texts:
             where = f"{path}:{number}"
-            hint = f"each text has its own _id; {FETCH_AGAIN}"
-            raise PipelineError("an _id that an earlier row has", shown(key), where=where, hint=hint)
+            hint = f"give each text a unique _id; {FETCH_AGAIN}"
+            raise PipelineError("duplicate _id", shown(key), where=where, hint=hint)
         texts[key] = fields["text"]
     return texts
 
@@ -106,7 +108,7 @@ def _texts_by_id(task: str, path: Path) -> dict[str, str]:
 def _pairs(
     spec: TaskSpec, path: Path, eval_set: str | None, counts: Counter[str] | None, labelled: bool
 ) -> Iterator[tuple[str, str, tuple[str, ...], str | None]]:
-    # Yields (place in the file, query, its passage and hard negatives, group) of each pair.
+    # Yields (position in the file, query, passage and hard negatives, group) for each pair.
     if path.suffix == ".json":
         for question in read_questions(spec, path, not labelled, counts):
             if question.answers or not labelled:

@@ -34,7 +34,8 @@ class Question:
     answers: tuple[Answer, ...]
 
 
-# The most characters by which an ``answer_start`` that counts from 1, or before a space was lost, is off.
+# An answer is searched for up to this many characters away from its `answer_start`. Typical errors: `answer_start` was
+# counted from 1, or a space before the answer was removed later.
 NEAR = 3
 LEFT_OUT = "questions left out of training (no answer is in the context near where the file says)"
 MOVED = "answers moved to where their text is, near where the file says"
@@ -45,7 +46,7 @@ def is_at_start(answer: Answer, context: str) -> bool:
 
 
 def find_answer(answer: Answer, context: str) -> Answer | None:
-    # None if the text is more than NEAR characters from where the file says.
+    # Returns the answer with a corrected start, or None if its text is not within NEAR characters of `answer.start`.
     start = max(0, answer.start)
     # Java, JavaScript and C# count a character beyond U+FFFF, such as an emoji, as two units of UTF-16.
     units = context.encode("utf-16-le")[: 2 * start]
@@ -59,7 +60,8 @@ def find_answer(answer: Answer, context: str) -> Answer | None:
 
 
 def learnable(spec: TaskSpec, questions: Iterable[Question], counts: Counter[str]) -> list[Question]:
-    # A question none of whose answers is found is left out, as in run_squad.py: it would teach that there is no answer.
+    # As in run_squad.py, a question is left out if none of its answers is found in the context. The model would
+    # otherwise learn that the question has no answer.
     examples = []
     reasons: Counter[str] = Counter()
     for question in questions:
@@ -83,16 +85,16 @@ def read_questions(
     counts: Counter[str] | None = None,
     training: bool = False,
 ) -> list[Question]:
-    """Read a file in SQuAD's layout: data > paragraphs > qas, with ``is_impossible`` if questions may have no answer.
+    """Read questions from a file in SQuAD's JSON layout: data > paragraphs > qas.
 
-    Of a file for evaluation no question is dropped: one that cannot be learnt from is scored like the others, and
-    counted.
+    Questions need ``is_impossible`` if the task has unanswerable questions. No question of an evaluation file is
+    dropped, even if its answer is not in the context.
 
     Args:
         test: whether it is a test file, which has no answers.
-        training: whether to keep only questions with an answer in the context, or that have none.
+        training: whether to drop questions whose answers are not in the context. Unanswerable questions are kept.
         counts: filled with the number of questions without words or with an empty context, and the number of answers
-            whose text is not in the context where the file says.
+            whose text is not at ``answer_start``.
     """
     shape: dict[str, Any] = {"id": object, "question": str}
     if not test:
@@ -122,7 +124,7 @@ def read_questions(
     counts += _doubtful(questions.values())
     examples = learnable(spec, questions.values(), counts) if training else list(questions.values())
     if not examples:
-        problem = "no answer is where the file says" if questions else "no questions in the file"
+        problem = "no answer is found at its answer_start" if questions else "no questions in the file"
         raise PipelineError(problem, path, where=f"task {spec.name}", hint=FETCH_AGAIN)
     return examples
 
@@ -141,7 +143,7 @@ def _problem(entry: dict[str, Any], question: Question, unanswerable: bool, test
         return None
     is_impossible = unanswerable and entry["is_impossible"]
     if is_impossible == bool(question.answers):
-        problem = "answers, but is_impossible" if is_impossible else "no answer"
+        problem = "answers, although is_impossible is true" if is_impossible else "no answer"
         return f"question {question.id} has {problem}"
     return None
 

@@ -1,4 +1,4 @@
-"""Retrieval: rank the passages of a corpus for each query, by the cosine of their vectors."""
+"""Retrieval: rank the passages of a corpus for each query, by the cosine similarity of their vectors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from pipeline_src.tasks.queries import Query
 from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-# A prediction lists this many passages.
+# Number of passages in a prediction.
 MAX_RANK = 100
 
-# Bounds of a batch of queries, whose scores are in memory together.
+# Limits of a query batch: its number of queries, and its number of scores (queries x passages), which are all in
+# memory at once.
 MAX_BATCH_QUERIES = 512
 MAX_BATCH_SCORES = 1 << 24
 
@@ -41,8 +42,8 @@ def _reciprocal_rank(hits: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     return (top / ranks).max(1)
 
 
-# A metric is a function of hits, bool [queries, ranks], and of the number of each query's relevant passages; it returns
-# the points of each query, 0 to 1.
+# A metric takes hits (whether the passage at each rank is relevant), bool [queries, ranks], and the number of relevant
+# passages of each query, [queries]. It returns the score of each query, from 0 to 1.
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ndcg_at_10": _ndcg,
     "recall_at_100": lambda hits, relevant: hits.sum(1) / relevant,
@@ -51,9 +52,10 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def rank_passages(queries: Any, passages: Any) -> list[list[int]]:
-    """Return for each query the indices of the passages with the greatest dot products, at most ``MAX_RANK``.
+    """Return, for each query, the indices of the passages with the greatest dot products, best first.
 
-    Of equal passages, the first in the corpus is first. Arguments are arrays, or sparse arrays, [count, width].
+    At most ``MAX_RANK`` passages are returned. Passages with equal products keep the order of the corpus. Arguments are
+    dense or sparse arrays, [queries, width] and [passages, width].
     """
     rankings: list[list[int]] = []
     batch_size = max(1, min(MAX_BATCH_QUERIES, MAX_BATCH_SCORES // passages.shape[0]))
@@ -62,7 +64,8 @@ def rank_passages(queries: Any, passages: Any) -> list[list[int]]:
         if not isinstance(batch_scores, np.ndarray):
             batch_scores = batch_scores.toarray()
         for scores in batch_scores:
-            # Only the candidates are sorted: passages as good as the 100th, which may be more than 100.
+            # Only candidates are sorted: the passages that score at least as high as the 100th best. There may be more
+            # than 100, if several have the same score as the 100th.
             lowest = -np.inf
             if len(scores) > MAX_RANK:
                 lowest = -np.partition(-scores, MAX_RANK - 1)[MAX_RANK - 1]
@@ -73,16 +76,16 @@ def rank_passages(queries: Any, passages: Any) -> list[list[int]]:
 
 
 class Retrieval(Task):
-    """Passages ranked for a query. No evaluation set of this kind has a test file."""
+    """Ranking of passages for a query. Evaluation sets of this kind have no test files."""
 
     head = "embedding"
     num_outputs = 0
 
     def features(self, examples: Sequence[Query], tokenizer: Tokenizer, max_length: int) -> RankingFeatures:
-        # A sequence for each passage of the corpus, then for each query.
+        # One sequence for each passage of the corpus, followed by one for each query.
         corpus = examples[0].corpus
         queries = [example.query for example in examples]
-        # Sequences of each item: query, passage and hard negatives.
+        # Sequence indices of each item: query, passage and hard negatives.
         items = []
         example_of_item = []
         for index, example in enumerate(examples):
@@ -95,9 +98,9 @@ class Retrieval(Task):
         return RankingFeatures(**{**vars(features), "example": np.array(example_of_item, np.int64)})
 
     def predict(self, examples: Sequence[Query], features: Features, outputs: np.ndarray) -> list[Prediction]:
-        """Make predictions from the vectors of the corpus and the queries, float [texts, H].
+        """Make predictions from vectors, float [texts, H]: first those of all passages, then those of the queries.
 
-        ``prediction`` has the indices of the ``MAX_RANK`` passages with the greatest cosines, the best first.
+        ``prediction`` has the indices of the ``MAX_RANK`` passages with the greatest cosines, best first.
         """
         count = len(examples[0].corpus)
         self.check_outputs(outputs, (count + len(examples), outputs.shape[1]))
@@ -113,7 +116,7 @@ class Retrieval(Task):
         return [{**row, "passage": corpus[row["prediction"][0]]} for row in rows]
 
     def _hits(self, examples: Sequence[Query], predictions: Rows) -> tuple[np.ndarray, np.ndarray]:
-        # The arguments of the metrics.
+        # Returns the arguments of METRICS.
         hits = []
         relevant = []
         for example, row in zip(examples, self.align(examples, predictions), strict=True):
@@ -136,7 +139,7 @@ class Retrieval(Task):
         return example.group
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Query]) -> dict[str, float]:
-        # Every query gets one ranking: the passages that answer the most queries first.
+        # Every query gets the same ranking, which starts with the passages that are relevant to the most queries.
         frequencies = Counter(chain.from_iterable(example.relevant for example in examples))
         passages = range(len(examples[0].corpus))
         ranking = sorted(passages, key=lambda passage: -frequencies[passage])[:MAX_RANK]

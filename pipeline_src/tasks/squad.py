@@ -1,4 +1,4 @@
-"""Extractive question answering: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3), as in google-research/bert."""
+"""Extractive question answering: SQuAD 1.1 and 2.0 (BERT paper, sections 4.2 and 4.3), as in google-research/bert."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline_src.tasks.squad_spans import find_spans, nbest_list
 from pipeline_src.tasks.squad_windows import window_features
 from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 
-# An ExampleResult shows this much of its context.
+# The text of an ExampleResult has at most this many characters of the context.
 MAX_SHOWN_CHARACTERS = 300
 
 
@@ -40,11 +40,15 @@ class QuestionAnswering(Task):
         return window_features(self.spec.name, examples, tokenizer, max_length)
 
     def predict(self, examples: Sequence[Question], features: Features, outputs: np.ndarray) -> list[Prediction]:
-        """Make predictions from the start and end logits of every token, float [tokens, 2].
+        """Make predictions from the start and end logits of every token.
 
-        A prediction has ``id``, ``prediction`` (the best span of the context; "" only if the context has no token) and
-        ``nbest`` (see ``nbest_list``). If the task has unanswerable questions, it also has ``null_score_difference``:
-        the lowest null score of the windows minus the best span's score. ``score`` applies a threshold to it.
+        Args:
+            outputs: start and end logits, float [tokens, 2].
+
+        Returns:
+            For each question, ``id``, ``prediction`` (the best span; "" if the context has no token) and ``nbest`` (see
+            ``nbest_list``). If the task has unanswerable questions, also ``null_score_difference``: the lowest null
+            score of the windows minus the best span's score. ``score`` applies a threshold to this difference.
         """
         assert isinstance(features, SpanFeatures)
         self.check_outputs(outputs, (len(features.ids), 2))
@@ -54,7 +58,7 @@ class QuestionAnswering(Task):
             texts = [span["text"] for span in nbest if span["text"]]
             row: Prediction = {"id": example.id, "prediction": texts[0] if texts else ""}
             if self.spec.unanswerable:
-                # 0 without a span: the answer is "" at any threshold.
+                # Without a span, the difference does not matter: the answer is "" at every threshold.
                 difference = 0.0
                 if len(spans.score):
                     difference = spans.null - float(spans.score[0])
@@ -66,8 +70,8 @@ class QuestionAnswering(Task):
     def answers(
         self, examples: Sequence[Question], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
-        # `prediction` is "" if the question has no answer. `start` and `end` are in the context's characters;
-        # `confidence` is the answer's share among the 20 best.
+        # `prediction` is "" if the model finds no answer. `start` and `end` are character offsets in the context.
+        # `confidence` is the answer's probability in a softmax over the n-best list.
         answers = []
         for row in self.predict(examples, features, outputs):
             text = row["prediction"]
@@ -99,7 +103,7 @@ class QuestionAnswering(Task):
         )
 
     def _values(self, examples: Sequence[Question], texts: Sequence[str]) -> dict[str, np.ndarray]:
-        # F1 and exact match, from 0 to 1, [questions] each.
+        # Returns F1 and exact match, each an array [questions] of values from 0 to 1.
         f1 = []
         exact = []
         unanswerable = self.spec.unanswerable
@@ -113,11 +117,14 @@ class QuestionAnswering(Task):
         }
 
     def score(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> dict[str, float]:
-        """Compute F1 and exact match over all questions, in percent, against the gold answer that fits best.
+        """Compute F1 and exact match over all questions, in percent, against the best-matching gold answer.
 
-        If questions may have no answer, ``f1`` and ``em`` are taken at the ``threshold`` with the best F1 on these
-        predictions, as in the evaluator for SQuAD 2.0. The result then also has both metrics at threshold 0, both
-        metrics over the questions with (``HasAns``) and without an answer (``NoAns``), and the best exact match.
+        If the task has unanswerable questions, ``f1`` and ``em`` are those at ``threshold``, which maximises F1 on
+        these predictions, as in SQuAD 2.0's evaluator. The result then also has:
+
+        - both metrics at threshold 0 (``f1_at_zero``, ``em_at_zero``)
+        - both metrics over answerable questions (``HasAns_...``) and unanswerable questions (``NoAns_...``)
+        - the best exact match, with its own threshold (``best_em``, ``best_em_threshold``)
         """
         answers = self.score_answers(examples, predictions)
         values = answers.values()
@@ -128,7 +135,7 @@ class QuestionAnswering(Task):
         has_answer = answers.has_answer
         parts = {"HasAns": has_answer, "NoAns": ~has_answer}
         for metric, raw in answers.raw.items():
-            # A question without an answer is right where none is given.
+            # Above the threshold no answer is given, which is correct only for an unanswerable question.
             at_zero = np.where(answers.differences <= 0.0, raw, ~has_answer)
             scores[f"{metric}_at_zero"] = percent(at_zero)
             for name, part in parts.items():
@@ -153,7 +160,7 @@ class QuestionAnswering(Task):
         return example.context
 
     def example_results(self, eval_set: str, examples: Sequence[Question], predictions: Rows) -> list[ExampleResult]:
-        # Answers are those at the threshold of `score`.
+        # `predicted` is the answer at the threshold that `score` uses.
         answers = self.score_answers(examples, predictions)
         rows = self.align(examples, predictions)
         texts = answers.final_texts()
@@ -173,8 +180,8 @@ class QuestionAnswering(Task):
     def submission(
         self, eval_set: str, examples: Sequence[Question], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        # The JSON files that SQuAD's evaluators read. `threshold` was found on another file; without it, the best for
-        # the examples is taken, which must then be labelled.
+        # Returns the JSON files that SQuAD's evaluators read. If `threshold` is None, the best threshold on `examples`
+        # is used, which must then have labels.
         answers = self.score_answers(examples, predictions)
         answered = None if threshold is None else answers.differences <= threshold
         test = self.spec.scores[eval_set].test
@@ -190,12 +197,12 @@ class QuestionAnswering(Task):
         return submission
 
     def majority_baseline(self, eval_set: str, examples: Sequence[Question]) -> dict[str, float]:
-        # All questions get the same answer: "" or a frequent gold answer.
+        # The constant answer is "" or one of the ten most frequent gold answers, whichever scores best.
         frequent: Counter[str] = Counter()
         for example in examples:
-            # Three people who gave one answer to a question count once.
+            # If three annotators gave the same answer to a question, it counts once.
             frequent.update({normalise_answer(answer.text) for answer in example.answers})
-        # Ties are broken by spelling: the order of a set differs between runs.
+        # Ties are broken by spelling, because the iteration order of a set differs between runs.
         by_frequency = sorted(frequent, key=lambda answer: (-frequent[answer], answer))
         metrics = self.spec.eval_set(eval_set).metrics
         best: dict[str, float] = dict.fromkeys(metrics, 0.0)
@@ -207,7 +214,7 @@ class QuestionAnswering(Task):
 
 
 def _context_around_answer(example: Question) -> str:
-    # Around the first answer; without an answer, the beginning.
+    # Returns the part of the context around the first answer. If there is no answer, it is the start of the context.
     middle = 0
     if example.answers:
         answer = example.answers[0]
@@ -222,5 +229,5 @@ def _context_around_answer(example: Question) -> str:
 
 
 def _find_span(text: str, row: Prediction) -> dict[str, Any]:
-    # The best span that spells the text; none, for example, in a context without a token.
+    # Returns the best span with this text, or {} if there is none, for example if the context has no tokens.
     return next((span for span in row.get("nbest") or () if span["text"] == text), {})

@@ -1,6 +1,6 @@
-"""Exact match, F1 and the null threshold as in SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6; 2018).
+"""Exact match, F1 and the null threshold of SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6; 2018).
 
-Every value equals that of SQuAD's evaluators for 1.1 and 2.0, peculiarities included.
+Every value equals the value that the scripts for SQuAD 1.1 and 2.0 compute, including their quirks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-# The same gold answers are normalised many times.
+# Cached because the same gold answers are normalised many times.
 @lru_cache(maxsize=1 << 16)
 def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def accepted(gold: Sequence[str], unanswerable: bool) -> Sequence[str]:
-    # SQuAD 2.0 drops gold answers without words, and accepts "" if none is left.
+    # SQuAD 2.0 drops gold answers without words. If no gold answer is left, it accepts "".
     return [answer for answer in gold if not unanswerable or normalise_answer(answer)] or [""]
 
 
@@ -34,10 +34,12 @@ def exact_match(predicted: str, gold: Sequence[str], unanswerable: bool) -> floa
 
 
 def overlap_f1(predicted: str, gold: Sequence[str], unanswerable: bool) -> float:
-    """Return the word F1 (with repetitions) against the gold answer that fits best, 0 to 1.
+    """Compute the word F1 (repeated words count) against the best-matching gold answer, from 0 to 1.
 
-    With ``unanswerable``, as in SQuAD 2.0, a prediction without words is correct if the gold answer has no words
-    either; SQuAD 1.1 gives 0. An unanswerable question has no gold answers.
+    Args:
+        gold: the gold answers; empty for an unanswerable question.
+        unanswerable: whether to score as in SQuAD 2.0: if the prediction and the gold answer both have no words, F1
+            is 1. In SQuAD 1.1, it is 0.
     """
     words = normalise_answer(predicted).split()
     return max(
@@ -58,11 +60,11 @@ def _one_f1(words: list[str], gold: list[str], unanswerable: bool) -> float:
 
 @dataclass(frozen=True)
 class NullThreshold:
-    """The threshold on null score differences with the highest score.
+    """The threshold on the null score difference that gives the highest total score.
 
     Attributes:
-        total: sum of the scores; the evaluator reports ``100 * total / questions``.
-        threshold: greatest null score difference of a question that is answered; 0 if it is best to answer no question.
+        total: sum of the scores of all questions. SQuAD's script reports ``100 * total / questions``.
+        threshold: greatest null score difference among answered questions; 0 if no question is answered.
         answered: which questions are answered, bool [questions].
     """
 
@@ -74,12 +76,17 @@ class NullThreshold:
 def find_null_threshold(
     values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, differences: np.ndarray
 ) -> NullThreshold:
-    """Answer questions in order of increasing null score difference, and stop where the score is highest.
+    """Find the threshold on the null score difference with the highest total score.
 
-    This is ``find_best_thresh`` of the evaluator for 2.0, with its peculiarities. A predicted text without words scores
-    0 for an unanswerable question. The search may stop between questions with equal differences, which keep the file's
-    order. The threshold is 0 if it is best to answer no question, though differences may be lower. So ``answered``, not
-    the threshold, tells which questions are answered. Of equally good thresholds, the one with fewer answers wins.
+    This is ``find_best_thresh`` of the SQuAD 2.0 script. It answers questions in order of increasing null score
+    difference, and stops where the total score is highest. It has these quirks:
+
+    - For an unanswerable question, a predicted text scores 0 even if it has no words.
+    - Questions with equal differences keep the file's order, and the search may stop between them.
+    - If it is best to answer no question, the threshold is 0, although some differences may be lower.
+    - If several stops are equally good, the one with the fewest answers wins.
+
+    Because of the second and third quirk, use ``answered`` and not ``threshold`` to tell which questions are answered.
 
     Args:
         values: score of the prediction for each question, 0 to 1, [questions].
@@ -88,10 +95,10 @@ def find_null_threshold(
         differences: null score minus the score of the prediction, [questions].
     """
     order = np.argsort(differences, kind="stable")
-    # An answered question adds its score, or takes away the point of a question that is rightly left unanswered.
+    # Answering an answerable question gains its score. Answering an unanswerable question loses its point.
     gains = np.where(has_answer, values, -is_text.astype(float))[order]
     none_answered = float(np.sum(~has_answer))
-    # totals[n] is the score if the first n questions are answered.
+    # totals[n] is the total score if the first n questions in `order` are answered.
     totals = np.cumsum(np.concatenate([[none_answered], gains]))
     count = int(np.argmax(totals))
     answered = np.zeros(len(values), bool)
@@ -105,17 +112,17 @@ def find_null_threshold(
 def thresholded_values(
     values: np.ndarray, is_text: np.ndarray, has_answer: np.ndarray, answered: np.ndarray
 ) -> np.ndarray:
-    # The score of each question if only those in `answered` (bool) are answered.
+    # Returns the score of each question, given which questions are answered (bool [questions]).
     return np.where(has_answer, values * answered, 1.0 - (is_text & answered))
 
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """Scores of one answer to each question.
+    """Scores of the predicted answers, before and after the null threshold.
 
     Attributes:
         texts: the predicted answers before any threshold.
-        raw: ``f1`` and ``em`` of these texts, 0 to 1, [questions] each.
+        raw: ``f1`` and ``em`` of ``texts``, each an array [questions] of values from 0 to 1.
         is_text: whether a predicted answer is a non-empty text, bool [questions].
         has_answer: whether a question has a gold answer, bool [questions].
         differences: null score differences, [questions]; zeros for SQuAD 1.1.
@@ -130,13 +137,14 @@ class AnswerScores:
     threshold: NullThreshold | None
 
     def final_texts(self, answered: np.ndarray | None = None) -> list[str]:
-        # By default, those questions are answered that `threshold` answers.
+        # Returns the predicted text of answered questions, and "" for unanswered ones. `answered` is bool [questions].
+        # By default, the best threshold decides.
         if answered is None:
             answered = np.full(len(self.texts), True) if self.threshold is None else self.threshold.answered
         return [text if yes else "" for text, yes in zip(self.texts, answered, strict=True)]
 
     def values(self) -> dict[str, np.ndarray]:
-        # `f1` and `em` at the threshold, 0 to 1, [questions] each.
+        # Returns `f1` and `em` at the best threshold, each an array [questions] of values from 0 to 1.
         if self.threshold is None:
             return self.raw
         return {
@@ -146,5 +154,5 @@ class AnswerScores:
 
 
 def percent(values: np.ndarray) -> float:
-    # Values are added one after another, as the published scripts do.
+    # Adds values one by one, like the published scripts, so that rounding errors are equal.
     return 100.0 * float(sum(values.tolist())) / len(values)

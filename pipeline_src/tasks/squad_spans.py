@@ -1,4 +1,4 @@
-"""The best answer spans of a context, from start and end logits, as in google-research/bert's run_squad.py."""
+"""Search for the best answer spans, given start and end logits, as in google-research/bert's run_squad.py."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from pipeline_src.tasks.features import SpanFeatures
 from pipeline_src.tasks.task import Prediction
 
-# As in run_squad.py. N_BEST is the number of starts and of ends that are tried per window, and of spans that are kept
-# per question.
+# As in run_squad.py. N_BEST is the number of start positions and of end positions that are tried per window. It is also
+# the number of spans that are kept per question.
 MAX_ANSWER_TOKENS = 30
 N_BEST = 20
 
-# The spans of this many questions are in memory at once.
+# Number of questions whose spans are in memory at once.
 QUESTION_BATCH = 512
 
 
 @dataclass(frozen=True)
 class BestSpans:
-    """Spans of one question, the highest score first.
+    """Answer spans of one question, in order of decreasing score.
 
     Attributes:
         first, last: indices in ``features.ids`` of each span's first and last token, [spans].
@@ -37,18 +37,23 @@ class BestSpans:
 
 
 def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> Iterator[BestSpans]:
-    """Yield the spans of each question in turn.
+    """Yield the best spans of each question, in the order of the questions.
 
-    A span joins one of the 20 best starts of a window with one of its 20 best ends. Both must be in the context; the
-    window must be the one with most context for the start; and the span must have at most 30 tokens (run_squad.py,
-    ``write_predictions``). Spans with equal scores keep the order of windows, starts and ends. If a question has no
-    such span, for which run_squad.py answers "empty", all its starts and ends are tried under these conditions.
+    A span starts at one of a window's 20 best start tokens and ends at one of its 20 best end tokens. As in
+    ``write_predictions`` of run_squad.py, these conditions hold:
+
+    - Both tokens are in the context.
+    - The window is the one with the most context around the start token.
+    - The span has at most 30 tokens.
+
+    Spans with equal scores keep the order of windows, start tokens and end tokens. If no span of a question meets the
+    conditions, run_squad.py answers "empty". Here, all start and end tokens are then tried under the same conditions.
 
     Args:
         outputs: start and end logits of every token, [tokens, 2].
         questions: number of questions.
     """
-    # The windows of question q are numbers windows[q] to windows[q + 1].
+    # The windows of question q are those from windows[q] to windows[q + 1] (exclusive).
     windows = np.searchsorted(features.example, np.arange(questions + 1))
     cls = features.cu_seqlens[:-1]
     null = outputs[cls].astype(float).sum(axis=1)
@@ -58,12 +63,12 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
         stop = min(start + QUESTION_BATCH, questions)
         window, first, last, score = _candidates(features, outputs, windows[start], windows[stop], N_BEST)
 
-        # Question by question, the highest score first. The sort is stable.
+        # Sort by question, then by decreasing score. The sort is stable.
         question = features.example[window]
         order = np.lexsort((-score, question))
         next_question = np.searchsorted(question[order], np.arange(start + 1, stop))
         for index, spans in enumerate(np.split(order, next_question), start):
-            # No start and end among the best of a window may be near enough: then all of them are tried.
+            # If all best start tokens are too far from all best end tokens, the question has no span yet.
             if len(spans):
                 yield BestSpans(first[spans], last[spans], score[spans], lowest_null[index])
             else:
@@ -74,8 +79,8 @@ def find_spans(features: SpanFeatures, outputs: np.ndarray, questions: int) -> I
 def _candidates(
     features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, n_best: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    # Returns (window, first token, last token, score) of every span between the best starts and ends of the windows
-    # from `begin` to `end`. If `n_best` is None, all starts and ends of a window are tried.
+    # Returns arrays (window, first token, last token, score) of all valid spans in the windows from `begin` to `end`
+    # (exclusive). In each window, the `n_best` start tokens and end tokens are tried, or all tokens if it is None.
     lengths = np.diff(features.cu_seqlens[begin : end + 1])
     tokens = slice(features.cu_seqlens[begin], features.cu_seqlens[end])
     is_token = np.arange(lengths.max()) < lengths[:, None]
@@ -95,7 +100,7 @@ def _candidates(
     best_starts = np.argsort(-start_logits, axis=1, kind="stable")[:, :n_best]
     best_ends = np.argsort(-end_logits, axis=1, kind="stable")[:, :n_best]
 
-    # Every start with every end of its window: [windows, starts, ends].
+    # Combine every start with every end of the same window: [windows, starts, ends].
     distance = best_ends[:, None, :] - best_starts[:, :, None]
     is_span = (distance >= 0) & (distance < MAX_ANSWER_TOKENS)
     is_span &= np.take_along_axis(may_start, best_starts, 1)[:, :, None]
@@ -110,17 +115,18 @@ def _candidates(
 
 
 def _best_of_all(features: SpanFeatures, outputs: np.ndarray, begin: int, end: int, null: float) -> BestSpans:
-    # No span if the context has no token.
+    # Returns the single best span over all start and end tokens; no span if the context has no tokens.
     window, first, last, score = _candidates(features, outputs, begin, end, None)
-    # Of equal scores, the earlier window is first, then the shorter span, then the earlier one.
+    # If scores are equal, the earlier window wins, then the shorter span, then the earlier start.
     order = np.lexsort((first, last - first, window, -score))
     best = order[:1]
     return BestSpans(first[best], last[best], score[best], null)
 
 
 def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) -> list[Prediction]:
-    # The 20 best spans with different texts, as values of JSON; `start` and `end` are in characters. With `null`, the
-    # text "" (no answer) is included with the null score, at the end if it is not among the 20 best.
+    # Returns the 20 best spans with different texts, as JSON values; `start` and `end` are character offsets. If `null`
+    # is true, the list includes the text "" (no answer) with the null score: in order of score, or as the 21st entry
+    # if 20 spans are better.
     best: dict[str, dict[str, Any]] = {}
     starts = offsets[spans.first, 0].tolist()
     ends = offsets[spans.last, 1].tolist()
@@ -134,7 +140,7 @@ def nbest_list(spans: BestSpans, context: str, offsets: np.ndarray, null: bool) 
     if null:
         better = sum(span["score"] >= spans.null for span in nbest)
         nbest.insert(better, {"text": "", "start": 0, "end": 0, "score": spans.null})
-        # The null answer is listed even if 20 spans are better than it.
+        # If 20 spans are better than the null answer, it stays in the list as the 21st entry.
         if better < N_BEST:
             del nbest[N_BEST:]
     if nbest:

@@ -1,4 +1,4 @@
-"""Windows of a question and a part of its context: the model inputs of SQuAD, as in google-research/bert."""
+"""Model inputs of SQuAD: windows with a question and a part of its context, as in google-research/bert."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pipeline_src.tokenizer.special_tokens import Template, read_templates
 DOC_STRIDE = 128
 MAX_QUESTION_TOKENS = 64
 
-# Texts are tokenised in batches of this size: encodings of all would need too much memory.
+# Number of texts that are tokenised at once. The encodings of all texts together would need too much memory.
 TEXT_BATCH = 1024
 
-# Reasons that are counted. On the first answer, which is trained on:
+# Counted problems of the first gold answer, which is the one that the model is trained on.
 NOT_THERE = "the answer is not in the context where the file says"
 NO_TOKEN = "the answer holds no token; learnt as no answer"
 INSIDE_A_WORD = "the answer begins or ends inside a token; learnt with the whole of it"
 TOO_LONG = f"the answer is longer than the {MAX_ANSWER_TOKENS} tokens of a prediction"
 NO_WINDOW = "the answer is longer than every window; learnt as no answer"
 SPLIT = "the answer is whole in no window; learnt as no answer"
-# On the question and its context:
+# Counted problems of the question and its context.
 QUESTION_CUT = f"the question is cut to {MAX_QUESTION_TOKENS} tokens"
 QUESTION_CUT_MORE = "the question is cut to half of the window"
 EMPTY_CONTEXT = "the context holds no token"
@@ -41,13 +41,14 @@ SHORT_CONTEXT = "the context is shorter than the question, in tokens"
 def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenizer, max_length: int) -> SpanFeatures:
     """Make windows of at most ``max_length`` tokens: [CLS] question [SEP] part of the context [SEP].
 
-    A window's label is the question's first gold answer, or (0, 0), the [CLS] token, if that is not all inside.
+    The label of a window is the first and last token of the question's first gold answer. It is (0, 0), the [CLS]
+    token, if the window does not contain the whole answer.
     """
     cuts_or_pads = tokenizer.truncation or tokenizer.padding
     if cuts_or_pads:
         where = f"task {task}"
         hint = "set truncation and padding to null in the model folder's tokenizer.json"
-        raise PipelineError("the tokenizer cuts or pads texts", cuts_or_pads, where=where, hint=hint)
+        raise PipelineError("the tokenizer truncates or pads texts", cuts_or_pads, where=where, hint=hint)
     template = read_templates(tokenizer).pair
     counts: Counter[str] = Counter()
 
@@ -58,14 +59,14 @@ def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenize
         questions.append(np.array(encoding.ids[:max_question], np.int32))
         counts[cut] += len(encoding.ids) > max_question
 
-    # Several questions share a context: it is tokenised once.
+    # A context that several questions share is tokenised once.
     texts = list(dict.fromkeys(example.context for example in examples))
     contexts: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for text, encoding in zip(texts, _encodings(tokenizer, texts), strict=True):
         offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
         contexts[text] = (np.array(encoding.ids, np.int32), offsets)
 
-    # [CLS] and the first [SEP], in BERT's template.
+    # In BERT's template, these are [CLS] and the first [SEP].
     special_before_context = len(template.special_ids[0]) + len(template.special_ids[1])
     windows: list[ContextWindow] = []
     for index, (example, question) in enumerate(zip(examples, questions, strict=True)):
@@ -76,7 +77,7 @@ def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenize
         before = len(question) + special_before_context
         windows += _windows(index, example, offsets, room, before, counts)
 
-    # A reason that was never found is not listed.
+    # Unary plus drops reasons with a count of 0.
     reasons = dict(sorted((+counts).items()))
     for reason, count in reasons.items():
         log.info("%s: %d of %d questions: %s", task, count, len(examples), reason)
@@ -85,7 +86,7 @@ def window_features(task: str, examples: Sequence[Question], tokenizer: Tokenize
 
 @dataclass(frozen=True)
 class ContextWindow:
-    # Tokens `first` to `last` (exclusive) of a context; `question` is an index.
+    # The tokens from `first` to `last` (exclusive) of a context. `question` is the index of the question.
 
     question: int
     first: int
@@ -94,7 +95,7 @@ class ContextWindow:
 
 
 def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]:
-    # In batches: an encoding takes a hundred times the memory of its ids.
+    # Texts are encoded in batches, because an encoding takes a hundred times the memory of its ids.
     for first in range(0, len(texts), TEXT_BATCH):
         yield from tokenizer.encode_batch(list(texts[first : first + TEXT_BATCH]), add_special_tokens=False)
 
@@ -102,7 +103,7 @@ def _encodings(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[Encoding]
 def _windows(
     index: int, example: Question, offsets: np.ndarray, room: int, before: int, counts: Counter[str]
 ) -> list[ContextWindow]:
-    # A window has `before` tokens, then up to `room` tokens of the context.
+    # `before`: number of tokens before the context in each window. `room`: maximum number of context tokens.
     spans = window_spans(len(offsets), room)
     gold = None
     if example.answers:
@@ -119,7 +120,7 @@ def _windows(
     for first, last in spans:
         label = (0, 0)
         if first <= gold_first and gold_last < last:
-            # Counted from the start of the window's sequence, which opens with the question.
+            # Positions are counted from the start of the window's sequence, where [CLS] is 0.
             label = (gold_first - first + before, gold_last - first + before)
             is_whole = True
         windows.append(ContextWindow(index, first, last, label))
@@ -129,8 +130,8 @@ def _windows(
 
 
 def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tuple[int, int] | None, str]:
-    # The first and last token that overlap an answer, or None; and what is wrong with the answer, or "". The tokens may
-    # spell more than the answer (INSIDE_A_WORD). There are none if the answer is NOT_THERE, or holds NO_TOKEN.
+    # Returns ((first, last token that overlap the answer), problem). The problem is "" if the tokens spell exactly the
+    # answer, or INSIDE_A_WORD if they spell more. The tokens are None if the problem is NOT_THERE or NO_TOKEN.
     # `offsets`: where each token begins and ends (exclusive), in characters, [tokens, 2].
     if not is_at_start(answer, context):
         return None, NOT_THERE
@@ -147,7 +148,7 @@ def gold_tokens(context: str, answer: Answer, offsets: np.ndarray) -> tuple[tupl
 
 
 def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
-    # Returns (first token, last token, exclusive) of each window.
+    # Returns (first token, last token) for each window. The last token is exclusive.
     step = min(DOC_STRIDE, room)
     spans = [(0, min(room, tokens))]
     while spans[-1][1] < tokens:
@@ -157,14 +158,14 @@ def window_spans(tokens: int, room: int) -> list[tuple[int, int]]:
 
 
 def most_context(spans: Sequence[tuple[int, int]]) -> np.ndarray:
-    # For each token, the number of the window with the most context on its shorter side. A longer window is slightly
-    # preferred, and of equal windows the earlier (run_squad.py, `_check_is_max_context`).
+    # Returns, for each token, the index of the window that shows the most context on the token's shorter side. A longer
+    # window gets a small bonus. The earlier of two equal windows wins (run_squad.py, `_check_is_max_context`).
     num_tokens = spans[-1][1]
     window = np.zeros(num_tokens, np.int64)
     most = np.full(num_tokens, -np.inf)
     for index, (first, last) in enumerate(spans):
         length = last - first
-        # The third of five tokens has two before it and two after it: [0, 1, 2, 1, 0].
+        # Number of tokens on the shorter side of each token. In a window of five tokens: [0, 1, 2, 1, 0].
         before = np.arange(length)
         shorter_side = np.minimum(before, before[::-1])
         context = shorter_side + 0.01 * length
@@ -182,7 +183,8 @@ def _lay_out(
     template: Template,
     counts: dict[str, int],
 ) -> SpanFeatures:
-    # Arrays of the final size: the 15 million tokens of training windows never exist as Python objects.
+    # Arrays of the final size are filled in place, so that the 15 million tokens of SQuAD's training windows never
+    # exist as Python objects.
     lengths = [len(questions[window.question]) + template.size + window.last - window.first for window in windows]
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     before, between, after = (np.array(special, np.int32) for special in template.special_ids)

@@ -1,4 +1,4 @@
-"""Tables of task files: tabs without quoting, quoted CSV, or a JSON object per line."""
+"""Readers of task tables: tab-separated without quoting, CSV with quoting, or JSON Lines."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ FETCH_AGAIN = "fix the file, or fetch it again"
 SHORT = "rows dropped (a column is missing)"
 LONG = "rows with more fields than the header (kept)"
 
-# Line number, counted from 1, and fields.
+# (line number counted from 1, fields)
 Row = tuple[int, list[str]]
 
-# Line number, and the required fields as far as the line has them.
+# (line number counted from 1, required column -> field). Columns that the line lacks are left out.
 Record = tuple[int, dict[Column, str]]
 
 
 def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | None = None) -> Iterator[Record]:
-    """Yield (line number, column -> field) for each row of a table, with the columns that ``layout`` requires.
+    """Yield (line number, column -> field) for each row, with the columns that ``layout`` requires.
 
     Args:
-        path: file of the table; its suffix, a key of ``READERS``, tells the format.
-        counts: filled with the number of dropped or doubtful rows, by reason, which is logged too.
+        path: file of the table. Its suffix, a key of ``READERS``, determines the format.
+        counts: filled with the number of dropped or doubtful rows, by reason. The numbers are also logged.
     """
     if path.suffix not in READERS:
-        hint = f"tables end in {', '.join(READERS)}"
-        raise PipelineError("no reader for this kind of file", path.suffix or "no suffix", where=path, hint=hint)
+        hint = f"convert the table to one of {', '.join(READERS)}"
+        raise PipelineError("unsupported file format", path.suffix or "no suffix", where=path, hint=hint)
     required = layout.columns.required
     reasons: Counter[str] = Counter()
     count = 0
     missing: list[Column] = []
-    # Columns that rows with a missing column do have.
+    # The required columns that are present in rows where another required column is missing.
     available: set[str] = set()
     for number, fields in READERS[path.suffix](path, required, layout.header, reasons):
         if len(fields) == len(required):
@@ -60,17 +60,17 @@ def read_columns(task: str, path: Path, layout: Layout, counts: Counter[str] | N
     if count:
         return
     if missing and path.suffix == ".jsonl":
-        # Every row lacks a column.
+        # No row has all required columns.
         names = ", ".join(map(shown_text, sorted(available))) or "none"
-        where = f"{path}, of whose rows none has it; of the required columns they have {names}"
-        hint = f"name one that it has, or {FETCH_AGAIN}"
+        where = f"{path}, required columns found: {names}"
+        hint = f"name a column that the file has, or {FETCH_AGAIN}"
         raise PipelineError("a column is missing", missing[0], where=where, hint=hint)
     problem = "no rows in the file" if path.stat().st_size else "empty file"
     raise PipelineError(problem, path, where=f"task {task}", hint=FETCH_AGAIN)
 
 
 def tab_separated(path: Path) -> Iterator[Row]:
-    # Quotes are part of the text.
+    # Quotation marks are part of the text.
     for number, line in _filled_lines(path):
         yield number, line.split("\t")
 
@@ -87,18 +87,18 @@ def comma_separated(path: Path) -> Iterator[Row]:
         except csv.Error as error:
             where = f"{path}:{start}"
             too_long = "field limit" in str(error)
-            problem = "a field is too long" if too_long else "a quote is not closed, or misplaced"
+            problem = "a field is too long" if too_long else "a quotation mark is not closed, or misplaced"
             raise PipelineError(problem, error, where=where, hint=FETCH_AGAIN) from None
 
 
 def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Counter[str]) -> Iterator[Record]:
-    # Numbers keep their spelling: 1.0 is the text "1.0".
+    # Numbers are returned as text with their original spelling: 1.0 -> "1.0".
     for number, line in _filled_lines(path):
         where = f"{path}:{number}"
         try:
             record = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
         except RecursionError:
-            raise PipelineError("a line is nested too deeply", where=where, hint=FETCH_AGAIN) from None
+            raise PipelineError("JSON is nested too deeply", where=where, hint=FETCH_AGAIN) from None
         except ValueError as error:
             raise PipelineError("a line is not JSON", error, where=where, hint=FETCH_AGAIN) from None
         if not isinstance(record, dict):
@@ -107,13 +107,14 @@ def json_lines(path: Path, required: Sequence[Column], header: bool, counts: Cou
         for column, value in fields.items():
             if not isinstance(value, str):
                 field = f"{column} = {json.dumps(value)}"
-                raise PipelineError("a value is no text", field, where=where, hint="write a text or a number")
+                hint = "write a text or a number"
+                raise PipelineError("a value is not a text or a number", field, where=where, hint=hint)
             reject_surrogates(value, where)
         yield number, fields
 
 
 def reject_surrogates(text: str, where: str) -> None:
-    # "\\ud800" is valid in JSON, and cannot be written as UTF-8.
+    # "\\ud800" is valid in JSON, but cannot be encoded as UTF-8.
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -129,7 +130,7 @@ def _table(
         _, names = next(table, (0, []))
         for column in required if names else ():
             if column not in names:
-                where = f"{path}:1, which has {', '.join(names)}"
+                where = f"{path}:1, columns found: {', '.join(names)}"
                 raise PipelineError("a column is missing", column, where=where, hint=FETCH_AGAIN)
         indices = {column: names.index(str(column)) for column in required if names}
     else:
@@ -148,7 +149,8 @@ READERS: dict[str, Callable[[Path, Sequence[Column], bool, Counter[str]], Iterat
 
 
 def first_row(path: Path, columns: Sequence[Column], header: bool) -> dict[Column, str]:
-    # As far as the row has them; none if the header lacks a column.
+    # Returns column -> field of the first row. Columns that the row lacks are left out. The result is empty if the
+    # header lacks one of the columns, or the row cannot be read.
     try:
         _, fields = next(READERS[path.suffix](path, columns, header, Counter()), (0, {}))
     except PipelineError:
@@ -157,7 +159,8 @@ def first_row(path: Path, columns: Sequence[Column], header: bool) -> dict[Colum
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    # Numbers count from 1. A byte order mark is skipped. A lone carriage return, which some texts have, ends no row.
+    # Yields (line number counted from 1, line). A byte order mark is skipped. Some texts contain carriage returns, so a
+    # carriage return without a line feed does not end a line.
     with _readable(path), open(path, encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n")
@@ -175,7 +178,7 @@ def _readable(path: Path) -> Iterator[None]:
         hint = "run the stage download_tasks, or `dvc pull`"
         raise PipelineError("task file not found", path, hint=hint) from None
     except UnicodeDecodeError:
-        # This error names a position in the decoder's buffer: the line is searched in the file.
+        # This error only has a position in the decoder's buffer, so the line is searched for in the file.
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 try:

@@ -1,4 +1,4 @@
-"""Tagging: a label for every word (CoNLL-2003, paper, section 5.3; Universal Dependencies)."""
+"""Tagging: a label for every word (CoNLL-2003 as in the BERT paper, section 5.3; Universal Dependencies)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pipeline_src.tasks.task import ExampleResult, Prediction, Rows, Task
 from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import read_templates
 
-# Share of a window for earlier sentences of its document.
+# Maximum fraction of a window that earlier sentences of the same document may fill as context.
 MAX_CONTEXT = 1 / 4
 
-# The tags of each sentence.
+# For each sentence, the tag of each word.
 Tags = Sequence[Sequence[str]]
 
 
 def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return (type, first word, last word) of each entity, as conlleval reads IOB and IOBES tags.
+    """Return the set of (type, first word, last word) of the entities in IOB or IOBES tags.
 
-    An I- or E- that does not continue an entity of its type begins a new entity.
+    As in conlleval, an I- or E- tag that does not continue an entity of the same type begins a new entity.
     """
     spans: list[tuple[str, int, int]] = []
     previous = "O"
@@ -85,10 +85,12 @@ class Tagging(Task):
     def features(self, examples: Sequence[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> TokenFeatures:
         """Make windows of at most ``max_length`` tokens: [CLS] context sentences, tagged sentences [SEP].
 
-        Windows provide "the maximal document context" (paper, section 5.3): each is filled with complete sentences of
-        one document. The context sentences come before the tagged ones in the document. Every word's tag is predicted
-        once, at its first token. A word without tokens is read as [UNK], a word longer than a window is truncated, and
-        a sentence longer than a window is split between words.
+        Each window is filled with complete sentences of one document ("the maximal document context"; BERT paper,
+        section 5.3). Context sentences precede the tagged sentences in the document; their tags are not predicted in
+        this window. Every word's tag is predicted once, at the word's first token.
+
+        A word without tokens becomes [UNK]. A word longer than a window is truncated. A sentence longer than a window
+        is split between words.
         """
         template = read_templates(tokenizer).single
         kind = kind_of(tokenizer)
@@ -97,7 +99,7 @@ class Tagging(Task):
         counts: Counter[str] = Counter()
         parts = _sentence_parts(examples, _word_tokens(examples, tokenizer, unknown, room, counts), room, counts)
         ids: list[int] = []
-        # For each token, the word whose tag it predicts, or -1.
+        # For each token, the index of the word whose tag is predicted there, or -1.
         word: list[int] = []
         cu_seqlens = [0]
         first_examples = []
@@ -111,12 +113,12 @@ class Tagging(Task):
                 word += [-1] * (len(template.special_ids[0]) + context_length)
                 for part in tagged:
                     for number, tokens in enumerate(part.words, start=part.first):
-                        # The first token of a word predicts its tag.
+                        # The tag is predicted at the word's first token.
                         word += [number] + [-1] * (len(tokens) - 1)
                 word += [-1] * len(template.special_ids[1])
                 cu_seqlens.append(len(ids))
                 first_examples.append(tagged[0].example)
-        # A reason that was never found is not listed.
+        # Unary plus drops reasons with a count of 0.
         reasons = dict(sorted((+counts).items()))
         for reason, count in reasons.items():
             log.info("%s: %d %s", self.spec.name, count, reason)
@@ -140,9 +142,9 @@ class Tagging(Task):
         return [self.spec.labels.index(tag) for tag in example.tags]
 
     def predict(self, examples: Sequence[TaggedSentence], features: Features, outputs: np.ndarray) -> list[Prediction]:
-        """Make predictions from outputs, float [tokens, tags].
+        """Make predictions from a model's outputs: logits, float [tokens, tags].
 
-        ``prediction`` has a tag for every word; ``confidence`` is the mean probability of these tags.
+        ``prediction`` has a tag for every word. ``confidence`` is the mean probability of these tags.
         """
         return [
             {"id": example.id, "prediction": tags, "confidence": float(probabilities.mean())}
@@ -156,7 +158,7 @@ class Tagging(Task):
         outputs: np.ndarray,
         threshold: float | None = None,
     ) -> list[Prediction]:
-        # The probability of each word's tag takes the place of their mean.
+        # As in `predict`, but with the probability of each word's tag ("probabilities") instead of their mean.
         return [
             {"id": example.id, "prediction": tags, "probabilities": probabilities.tolist()}
             for example, tags, probabilities in self._best_tags(examples, features, outputs)
@@ -169,7 +171,7 @@ class Tagging(Task):
         assert isinstance(features, TokenFeatures)
         self.check_outputs(outputs, (len(features.ids), self.num_outputs))
         tagged = features.word >= 0
-        # [words, tags], in the words' order
+        # Logits in the order of the words, [words, tags].
         in_order = np.argsort(features.word[tagged])
         logits = outputs[tagged][in_order].astype(float)
         best = logits.argmax(axis=1)
@@ -200,7 +202,7 @@ class Tagging(Task):
         return example.document
 
     def majority_baseline(self, eval_set: str, examples: Sequence[TaggedSentence]) -> dict[str, float]:
-        # Every word gets the most frequent tag; if that is O, there are no entities.
+        # Every word gets the most frequent tag. If this tag is O, no entity is predicted.
         tags = list(chain.from_iterable(example.tags for example in examples))
         return {metric: majority_score(metric, tags) for metric in self.spec.eval_set(eval_set).metrics}
 
@@ -224,12 +226,12 @@ class Tagging(Task):
 
 @dataclass(frozen=True)
 class SentencePart:
-    """A sentence, or a part of a sentence that is longer than a window.
+    """A whole sentence, or one part of a sentence that is longer than a window.
 
     Attributes:
         example: index of the sentence.
         first: index of the part's first word among the words of all sentences.
-        words: token ids of each word, at least one token.
+        words: for each word, its token ids, of which there is at least one.
     """
 
     example: int
@@ -244,7 +246,7 @@ class SentencePart:
 def _word_tokens(
     examples: Sequence[TaggedSentence], tokenizer: Tokenizer, unknown: int, room: int, counts: Counter[str]
 ) -> dict[str, list[int]]:
-    # Returns distinct word -> its token ids, 1 to `room` of them; `unknown` is the id of [UNK].
+    # Returns word -> its 1 to `room` token ids, for each distinct word. `unknown` is the id of [UNK].
     frequencies = Counter(chain.from_iterable(example.words for example in examples))
     ids = {}
     for word, tokens in zip(frequencies, encode(tokenizer, list(frequencies)), strict=True):
@@ -260,7 +262,7 @@ def _word_tokens(
 def _sentence_parts(
     examples: Sequence[TaggedSentence], tokens: dict[str, list[int]], room: int, counts: Counter[str]
 ) -> Iterator[SentencePart]:
-    # A sentence of more than `room` tokens is split. `tokens`: word -> token ids.
+    # Splits sentences of more than `room` tokens. `tokens`: word -> token ids.
     first = 0
     for number, example in enumerate(examples):
         words: list[list[int]] = []
@@ -283,12 +285,12 @@ def _sentence_parts(
 def _windows(
     parts: Sequence[SentencePart], room: int
 ) -> Iterator[tuple[Sequence[SentencePart], Sequence[SentencePart]]]:
-    # Yields (context parts, tagged parts) of each window of a document.
+    # Yields (context parts, tagged parts) for each window of a document.
     first = 0
     while first < len(parts):
         begin = first
         size = 0
-        # The first tagged part has precedence over context.
+        # The first tagged part must fit, so the context gets only the room that this part leaves.
         max_context = min(int(room * MAX_CONTEXT), room - parts[first].tokens)
         while begin and size + parts[begin - 1].tokens <= max_context:
             begin -= 1

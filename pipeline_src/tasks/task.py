@@ -1,4 +1,4 @@
-"""The interface of a task, and the checks on model outputs and predictions that all kinds of task share."""
+"""The interface of a task, with the checks on model outputs and predictions that all kinds of task share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline_src.tasks.examples import read_examples
 from pipeline_src.tasks.features import Features
 from pipeline_src.tasks.metrics import BootstrapStatistics
 
-# The prediction for an example has at least `id` and `prediction`, and can be written as JSON.
+# The prediction for one example, as a JSON object with at least the keys `id` and `prediction`.
 Prediction = dict[str, Any]
 Rows = Sequence[Prediction]
 
@@ -29,9 +29,10 @@ class ExampleResult:
 
     Attributes:
         words: number of words in the text, split at white space.
-        right: from 0 to 1. Classes: 1 or 0. Spans: word F1. Tagging: fraction of correct tags. Regressions:
-            1 - |difference| / range. Retrieval: nDCG@10.
-        confidence: the model's probability of its answer; None if it is not known.
+        gold, predicted: the correct answer and the model's answer, as text.
+        right: how correct the prediction is, from 0 to 1. For classes it is 0 or 1, for spans the word F1, for tagging
+            the fraction of correct tags, for regression 1 - |difference| / range, for retrieval nDCG@10.
+        confidence: the probability that the model gives to its answer; None if the prediction does not have it.
     """
 
     id: str
@@ -46,11 +47,10 @@ class ExampleResult:
 class Task(ABC):
     """A task: reads its files, makes model inputs, and makes and scores predictions.
 
-    Predictions that do not belong to the examples, or are no possible answer, raise an error.
+    A PipelineError is raised if predictions do not match the examples, or if a prediction is not a valid answer.
 
     Attributes:
-        head: kind of output layer of the task's models: ``sequence``, ``choice``, ``span``, ``token`` or
-            ``embedding``, which is none.
+        head: kind of output layer: ``sequence``, ``choice``, ``span``, ``token``, or ``embedding`` (no output layer).
     """
 
     head: ClassVar[str]
@@ -69,7 +69,7 @@ class Task(ABC):
 
     @abstractmethod
     def features(self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int) -> Features:
-        """Tokenise examples into model inputs of at most ``max_length`` tokens."""
+        """Tokenise examples into model inputs of at most ``max_length`` tokens, special tokens included."""
 
     @abstractmethod
     def predict(self, examples: Sequence[Any], features: Features, outputs: np.ndarray) -> list[Prediction]:
@@ -78,15 +78,16 @@ class Task(ABC):
     def answers(
         self, examples: Sequence[Any], features: Features, outputs: np.ndarray, threshold: float | None = None
     ) -> list[Prediction]:
-        """Make predictions as ``predict`` does, in the form that the tool ``predict`` prints.
+        """Make predictions for display: the command-line tool ``predict`` prints them.
 
         Args:
-            threshold: greatest null score difference of an answered question (tasks with unanswerable questions).
+            threshold: for tasks with unanswerable questions, the greatest null score difference at which a question
+                is still answered.
         """
         return self.predict(examples, features, outputs)
 
     def score(self, eval_set: str, examples: Sequence[Any], predictions: Rows) -> dict[str, float]:
-        """Compute the metrics of an evaluation set, in percent; a kind of task may add further figures."""
+        """Compute the metrics of an evaluation set, in percent. Some kinds of task add further values."""
         statistics = self.statistics(eval_set, examples, [predictions])
         return {metric: metric_statistics.score() for metric, metric_statistics in statistics.items()}
 
@@ -94,11 +95,11 @@ class Task(ABC):
     def statistics(
         self, eval_set: str, examples: Sequence[Any], systems: Sequence[Rows]
     ) -> dict[str, BootstrapStatistics]:
-        """Compute each example's contribution to each metric, for the predictions of several systems."""
+        """Compute each example's contribution to each metric, for the predictions of each system."""
 
     @abstractmethod
     def majority_baseline(self, eval_set: str, examples: Sequence[Any]) -> dict[str, float]:
-        """Compute the metrics, in percent, of the best constant answer."""
+        """Compute the metrics, in percent, of the best system that gives every example the same answer."""
 
     @abstractmethod
     def example_results(self, eval_set: str, examples: Sequence[Any], predictions: Rows) -> list[ExampleResult]:
@@ -106,16 +107,20 @@ class Task(ABC):
 
     @abstractmethod
     def group(self, example: Any) -> object:
-        """Return a key, such as a paragraph, that examples to be resampled together share; None: resampled alone."""
+        """Return the key of the example's resampling group, such as its paragraph.
+
+        The bootstrap resamples examples with equal keys together, and an example with the key None by itself.
+        """
 
     def submission(
         self, eval_set: str, examples: Sequence[Any], predictions: Rows, threshold: float | None = None
     ) -> dict[str, str]:
-        """Return the files that a leaderboard accepts, name -> content; empty if there is no leaderboard.
+        """Return the files to submit to a leaderboard, by file name. Empty if there is no leaderboard.
 
         Args:
             examples: examples of the set's test file, or of its labelled file if there is no test file.
-            threshold: greatest null score difference of an answered question (tasks with unanswerable questions).
+            threshold: for tasks with unanswerable questions, the greatest null score difference at which a question
+                is still answered.
         """
         return {}
 
@@ -125,21 +130,21 @@ class Task(ABC):
             row = int(np.argwhere(~np.isfinite(outputs))[0][0])
             where = f"task {self.spec.name}"
             hint = "lower the learning rate and train again"
-            raise PipelineError("the model's output is not a number", f"row {row}", where=where, hint=hint)
+            raise PipelineError("the model's output is NaN or infinite", f"row {row}", where=where, hint=hint)
 
     def align(self, examples: Sequence[Any], predictions: Rows) -> list[Prediction]:
-        # In the order of the examples.
+        # Returns the predictions in the order of the examples.
         by_id = {row["id"]: row for row in predictions}
         ids = {example.id for example in examples}
         missing = ids - by_id.keys()
         unmatched = missing or by_id.keys() - ids
         if unmatched:
-            problem = "no prediction for an example" if missing else "a prediction for no example"
+            problem = "an example has no prediction" if missing else "a prediction has an unknown example id"
             value = f"{min(unmatched)} and {len(unmatched) - 1} more"
-            hint = f"its predictions belong to other data: run `python -m pipeline_src finetune` for {self.spec.name}"
+            hint = f"the predictions were made from other data: run the stage `finetune` for {self.spec.name} again"
             raise PipelineError(problem, value, where=f"task {self.spec.name}", hint=hint)
         return [by_id[example.id] for example in examples]
 
     def not_a_prediction(self, value: Any, allowed: str) -> PipelineError:
         hint = f"{allowed}; make the predictions again"
-        return PipelineError("not a prediction", repr(value), where=f"task {self.spec.name}", hint=hint)
+        return PipelineError("invalid prediction", repr(value), where=f"task {self.spec.name}", hint=hint)

@@ -117,5 +117,5 @@ def test_task_score_prediction_without_number_is_rejected(value: object):
     spec = load_spec("stsb")
     examples = [TextExample(str(number), ("a", "b"), float(number)) for number in range(3)]
     rows = [{"id": str(number), "prediction": 1.0 + number} for number in range(2)] + [{"id": "2", "prediction": value}]
-    with pytest.raises(PipelineError, match="not a prediction"):
+    with pytest.raises(PipelineError, match="invalid prediction"):
         make_task(spec).score("stsb", examples, rows)

@@ -1,1 +1,1 @@
-"""Tasks made by a rule or from the corpus."""
+"""Tasks that are generated: from rules (synthetic) or from the corpus."""

@@ -1,9 +1,9 @@
-"""Tasks made from the study's own corpus, whose labels follow from the text, in the file layouts of official tasks.
+"""Tasks made from the study's own corpus: self-supervised labels, in the file layouts of official tasks.
 
-They resemble SentEval's probing tasks (Conneau and Kiela 2018; Conneau et al. 2018) and the cloze tests from which
-BERT's own objective comes (Taylor 1953): they need no annotation and test what pretraining may learn from the text.
-Scored examples are from validation documents, which no stage trains on; training examples are from the other documents.
-Labels are balanced, and a bag of words predicts them poorly.
+They need no annotation and test what pretraining may learn from the text. They resemble SentEval's probing tasks
+(Conneau and Kiela 2018; Conneau et al. 2018) and cloze tests (Taylor 1953), which inspired BERT's own objective.
+Evaluation examples come from validation documents, which no stage trains on. Training examples come from the other
+documents. Labels are balanced, and a bag of words predicts them poorly.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pipeline_src.text.sentences import split_sentences
 from pipeline_src.text.words import count_words
 
 SPLITS = ("train", "dev")
-# The first documents of each source are enough, so that little is read.
+# Number of documents that are read from the start of each source.
 MAX_DOCUMENTS = {"train": 800, "dev": 200}
 SENTENCE_WORDS = range(5, 21)
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 CLOZE_SENTENCES = 2
-# It stands for the word that the question asks for: "she saw the white whale ." -> "she saw the what whale ."
+# Replaces the word that the question asks for: "she saw the white whale ." -> "she saw the what whale ."
 CLOZE_PLACEHOLDER = "what"
 RULES = {
     "word_swap": "A sentence is as it was written (1), or two of its words have changed places (0).",
@@ -43,7 +43,8 @@ RULES = {
     "cloze": "A sentence of the paragraph with one word left out; the answer is that word, where it stands there.",
     "same_document": "Two passages are of one document (1), or of two (0).",
 }
-# Examples of each file: enough to train a small model in seconds and to measure a difference of a few points.
+# Maximum number of examples in each file. It is enough to train a small model in seconds, and to measure differences of
+# a few points.
 MAX_EXAMPLES = {
     "word_swap": {"train": 5000, "dev": 2000},
     "next_sentence_choice": {"train": 600, "dev": 1000},
@@ -67,13 +68,16 @@ def task_origin(task: str, task_source: str) -> Origin:
 
 @dataclass(frozen=True)
 class Text:
-    """A document, its paragraphs as sentences with one space between words."""
+    """A document as paragraphs of sentences, with single spaces between words."""
 
     id: str
     paragraphs: tuple[tuple[str, ...], ...]
 
     def runs(self, length: int) -> Iterator[tuple[str, ...]]:
-        """Yield disjoint runs of ``length`` consecutive sentences of a paragraph, each with 5 to 20 words."""
+        """Yield non-overlapping groups of ``length`` consecutive sentences from the same paragraph.
+
+        A group is left out if one of its sentences has fewer than 5 or more than 20 words.
+        """
         for paragraph in self.paragraphs:
             for start in range(0, len(paragraph) - length + 1, length):
                 run = paragraph[start : start + length]
@@ -82,9 +86,13 @@ class Text:
 
 
 def read_texts(root: Path, sources: Iterable[str], seed: int, validation: float) -> dict[str, list[Text]]:
-    """Return split -> the first documents of each source; ``root`` is ``data/text``.
+    """Read the first documents of each source, and return them by split (``train`` or ``dev``).
 
-    ``dev`` has documents of the validation split, which ``seed`` and the fraction ``validation`` decide.
+    ``dev`` has the documents of the validation split.
+
+    Args:
+        root: the folder ``data/text``.
+        seed, validation: the study's seed and its fraction of validation documents, which determine the split.
     """
     texts: dict[str, list[Text]] = {split: [] for split in SPLITS}
     for folder in corpus_folders(root, sources).values():
@@ -117,17 +125,17 @@ def write_task(task: str, folder: Path, texts: dict[str, list[Text]], seed: int)
             examples = make(texts[split], rng)
             if len(examples) < 2:
                 raise PipelineError(
-                    f"too little text for the task {task}",
+                    f"not enough text for the task {task}",
                     f"{len(examples)} examples for its {split} file",
                     where="data/text",
-                    hint="take more text, a larger corpus.validation, or remove the task from `tasks`",
+                    hint="add text, increase corpus.validation, or remove the task from `tasks`",
                 )
             write(partial, split, examples[: MAX_EXAMPLES[task][split]])
 
 
-# Document, and its lower-cased words with their tags.
+# (document id, [(lower-cased word, tag)])
 TaggedExample = tuple[str, list[tuple[str, str]]]
-# Document, paragraph, question, answer, start of the answer in characters.
+# (document id, paragraph, question, answer, start of the answer in characters)
 ClozeExample = tuple[str, str, str, str, int]
 
 
@@ -140,13 +148,13 @@ def _shuffled_runs(texts: Sequence[Text], length: int, rng: Generator) -> list[t
 
 
 def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str]]:
-    # (document, label, sentence); every sentence is used once, unchanged or swapped.
+    # Returns (document id, label, sentence). Each sentence is used once, either unchanged or with two words swapped.
     examples: list[tuple[str, str, str]] = []
     for text, (sentence,) in _shuffled_runs(texts, 1, rng):
         words = sentence.split()
         label = len(examples) % 2
         if not label:
-            # The first and last word stay where they are.
+            # The first and last word are never swapped.
             inner = [position for position in range(1, len(words) - 1) if words[position].isalpha()]
             if not inner:
                 continue
@@ -163,7 +171,7 @@ def word_swap(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str
 
 
 def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, tuple[str, ...], int]]:
-    # (document, sentence, four candidates for the next sentence, index of the correct one)
+    # Returns (document id, sentence, four candidates for the next sentence, index of the correct candidate).
     runs = _shuffled_runs(texts, 2, rng)
     examples: list[tuple[str, str, tuple[str, ...], int]] = []
     for text, run in runs:
@@ -184,7 +192,7 @@ def next_sentence_choice(texts: Sequence[Text], rng: Generator) -> list[tuple[st
 
 
 def same_document(texts: Sequence[Text], rng: Generator) -> list[tuple[str, str, str, str, str]]:
-    # (label, document, document, passage, passage); a passage is two sentences.
+    # Returns (label, document id 1, document id 2, passage 1, passage 2). A passage is two sentences.
     runs = _shuffled_runs(texts, 2, rng)
     by_document: dict[str, list[tuple[str, ...]]] = {}
     for text, run in runs:
@@ -215,7 +223,7 @@ def truecasing(texts: Sequence[Text], rng: Generator) -> list[TaggedExample]:
         before = ""
         for word in WORD.findall(sentence):
             is_capital = word[0].isupper() and len(word) > 1
-            # A word at the start of a sentence or quotation says nothing.
+            # Any word has a capital at the start of a sentence or quotation, so only words after a word or comma count.
             follows_word = before != "" and (before[-1].isalnum() or before == ",")
             tagged.append((word.lower(), "B-CAP" if is_capital and follows_word else "O"))
             before = word
@@ -232,7 +240,7 @@ def cloze(texts: Sequence[Text], rng: Generator) -> list[ClozeExample]:
         words = run[sentence].split()
         counts = Counter(context.split())
         positions = []
-        # The first and last word are never asked for, nor what the paragraph has twice.
+        # The answer must not be the first or last word, and must occur only once in the paragraph.
         for position, word in enumerate(words[1:-1], start=1):
             if word.isalpha() and len(word) > 3 and counts[word] == 1:
                 positions.append(position)

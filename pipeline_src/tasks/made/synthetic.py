@@ -1,8 +1,9 @@
-"""The sample study's tasks: texts by rules that a very small model learns, one rule for each layout of task.
+"""Synthetic tasks of the sample study: texts made by simple rules that a very small model can learn.
 
-With them, a machine that reaches only a package index runs every task. Files have the names, formats and columns that
-catalogue/tasks declares. Scores are near 100 if the pipeline works; they say nothing about language, and are always
-called synthetic. Only the choice of endings asks whether two texts agree, which so small a model learns late.
+They allow a machine without access to the official data to run every task. Files have the names, formats and columns
+that catalogue/tasks declares. Scores are near 100 if the pipeline works. They say nothing about language, so reports
+always mark them as synthetic. Only the multiple-choice rule compares two texts, because a model of this size learns to
+compare texts late.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ RULES = {
     "pos": "A word has its class's part of speech; `play` and `work` are verbs after `to` and `not`, else nouns.",
 }
 
-# Training examples; few of choice, since each is as many sequences as it has endings.
+# Number of training examples. Multiple choice has few, because each of its examples becomes four sequences.
 NUM_TRAIN = {"classification": 1600, "choice": 600, "span": 1200, "tagging": 800}
 NUM_DEV = 300
 NUM_TEST = 100
 
-# The words are frequent both in encyclopaedias and in old plays. Words of a class can replace one another.
+# The words are frequent both in encyclopaedias and in old plays. Words of the same class are interchangeable.
 CLASSES = {
     "animal": ("horse", "dog", "bird", "lion"),
     "bad": ("bad", "poor", "sad", "dead"),
@@ -64,13 +65,17 @@ def pick(rng: Generator, values: tuple[str, ...]) -> str:
 
 
 def fill(rng: Generator, frames: tuple[str, ...], **given: str) -> str:
-    """Return one of ``frames`` with its slots filled by ``given``, or by a random word of the slot's class."""
+    """Fill the slots of a random frame, such as "{name} had the {mood} {thing} .".
+
+    A slot gets its text from ``given``, or else a random word of the slot's class.
+    """
     frame = pick(rng, frames)
     words = {slot: pick(rng, values) for slot, values in CLASSES.items() if f"{{{slot}}}" in frame}
     return frame.format(**words | given)
 
 
-# Tables: one text, two texts, a number, four endings. A rule returns the texts of an example with a given label.
+# Rules of the table tasks: one text, two texts, two numbers, four endings. A rule returns the texts of an example with
+# a given label.
 
 FIRST = ("{name} had the {mood} {thing} .", "{name} {verb} to the {mood} {thing} .")
 SECOND = ("it was the {mood} {thing} of {name} .", "the {thing} of {name} is {mood} .")
@@ -78,9 +83,9 @@ FIRST_NUMBER = ("{name} saw the {person} of house {number} .", "in house {number
 SECOND_NUMBER = ("house {number} had the {thing} .", "the {person} {verb} to house {number} .")
 SCENES = ("dark black cold", "light white warm", "old great rich", "young little poor")
 
-# Words of blame and of praise.
+# Adjectives of blame, and adjectives of praise.
 MOODS = (CLASSES["bad"], CLASSES["good"])
-# How many of two sentences praise.
+# Label -> how many of the two sentences praise.
 PRAISING = {"contradiction": 0, "neutral": 1, "not_entailment": 1, "0": 1, "entailment": 2, "1": 2}
 
 
@@ -92,7 +97,7 @@ def two_texts(rng: Generator, label: str) -> tuple[str, ...]:
     count = PRAISING[label]
     first_praises = count == 2 or (count == 1 and bool(rng.integers(2)))
     second_praises = count > first_praises
-    # Both are about the same thing, by which a question finds its passage in retrieval.
+    # Both sentences have the same name and thing. In the retrieval task, a query finds its passage by these words.
     about = {slot: pick(rng, CLASSES[slot]) for slot in ("name", "thing")}
     first = fill(rng, FIRST, mood=pick(rng, MOODS[first_praises]), **about)
     return first, fill(rng, SECOND, mood=pick(rng, MOODS[second_praises]), **about)
@@ -116,7 +121,7 @@ def four_endings(rng: Generator, label: str) -> tuple[str, ...]:
 
 
 def write_tables(spec: TaskSpec, folder: Path, rng: Generator) -> None:
-    """Write the files of labelled texts. Labels take turns, so that they have equally many rows."""
+    """Write the tables of a task. Labels take turns, so that all labels have equally many rows."""
     files = []
     for name, eval_set in spec.scores.items():
         files.append((eval_set.file, spec.layout(name), NUM_DEV))
@@ -125,7 +130,7 @@ def write_tables(spec: TaskSpec, folder: Path, rng: Generator) -> None:
             layout = spec.layout(name, test=True)
             files.append((test.file, layout, NUM_TEST))
     files.append((spec.train, spec.layout(), NUM_TRAIN[spec.kind]))
-    # No example is in two files.
+    # Shared by all files, so that no example is in two files.
     used: set[tuple[str, ...]] = set()
     for file, layout, rows in files:
         write_table(folder / file, spec, layout, rows, rng, used)
@@ -142,7 +147,7 @@ def write_table(path: Path, spec: TaskSpec, layout: Layout, rows: int, rng: Gene
         rule = four_endings
 
     columns = layout.columns
-    # Without a header, columns are numbers counted from 1; those that nobody reads are empty.
+    # Without a header, columns are numbers counted from 1. Columns that the task does not require are left empty.
     names = columns.required
     if not layout.header:
         names = tuple(range(1, 1 + max(int(name) for name in names)))
@@ -163,7 +168,7 @@ def write_table(path: Path, spec: TaskSpec, layout: Layout, rows: int, rng: Gene
             writer.writerow([fields.get(name, "") for name in names])
 
 
-# Spans: a fact among asides, and a question.
+# Rules of the span tasks: the context has one fact among asides, and the question asks for the fact.
 
 # Class of the answer -> "fact | question".
 FACTS = {
@@ -176,7 +181,7 @@ ASIDES = ("{name} {verb} there .", "then the {person} had a {deed} .", "{name} {
 
 
 def question(rng: Generator, answerable: bool) -> tuple[str, str, str]:
-    """Return a context, a question and its answer, which is empty unless the question is answerable."""
+    """Return (context, question, answer). The answer is empty if ``answerable`` is False."""
     kind = pick(rng, tuple(FACTS))
     answer = pick(rng, CLASSES[kind])
     fact, asked = fill(rng, (FACTS[kind],), answer=answer).split(" | ")
@@ -209,7 +214,7 @@ def write_questions(spec: TaskSpec, folder: Path, rng: Generator) -> None:
         (folder / path).write_text(json.dumps(content), encoding="utf-8")
 
 
-# Tags: sentences as words, each with its part of speech.
+# Rules of the tagging task: sentences as words with their parts of speech.
 
 TAGGED = (
     "the/DET {colour}/ADJ {animal}/NOUN of/ADP the/DET {person}/NOUN {verb}/VERB to/ADP the/DET {place}/NOUN ./PUNCT",
@@ -222,7 +227,7 @@ TAGGED = (
 
 
 def write_tagged(spec: TaskSpec, folder: Path, rng: Generator) -> None:
-    """Write documents of two sentences in CoNLL-U, which has ten columns. No sentence is in two files."""
+    """Write documents of two sentences in CoNLL-U format. No sentence is in two files."""
     (eval_set,) = spec.scores.values()
     used: set[str] = set()
     for path, count in ((eval_set.file, NUM_DEV), (spec.train, NUM_TRAIN["tagging"])):
@@ -236,6 +241,7 @@ def write_tagged(spec: TaskSpec, folder: Path, rng: Generator) -> None:
                 lines.append(f"# newdoc id = {path}-{index // 2}")
             for number, token in enumerate(sentence.split(), start=1):
                 word, _, tag = token.rpartition("/")
+                # CoNLL-U has ten columns. "_" marks an empty one.
                 lines.append("\t".join((str(number), word, word, tag, *"______")))
             lines.append("")
         (folder / path).write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
@@ -250,10 +256,13 @@ WRITERS = {
 
 
 def write_task(task: str, folder: str | Path, seed: int) -> None:
-    """Write the files of one task into ``folder``, atomically; their bytes depend on task, its entry and seed."""
+    """Write the files of one task into ``folder``, atomically.
+
+    The bytes depend only on the task's name, its catalogue entry and the seed.
+    """
     if task not in RULES:
-        hint = f"choose one of {', '.join(RULES)}, or a task_source that has its files"
-        raise PipelineError("no synthetic form of this task", task, hint=hint)
+        hint = f"choose one of {', '.join(RULES)}, or set task_source: official"
+        raise PipelineError("the task has no synthetic form", task, hint=hint)
     spec = load_spec(task)
     rng = np.random.default_rng([seed, *task.encode()])
     with atomic_directory(folder) as partial:

@@ -134,7 +134,7 @@ def test_submissions_missing_predictions_are_listed_without_zip(study, caplog):
 
 def test_submissions_predictions_of_another_file_are_rejected(study):
     write_predictions("rte", "2", "pretrained/rte.test.jsonl", answers("rte", 99, 1))
-    with pytest.raises(PipelineError, match=r"no prediction for an example: 99 and 0 more[\s\S]*rte"):
+    with pytest.raises(PipelineError, match=r"an example has no prediction: 99 and 0 more[\s\S]*rte"):
         evaluate()
     assert not SUBMITTED.exists()
 

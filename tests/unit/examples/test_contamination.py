@@ -153,5 +153,5 @@ def test_read_texts_returns_what_write_texts_wrote(texts: list[tuple[str, str]])
 def test_read_texts_damaged_line_is_rejected_with_line_number(tmp_path: Path) -> None:
     for line in ("[", '{"task": "rte"}', ""):
         (tmp_path / FILE).write_text(f'{{"task": "rte", "text": "x"}}\n{line}\n')
-        with pytest.raises(PipelineError, match=r"not a text of an evaluation set[\s\S]*texts\.jsonl:2"):
+        with pytest.raises(PipelineError, match=r"invalid text of an evaluation set[\s\S]*texts\.jsonl:2"):
             list(read_texts(tmp_path))

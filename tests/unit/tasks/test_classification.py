@@ -75,10 +75,10 @@ def test_regression_predict_is_clipped_to_range(tokenizer: Tokenizer):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("0", "1"), ("1", "0")], "no prediction for an example: 2"),
+        ([("0", "1"), ("1", "0")], "an example has no prediction: 2"),
         ([("0", "1"), ("1", "0"), ("2", "1"), ("3", "1")], "for no example: 3"),
-        ([("0", "1"), ("1", "yes"), ("2", "1")], "not a prediction: 'yes'"),
-        ([("0", "1"), ("1", 0), ("2", "1")], "not a prediction: 0"),
+        ([("0", "1"), ("1", "yes"), ("2", "1")], "invalid prediction: 'yes'"),
+        ([("0", "1"), ("1", 0), ("2", "1")], "invalid prediction: 0"),
     ],
 )
 def test_classification_score_predictions_not_matching_examples_are_rejected(rows: list, message: str):
@@ -88,9 +88,9 @@ def test_classification_score_predictions_not_matching_examples_are_rejected(row
 
 def test_classification_predict_and_score_nan_is_rejected(tokenizer: Tokenizer):
     features = MRPC.features(PAIRS, tokenizer, 128)
-    with pytest.raises(PipelineError, match="not a number: row 1"):
+    with pytest.raises(PipelineError, match="NaN or infinite: row 1"):
         MRPC.predict(PAIRS, features, np.array([[0, 1], [0, np.nan], [1, 0]]))
-    with pytest.raises(PipelineError, match="not a prediction: nan"):
+    with pytest.raises(PipelineError, match="invalid prediction: nan"):
         STSB.score("stsb", [TextExample("0", ("a", "b"), 1.0)], [{"id": "0", "prediction": float("nan")}])
 
 
@@ -103,7 +103,7 @@ def test_classification_example_results():
     far = [{"id": "0", "prediction": 0.0, "outputs": [1000.0, -1000.0]}]
     (number,) = STSB.example_results("stsb", [TextExample("0", ("a", "b"), 4.0)], [{"id": "0", "prediction": 1.5}])
     assert (number.gold, number.predicted, number.right) == ("4.000", "1.500", 0.5)
-    with pytest.raises(PipelineError, match="not a prediction"):
+    with pytest.raises(PipelineError, match="invalid prediction"):
         MRPC.example_results("mrpc", PAIRS[:1], far)
 
 
@@ -118,7 +118,7 @@ def test_classification_submission_has_format_of_leaderboard():
     scores = [{"id": str(place), "prediction": value} for place, value in enumerate([0, 5.0, 2.34567])]
     content = STSB.submission("stsb", unlabelled[:3], scores)["STS-B.tsv"]
     assert content == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n"
-    with pytest.raises(PipelineError, match="no prediction for an example: 10"):
+    with pytest.raises(PipelineError, match="an example has no prediction: 10"):
         rte.submission("rte", unlabelled, rows[:-1])
 
 

@@ -97,7 +97,7 @@ def test_run_declared_file_that_source_lacks_is_rejected(custom_task: Path, cata
     for name in ("train", "dev"):
         (custom_task / f"{name}.jsonl").write_text(ROW)
     (catalogue / "tasks/mine.yaml").write_text(SPEC.replace("file: dev", "file: test"))
-    with pytest.raises(PipelineError, match=r"(?s)a file of the task is not fetched: test\.jsonl.*task mine"):
+    with pytest.raises(PipelineError, match=r"(?s)a file of the task is missing: test\.jsonl.*task mine"):
         run_tasks(seed=1, task_source="official", tasks=["mine"])
 
 

@@ -90,9 +90,9 @@ def test_read_queries_beir_layout_searches_all_of_the_corpus(tmp_path: Path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (("w1\t", "w2\tp"), r"a query without a passage: ''.*dev.tsv:2"),
-        (("w1\tp", " \tp2"), r"a pair with an empty text: ' '.*dev.tsv:3"),
-        (("w1\tp", "w2\tp"), "nothing to rank: 1 passages of 2 queries"),
+        (("w1\t", "w2\tp"), r"a query's passage is empty: ''.*dev.tsv:2"),
+        (("w1\tp", " \tp2"), r"a pair has an empty text: ' '.*dev.tsv:3"),
+        (("w1\tp", "w2\tp"), "too few passages or queries: 1 passages of 2 queries"),
         (("w1",), r"a row has no value for a column: p.*dev.tsv:2"),
     ],
     ids=["no passage", "no query", "one passage", "short row"],
@@ -105,11 +105,11 @@ def test_read_queries_bad_pairs_are_rejected(tmp_path: Path, rows, message: str)
 @pytest.mark.parametrize(
     ("file", "row", "message"),
     [
-        ("qrels/test.tsv", "q1\td9\t1", "no such passage: 'd9'"),
-        ("qrels/test.tsv", "q9\td1\t1", "no such query: 'q9'"),
-        ("qrels/test.tsv", "q1\td4\t1", "a query without a passage: 'd4'"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "z"}', r"an earlier row has: 'd1'\n.*corpus\.jsonl:5"),
-        ("queries.jsonl", '{"_id": "q1", "text": "z"}', r"an earlier row has: 'q1'\n.*queries\.jsonl:4"),
+        ("qrels/test.tsv", "q1\td9\t1", "unknown passage id: 'd9'"),
+        ("qrels/test.tsv", "q9\td1\t1", "unknown query id: 'q9'"),
+        ("qrels/test.tsv", "q1\td4\t1", "a query's passage is empty: 'd4'"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "z"}', r"duplicate _id: 'd1'\n.*corpus\.jsonl:5"),
+        ("queries.jsonl", '{"_id": "q1", "text": "z"}', r"duplicate _id: 'q1'\n.*queries\.jsonl:4"),
         ("corpus.jsonl", '{"_id": "new"}', r"a row has no value for a column: text\n.*corpus\.jsonl:5"),
     ],
 )
@@ -122,5 +122,5 @@ def test_read_queries_beir_bad_row_is_rejected(tmp_path: Path, file: str, row: s
 
 
 def test_read_queries_no_row_with_the_label_is_rejected(tmp_path: Path):
-    with pytest.raises(PipelineError, match="nothing to rank: 4 passages of 0 queries"):
+    with pytest.raises(PipelineError, match="too few passages or queries: 4 passages of 0 queries"):
         read_examples(make_spec(BEIR), write_beir(tmp_path, *QRELS[:1], QRELS[2]), "mine")

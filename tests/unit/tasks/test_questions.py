@@ -42,7 +42,7 @@ def write_questions(tmp_path: Path, *questions: Any, context: Any = "Ada lives i
         (entry(answers=[{"text": "Paris", "answer_start": True}]), "not a whole number"),
         (entry(is_impossible="false"), "qas[0].is_impossible is 'false'"),
         (entry(answers=[]), "question q0 has no answer"),
-        (entry(is_impossible=True), "question q0 has answers, but is_impossible"),
+        (entry(is_impossible=True), "question q0 has answers, although is_impossible is true"),
         (entry(question="\ud800"), "unpaired surrogate"),
         (entry(id="\ud800"), "unpaired surrogate"),
         ("Where?", "qas[0] is 'Where?', not an object"),
@@ -140,7 +140,7 @@ def test_read_squad_training_question_without_its_answer_is_left_out(tmp_path: P
 
 
 def test_read_squad_training_file_without_any_answer_in_place_is_rejected(tmp_path: Path):
-    with pytest.raises(PipelineError, match="no answer is where the file says"):
+    with pytest.raises(PipelineError, match="no answer is found at its answer_start"):
         ONE.read(write_questions(tmp_path, entry(answers=[{"text": "London", "answer_start": 0}])))
 
 

@@ -146,7 +146,7 @@ def test_squad_features_every_drop_reason_is_counted(
 def test_squad_features_truncating_tokenizer_is_rejected(tokenizer: Tokenizer):
     truncating = Tokenizer.from_str(tokenizer.to_str())
     truncating.enable_truncation(128)
-    with pytest.raises(PipelineError, match="cuts or pads"):
+    with pytest.raises(PipelineError, match="truncates or pads"):
         ONE.features([question("Paris")], truncating, 64)
 
 

@@ -93,7 +93,7 @@ def test_read_swag_fields_are_quoted(tmp_path: Path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ('a,b,c,d,e,f,0\n"a,b,c,d,e,f,0\na,b,c,d,e,f,1\n', "a quote is not closed[\\s\\S]*bad.csv:3"),
+        ('a,b,c,d,e,f,0\n"a,b,c,d,e,f,0\na,b,c,d,e,f,1\n', "a quotation mark is not closed[\\s\\S]*bad.csv:3"),
         ("a,b,c,d,e,f,4\n", "unknown label: '4'[\\s\\S]*bad.csv:2"),
         ("a,b,c\n", "no value for a column: ending1[\\s\\S]*bad.csv:2"),
     ],
@@ -175,8 +175,8 @@ def test_read_every_format_bad_file_is_rejected(tmp_path: Path, suffix: str):
     [
         ('{"a": "x", "b": "y"', "a line is not JSON: Expecting"),
         ('["a", "b", "yes"]', 'not a JSON object: \\["a"'),
-        ('{"a": null, "b": "y", "y": "yes"}', "a value is no text: a = null"),
-        ('{"a": "x", "b": "y", "y": true}', "a value is no text: y = true"),
+        ('{"a": null, "b": "y", "y": "yes"}', "a value is not a text or a number: a = null"),
+        ('{"a": "x", "b": "y", "y": true}', "a value is not a text or a number: y = true"),
     ],
 )
 def test_read_jsonl_bad_line_is_rejected_with_line(tmp_path: Path, line: str, message: str):
@@ -192,7 +192,7 @@ def test_read_jsonl_numbers_keep_their_spelling(tmp_path: Path):
 
 
 def test_read_unknown_suffix_is_rejected(tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"no reader for this kind of file: \.xlsx[\s\S]*\.tsv, \.csv, \.jsonl"):
+    with pytest.raises(PipelineError, match=r"unsupported file format: \.xlsx[\s\S]*\.tsv, \.csv, \.jsonl"):
         read_mine(tmp_path, "classes", ".xlsx", "")
 
 

@@ -133,7 +133,7 @@ def test_tagging_score_pos_accuracy_counts_words():
 
 @pytest.mark.parametrize("value", [["O"], ["O", "B-GEO"], ["O", 1]])
 def test_tagging_score_invalid_prediction_is_rejected(value: object):
-    with pytest.raises(PipelineError, match="not a prediction[\\s\\S]*each of the 2 words"):
+    with pytest.raises(PipelineError, match="invalid prediction[\\s\\S]*each of the 2 words"):
         NER.score("ner", EXAMPLES[1:2], [{"id": "1", "prediction": value}])
 
 

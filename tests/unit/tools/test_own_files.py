@@ -157,11 +157,11 @@ def test_check_sources_right_files_pass(study: Callable[..., Study], kind: str) 
         (CLASSES, GOOD_ROW.encode() + b'{"text": "a film", "verdict": "fair"}\n', "train.jsonl:2"),
         (CLASSES, b"", "empty file"),
         (CLASSES | {"train": "train.tsv"}, b"text\tlabel\na film\tgood\n", "a column is missing: verdict"),
-        (CLASSES | {"train": "train.docx"}, b"PK", "no reader for this kind of file: .docx (data/own/mine/train.docx)"),
-        (TAGS, b"Ann B-PER\n", "a row is too short: 2 columns, at least 4 are needed (data/own/mine/train.txt:1)"),
+        (CLASSES | {"train": "train.docx"}, b"PK", "unsupported file format: .docx (data/own/mine/train.docx)"),
+        (TAGS, b"Ann B-PER\n", "a row has too few columns: 2 columns, at least 4 are needed (data/own/mine/train.txt:1)"),
         (SPANS, b'{"data": []}', "no questions in the file"),
         (CHOICES, b'{"text": "a", "one": "b", "two": "c", "right": 3}\n', "unknown label: '3'"),
-        (QUERIES, b'{"query": "q", "passage": "p"}\n', "nothing to rank"),
+        (QUERIES, b'{"query": "q", "passage": "p"}\n', "too few passages or queries"),
     ],
 )
 def test_check_sources_wrong_task_file_is_named(
@@ -178,7 +178,7 @@ def test_check_sources_missing_file_is_named(study: Callable[..., Study]) -> Non
     (TEXT / "a.txt").write_text("A mill.")
     (TASK / "train.jsonl").write_text(GOOD_ROW)
     finding = doctor.check_sources(study(CLASSES))
-    assert (finding.state, finding.message) == (PROBLEM, "a file of the task is not fetched: dev.jsonl (task mine)")
+    assert (finding.state, finding.message) == (PROBLEM, "a file of the task is missing: dev.jsonl (task mine)")
 
 
 def test_check_sources_wrong_minimal_pair_is_named(study: Callable[..., Study], catalogue: Path) -> None:

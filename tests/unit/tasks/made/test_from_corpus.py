@@ -130,7 +130,7 @@ def test_from_corpus_repeats_bytes(made, monkeypatch):
 def test_from_corpus_too_little_text_is_rejected(made, monkeypatch):
     monkeypatch.chdir(made[0].parents[1])
     with pytest.raises(
-        PipelineError, match=r"too little text for the task word_swap[\s\S]*dev file[\s\S]*corpus.validation"
+        PipelineError, match=r"not enough text for the task word_swap[\s\S]*dev file[\s\S]*corpus.validation"
     ):
         make(("word_swap",), validation=1e-9)
     assert len(list(made[0].iterdir())) == len(RULES)

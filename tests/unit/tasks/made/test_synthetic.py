@@ -170,6 +170,6 @@ def test_write_task_pos_documents_have_two_sentences(folder: Path):
 
 
 def test_write_task_unknown_task_is_rejected(tmp_path: Path):
-    with pytest.raises(PipelineError, match="no synthetic form of this task: parsing"):
+    with pytest.raises(PipelineError, match="the task has no synthetic form: parsing"):
         write_task("parsing", tmp_path / "parsing", seed=1)
     assert not list(tmp_path.iterdir())
