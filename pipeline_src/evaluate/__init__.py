@@ -1,1 +1,1 @@
-"""Predictions become scores."""
+"""Computation of scores from prediction files."""

@@ -1,13 +1,15 @@
-"""Bag-of-words baseline: a linear model of the words of each text, without their order.
+"""Bag-of-words baseline for every kind of task: models that ignore the order of words.
 
-Such models are strong baselines (Wang and Manning 2012, "Baselines and Bigrams"). Each candidate answer (a class, an
-ending, a word of the paragraph) is a bag of named features, and a logistic regression fitted to the task's training
-file gives its log odds. A word gets the tag that it had most often, as written; the rule for words that were not seen
-is the best on held-out training examples. The similarity of two texts is the tf-idf cosine of the character n-grams of
-their words. Passages are ranked by BM25 (Robertson and Zaragoza 2009, section 3), with Lucene's parameters.
+Such models are strong baselines (Wang and Manning 2012, "Baselines and Bigrams"):
 
-Words are in lower case, except where they are tagged or are answers: with case, tags gain 2 to 3 points and answers 2,
-but classes and endings move by less than two points either way on nine tasks.
+- Classes, endings and answers: each candidate is a bag of named features, scored by a logistic regression that is
+  fitted to the task's training file.
+- Tags: a word gets its most frequent tag. The rule for unseen words is chosen on held-out training examples.
+- Similarity of two texts: tf-idf cosine of their character n-grams.
+- Retrieval: BM25 (Robertson and Zaragoza 2009, section 3), with Lucene's constants.
+
+Words are lower-cased for classes, endings and retrieval, but not for tags and answers. Keeping the case gains 2 to 3
+points for tags and 2 for answers. For classes and endings, it changes scores by less than two points on nine tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pipeline_src.tasks.retrieval import rank_passages
 from pipeline_src.tasks.tagging import METRICS as TAG_METRICS
 from pipeline_src.tasks.task import Prediction
 
-# Parameters of BM25: saturation of a word's frequency, and how much a passage's length counts.
+# Constants of BM25: saturation of a word's frequency (k1), and strength of the length normalisation (b).
 K1 = 1.2
 B = 0.75
 # More examples than this do not help the linear model.
@@ -37,13 +39,13 @@ Examples = Sequence[Any]
 
 
 def predict(spec: TaskSpec, training: Examples, examples: Examples) -> list[Prediction]:
-    """Return predictions for ``examples``, in the same format as a model's."""
+    """Predict ``examples`` after fitting to ``training``. Predictions have ``id`` and ``prediction``, as a model's do."""
     predictions = PREDICT[spec.kind](spec, training[:MAX_EXAMPLES], examples)
     return [{"id": example.id, "prediction": value} for example, value in zip(examples, predictions, strict=True)]
 
 
 def applies(spec: TaskSpec) -> bool:
-    # Questions that may have no answer have no such baseline.
+    # Returns whether the task has a bag-of-words baseline. Tasks with unanswerable questions have none.
     return not spec.unanswerable
 
 
@@ -52,16 +54,17 @@ def _words(text: str) -> list[str]:
 
 
 def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]], np.ndarray]:
-    # Returns a function from bags to log odds, [bags, classes], also for two classes.
+    # Fits a logistic regression, and returns its function from bags to log odds, [bags, classes]. It has two columns if
+    # there are two classes.
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
 
     if len(set(labels)) < 2 or not any(bags):
-        # There is nothing to learn: the most frequent label is always predicted.
+        # There is nothing to learn, so the most frequent label is always predicted.
         classes = sorted(set(labels))
         constant = np.array([[float(labels.count(label)) for label in classes]])
         return lambda bags: np.repeat(constant, len(bags), axis=0)
-    # Words that are not in the training file have no weight.
+    # Words that are not in the training file are ignored.
     vectorizer = DictVectorizer()
     model = LogisticRegression(C=1.0, max_iter=200).fit(vectorizer.fit_transform(bags), labels)
 
@@ -73,9 +76,9 @@ def _fitted(bags: Sequence[Bag], labels: list[Any]) -> Callable[[Sequence[Bag]],
 
 
 def _bag(*texts: str) -> Bag:
-    # The words of each text, and the words in both.
+    # Returns features for the words of each text and the words that two texts share. Texts "a b" and "b c" have the
+    # features "0 a", "0 b", "1 b", "1 c", "both b" and the share of shared words.
     bags = [set(_words(text)) for text in texts]
-    # Texts "a b" and "b c": "0 a", "0 b", "1 b", "1 c" and "both b".
     bag: Bag = {}
     for index, words in enumerate(bags):
         bag.update(dict.fromkeys([f"{index} {word}" for word in words], 1.0))
@@ -108,7 +111,7 @@ def _numbers(limits: tuple[float, float], training: Examples, examples: Examples
 
 
 def _similarities(limits: tuple[float, float], training: Examples, examples: Examples) -> list[float]:
-    # Tf-idf cosines, scaled to the limits; only the frequencies are from the training examples.
+    # Returns tf-idf cosines, scaled to `limits`. The training examples only provide document frequencies.
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     low, high = limits
@@ -118,7 +121,7 @@ def _similarities(limits: tuple[float, float], training: Examples, examples: Exa
     vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
     vectorizer.fit(texts)
     first, second = zip(*(example.texts for example in examples), strict=True)
-    # The vectors have length 1: the cosine is the sum of the products.
+    # The vectors have length 1, so the cosine is the dot product.
     products = vectorizer.transform(first).multiply(vectorizer.transform(second))
     cosines = np.asarray(products.sum(1)).ravel()
     return (low + (high - low) * cosines).clip(low, high).tolist()
@@ -139,8 +142,8 @@ def _choices(spec: TaskSpec, training: Examples, examples: Examples) -> list[int
 
 
 class TagTable:
-    # The most frequent tag of each word of the training examples, as written and in lower case. Of equally frequent
-    # tags, the one that words seen once have most often is taken: most ties are between rare words.
+    # The most frequent tag of each training word, both as written and in lower case. If tags are equally frequent, the
+    # tag that is most frequent among words seen once wins, because most ties occur at rare words.
 
     def __init__(self, training: Examples) -> None:
         as_written: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -164,14 +167,15 @@ class TagTable:
         self.new_word_tags = {"words seen once": most_frequent(once or every), "all words": most_frequent(every)}
 
     def tag(self, words: Sequence[str], rule: tuple[bool, str]) -> list[str]:
-        # The rule, of UNSEEN_WORD_RULES, is for words that were not seen as written.
+        # `rule`: one of UNSEEN_WORD_RULES. It applies to words that the training examples do not have in this spelling.
         in_lower_case, new = rule
         unseen = self.lower_case if in_lower_case else {}
         return [self.as_written.get(word) or unseen.get(word.lower(), self.new_word_tags[new]) for word in words]
 
 
-# (whether a word gets the tag that it has in lower case, the words whose most frequent tag it gets otherwise). "THE" is
-# tagged as "the" is, but "Bill" is not tagged as "bill" is: each task's training file decides.
+# A rule for words that were not seen as written: (whether to look the word up in lower case, the group of words whose
+# most frequent tag is the fallback). Lower case helps for "THE" ("the"), but not for "Bill" ("bill"), so the rule is
+# chosen for each task.
 UNSEEN_WORD_RULES = tuple(product((True, False), ("words seen once", "all words")))
 
 
@@ -182,7 +186,8 @@ def _tags(spec: TaskSpec, training: Examples, examples: Examples) -> list[list[s
 
 
 def _best_rule(spec: TaskSpec, training: Examples) -> tuple[bool, str]:
-    # The best on the last tenth of the training examples, with a table of the others.
+    # Returns the rule with the best score on the last tenth of the training examples. The table is made from the first
+    # nine tenths.
     cut = len(training) - len(training) // 10
     held_out = training[cut:]
     if not held_out:
@@ -202,7 +207,8 @@ def _answers(spec: TaskSpec, training: Examples, examples: Examples) -> list[str
         return list(dict.fromkeys(_WORD.findall(example.context)))
 
     def bags(example: Any) -> list[Bag]:
-        # As written: names and the first words of sentences are answers more, or less, often than others.
+        # Words keep their case. Capitalised words such as names and sentence starts are answers more or less often than
+        # other words.
         question = Counter(_WORD.findall(example.question))
         context = Counter(_WORD.findall(example.context))
         bags = []
@@ -229,14 +235,14 @@ def _rankings(spec: TaskSpec, training: Examples, examples: Examples) -> list[li
     from sklearn.feature_extraction.text import CountVectorizer
 
     corpus = examples[0].corpus
-    # Without a word, CountVectorizer would raise an error.
+    # CountVectorizer raises an error if the corpus has no words, so one word is added.
     vectorizer = CountVectorizer(analyzer=_words).fit([*corpus, "a"])
-    # How often each passage has each word. These numbers are then replaced by the words' weights in the passage.
+    # Sparse matrix of word counts in each passage. Below, each count is replaced by the word's BM25 weight.
     weights = vectorizer.transform(corpus).astype(float).tocoo()
     lengths = np.bincount(weights.row, weights.data, len(corpus))
     num_passages = np.bincount(weights.col)
 
-    # A rare word counts more; each further occurrence in a passage, and one in a longer passage, counts less.
+    # The BM25 weight is higher for rare words, grows ever more slowly with the count, and is lower in long passages.
     idf = np.log1p((len(corpus) - num_passages + 0.5) / (num_passages + 0.5))
     norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1))
     weights.data *= idf[weights.col] * (K1 + 1) / (weights.data + norms[weights.row])
@@ -245,7 +251,7 @@ def _rankings(spec: TaskSpec, training: Examples, examples: Examples) -> list[li
     return rank_passages(queries, weights.tocsr())
 
 
-# Kind of task -> function that fits the training examples and returns the prediction for each example.
+# Kind of task -> function that fits a model to the training examples and returns a prediction for each example.
 PREDICT: dict[str, Callable[[TaskSpec, Examples, Examples], list[Any]]] = {
     "classification": _classes,
     "choice": _choices,

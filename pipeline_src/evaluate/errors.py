@@ -1,4 +1,4 @@
-"""Analysis of a task's errors: confusion matrix, scores by class and by length, the worst examples."""
+"""Error analysis of a task: confusion matrix, scores by class and by text length, and the worst examples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def error_analysis(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> 
 
 
 def confusion(spec: TaskSpec, example_results: Sequence[ExampleResult]) -> Json | None:
-    # counts[gold][predicted], in the order of the task's labels. Tags are counted word by word.
+    # Returns the labels, and counts[gold][predicted] in the order of the labels. Tags are counted word by word. None if
+    # the task has no classes.
     is_tagging = spec.kind == "tagging"
     if not is_tagging and (spec.kind != "classification" or spec.range is not None):
         return None
@@ -69,7 +70,8 @@ def _percent(part: int, whole: int) -> float | None:
 
 def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]]:
     lengths = sorted(result.words for result in example_results)
-    # Classes of about equal size. The longest text of each, rounded up: of 12 examples, numbers 3, 5, 8, 10 and 12.
+    # Divide the examples, sorted by length, into five classes of about equal size. `ends` has the length of the longest
+    # text in each class. With 12 examples, these are examples 3, 5, 8, 10 and 12.
     ends = set()
     for step in range(1, NUM_LENGTH_CLASSES + 1):
         last = -(-len(lengths) * step // NUM_LENGTH_CLASSES)
@@ -87,7 +89,8 @@ def by_length(example_results: Sequence[ExampleResult]) -> list[dict[str, float]
 
 
 def worst(example_results: Sequence[ExampleResult]) -> list[Json]:
-    # The least right first, then the most confident, then the first in the file.
+    # Sorts wrong predictions by correctness, the worst first, then by confidence, the highest first. Ties keep the
+    # file's order.
     wrong = [result for result in example_results if result.right < 1]
     wrong.sort(key=lambda result: (result.right, -(result.confidence or 0.0)))
     return [asdict(result) for result in wrong[:NUM_WORST]]

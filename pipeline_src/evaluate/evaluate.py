@@ -1,9 +1,12 @@
 """Stage ``evaluate``: score prediction files against the tasks' files, without a model.
 
-``results/scores.json`` has a row per task, evaluation set and metric: the score of every seed, their mean, deviation
-and best, the score of the majority baseline, and the mean score of the same training from random weights.
-``results/tasks/<task>.json`` has the details of one task: every run, the number of dropped examples, and the errors of
-the best seed. ``results/submissions/`` has files for leaderboards.
+It writes:
+
+- ``results/scores.json``: a row for each task, evaluation set and metric. A row has the score of every seed, their
+  mean, standard deviation and best, and the scores of the baselines (majority, random weights, bag of words).
+- ``results/tasks/<task>.json``: details of one task, such as all runs, the number of dropped examples, and the errors
+  of the best seed.
+- ``results/submissions/``: files for leaderboards.
 """
 
 from __future__ import annotations
@@ -24,16 +27,16 @@ from pipeline_src.tasks.made.from_corpus import RULES as CORPUS_RULES
 from pipeline_src.tasks.made.from_corpus import task_origin
 from pipeline_src.tasks.made.synthetic import RULES as SYNTHETIC_RULES
 
-# Tasks of these origins come one after another in the tables.
+# Order of tasks in the tables, by origin.
 ORDER = ("fetched", "from the corpus", "synthetic")
 
 
 def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -> None:
-    """Read ``results/predictions`` and ``data/tasks``; write scores, a file per task, and submissions."""
+    """Read ``results/predictions`` and ``data/tasks``, and write scores, details of each task, and submissions."""
     origins = {task: task_origin(task, task_source) for task in tasks}
     synthetic = [task for task in tasks if origins[task] == "synthetic"]
     from_corpus = [task for task in tasks if origins[task] == "from the corpus"]
-    # The user's own tasks have no synthetic form.
+    # Tasks that are fetched although `task_source` is "synthetic" have no synthetic form, such as the user's own tasks.
     own = [task for task in tasks if task_origin(task, "synthetic") == "fetched"]
 
     rows: list[Json] = []
@@ -63,8 +66,8 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         task_files, without_predictions = submissions(read, best, results)
         repeated = task_files.keys() & files.keys()
         if repeated:
-            hint = "give each evaluation set's `test` its own name to submit"
-            raise PipelineError("two submissions have one name", min(repeated), where=f"task {task}", hint=hint)
+            hint = "give each evaluation set a different file name in `test.submit`"
+            raise PipelineError("duplicate submission file name", min(repeated), where=f"task {task}", hint=hint)
         files |= task_files
         if without_predictions:
             missing[task] = without_predictions
@@ -83,7 +86,8 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
         "best_epoch": [task for task, content in details.items() if content["select"] == "best"],
         "rows": rows,
     }
-    # Without a grid there is no such key, so that scores from before it stay as they are.
+    # The key is left out if there is no grid, so that scores.json stays equal to files that were written before the key
+    # existed.
     grids = [task for task, content in details.items() if has_grid(content["runs"])]
     if grids:
         recorded["best_of_grid"] = grids
@@ -92,5 +96,5 @@ def run(*, task_source: str, tasks: tuple[str, ...], finetune: FinetuneParams) -
 
 
 def has_grid(runs: Sequence[Json]) -> bool:
-    # Several runs of one seed were compared on the development set.
+    # Returns whether several runs of the same seed were compared on the development set.
     return len({(run["seed"], run["weights"]) for run in runs}) < len(runs)

@@ -1,4 +1,4 @@
-"""What a task's evaluation reads, each file once: the task's own files, predictions, and the record of the runs."""
+"""Reader of a task's data, prediction files and ``run.json``. Each file is read once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ RUN = {
 Json = dict[str, Any]
 Rows = list[Prediction]
 
-# Name of a system -> the predictions of each of its runs. The first is `pretrained`, with a run for every seed.
+# Name of a system -> the predictions of each of its runs. The first system is `pretrained`, with one run per seed.
 Systems = dict[str, list[Rows]]
 
 
 @dataclass(frozen=True)
 class EvalSetFiles:
-    # counts: reason -> number of dropped examples.
+    # `counts`: reason -> number of dropped examples.
 
     examples: Sequence[Any]
     counts: Counter[str]
@@ -39,15 +39,16 @@ class EvalSetFiles:
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """All that is read of a task.
+    """All data of a task that its evaluation reads.
 
     Attributes:
         training: examples of the training file; empty if no baseline needs them.
         eval_sets: name of an evaluation set -> its examples and predictions.
-        parts: number of labelled examples -> predictions for the first set after training on so many, ascending.
+        parts: number of labelled examples -> predictions for the first evaluation set after training on that many
+            examples, in ascending order.
         runs: the runs of all seeds, each with its ``seed``.
         counts: file -> reason -> number of dropped or truncated examples.
-        select: which epoch was selected, ``last`` or ``best``.
+        select: which epoch of each run was selected, ``last`` or ``best``.
     """
 
     task: Task
@@ -70,7 +71,7 @@ def read_task(spec: TaskSpec, seeds: Sequence[int], with_training: bool, label_c
         examples = task.read(folder / eval_set.file, name, counts=dropped)
         eval_sets[name] = EvalSetFiles(examples, dropped, read_systems(spec.name, seeds, name))
 
-    # Training on so many examples as the file has is training on the whole file.
+    # A count that is not smaller than the training file was not trained separately.
     first_set = next(iter(spec.scores))
     parts = {}
     for count in sorted(label_counts):
@@ -82,18 +83,18 @@ def read_task(spec: TaskSpec, seeds: Sequence[int], with_training: bool, label_c
     for seed in seeds:
         record = read_json(task_predictions(spec.name, seed) / "run.json", RUN)
         runs += [{"seed": seed, **run} for run in record["runs"]]
-        # These are the same for every seed.
+        # The counts are the same for every seed.
         counts |= record["counts"]
         select = record["recipe"]["select"]
     return TaskFiles(task, seeds, training, eval_sets, parts, runs, counts, select)
 
 
 def read_systems(task: str, seeds: Sequence[int], eval_set: str, labels: int | None = None) -> Systems:
-    # After training on 100 labelled examples: {task}/{seed}/predicted/pretrained-100-labels/rte.jsonl.
+    # Example with labels=100: {task}/{seed}/predicted/pretrained-100-labels/rte.jsonl. None: the whole training file.
     folder = predictions_folder("pretrained", labels)
     systems = {"pretrained": [read_predictions(predictions_path(task, seed, folder, eval_set)) for seed in seeds]}
 
-    # Training from random weights is optional.
+    # Predictions after training from random weights are optional.
     folder = predictions_folder("random", labels)
     paths = [predictions_path(task, seed, folder, eval_set) for seed in seeds]
     from_random = [read_predictions(path) for path in paths if path.parent.exists()]
@@ -108,5 +109,5 @@ def predictions_path(task: str, seed: int, weights: str, file: str) -> Path:
 
 def read_predictions(path: Path) -> Rows:
     if not path.exists():
-        raise PipelineError("no predictions here", path, hint=HINT)
+        raise PipelineError("predictions not found", path, hint=HINT)
     return list(read_json_lines(path, {"id": str, "prediction": object}, "invalid prediction", HINT))

@@ -1,4 +1,4 @@
-"""Scores of one task over its seeds, with baselines, intervals, and the analysis of errors."""
+"""Scores of one task over its seeds, with baselines, confidence intervals and error analysis."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class EvalResult:
     """Results on one evaluation set.
 
     Attributes:
-        scores: for each seed, metric -> percent; a kind of task may add further figures.
-        random_weights: the same for training from random weights, for the seeds that have it.
+        scores: for each seed, metric -> percent. Some kinds of task add further values.
+        random_weights: like ``scores``, after training from random weights, for the seeds that have such a run.
         majority_baseline: metric -> percent of the best constant answer.
         best: predictions of the best seed.
-        errors: analysis of these predictions.
-        uncertainty: metric -> intervals and comparisons, see ``confidence_intervals``.
+        errors: error analysis of the predictions in ``best``.
+        uncertainty: metric -> intervals and comparisons, from ``confidence_intervals``.
     """
 
     scores: list[dict[str, float]]
@@ -39,10 +39,13 @@ class EvalResult:
 
 
 def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, EvalResult]]:
-    """Score every seed on every evaluation set, and the bag-of-words baseline if ``bag_of_words``.
+    """Score every seed on every evaluation set.
+
+    Args:
+        bag_of_words: whether to score the bag-of-words baseline too.
 
     Returns:
-        The index of the best seed; evaluation set -> its results.
+        The index of the best seed, and a dictionary from evaluation sets to their results.
     """
     task = files.task
     best = 0
@@ -54,7 +57,7 @@ def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, Eva
             systems["bag_of_words"] = [predict(task.spec, files.training, examples)]
         scores = [task.score(name, examples, rows) for rows in systems["pretrained"]]
         if not results:
-            # The first set decides. If seeds are equal, the first seed is the best.
+            # The main metric on the first evaluation set decides which seed is best. If seeds are equal, the first wins.
             main = [score[task.spec.scores[name].metrics[0]] for score in scores]
             best = main.index(max(main))
         best_rows = systems["pretrained"][best]
@@ -75,9 +78,11 @@ def confidence_intervals(
     examples: Sequence[Any],
     systems: Systems,
 ) -> dict[str, Json]:
-    """Return, for each metric, the interval of the first system's score, and how it compares with each other system.
+    """Compute intervals of all systems' scores, and compare the first system with each other system (baseline).
 
-    Of another system, a baseline, the score, its interval and the comparison are returned.
+    Returns:
+        For each metric, ``interval`` (of the first system), ``units`` (number of resampled units) and ``baselines``:
+        for each other system, its ``score``, its ``interval``, and the comparison ``vs_baseline``.
     """
     statistics = task.statistics(eval_set, examples, list(chain.from_iterable(systems.values())))
     groups = [task.group(example) for example in examples]
@@ -100,10 +105,14 @@ def confidence_intervals(
 
 
 def label_curve(files: TaskFiles, complete: EvalResult) -> list[Json]:
-    """Return a point for each number of labelled examples, ascending; the last point is the complete training file.
+    """Return the points of the label curve, in ascending order of the number of labelled examples.
 
-    A point has ``examples``, and ``systems`` (``pretrained``, ``random_weights``, ``bag_of_words``), which are trained
-    on the same examples: each system's main score on the first evaluation set, with its interval.
+    A point has ``examples`` (their number) and ``systems``: for ``pretrained``, ``random_weights`` and
+    ``bag_of_words``, the main score on the first evaluation set, with its interval. All systems of a point are trained
+    on the same examples. The last point is for the complete training file.
+
+    Args:
+        complete: results on the first evaluation set after training on the complete file.
     """
     task = files.task
     spec = task.spec
@@ -133,8 +142,8 @@ def _curve_point(count: int, metric: str, scores: Sequence[dict[str, float]], un
 
 
 def score_table(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> list[Json]:
-    # `values` are in the order of seeds. `best` is the value of the task's best seed; another seed may have a higher
-    # value in this set and metric.
+    # Returns the rows of scores.json. The `values` of a row are in the order of seeds. Its `best` is the value of the
+    # task's best seed, although another seed may have a higher value on this set and metric.
     rows = []
     for name, eval_set in files.task.spec.scores.items():
         result = results[name]
@@ -162,10 +171,10 @@ def score_table(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> 
 
 
 def task_details(files: TaskFiles, best: int, results: dict[str, EvalResult]) -> Json:
-    # What `results/tasks/<task>.json` has.
+    # Returns the content of `results/tasks/<task>.json`.
     spec = files.task.spec
     counts = dict(files.counts)
-    # What a task reports besides the set's metrics, such as a threshold, seed by seed.
+    # Values other than the set's metrics, such as a threshold: evaluation set -> name -> the value of each seed.
     figures: dict[str, dict[str, list[float]]] = {}
     for name, eval_set in spec.scores.items():
         counts[eval_set.file] = {**counts.get(eval_set.file, {}), **files.eval_sets[name].counts}
@@ -186,7 +195,8 @@ def task_details(files: TaskFiles, best: int, results: dict[str, EvalResult]) ->
 
 
 def _spreads(files: TaskFiles, results: dict[str, EvalResult]) -> dict[str, Json]:
-    # Of each metric on the first evaluation set, over seeds (the best run of each one's grid) and over all runs.
+    # Returns the spread of each metric on the first evaluation set, over seeds (the best run of each seed's grid) and
+    # over all runs.
     name, result = next(iter(results.items()))
     by_weights: dict[str, Json] = {}
     for weights, seed_scores in (("pretrained", result.scores), ("random", result.random_weights)):
@@ -197,7 +207,7 @@ def _spreads(files: TaskFiles, results: dict[str, EvalResult]) -> dict[str, Json
         for metric in files.task.spec.scores[name].metrics:
             by_weights[weights][metric] = {
                 "seeds": _spread([score[metric] for score in seed_scores]),
-                # A metric that is newer than the runs exists only over seeds.
+                # Runs from before a metric was added do not have it.
                 "runs": _spread([score[metric] for score in run_scores if metric in score]),
             }
     return by_weights

@@ -1,4 +1,4 @@
-"""Submissions to leaderboards: predictions of the best seed for test files, in each leaderboard's format."""
+"""Leaderboard submissions: predictions of the best seed for test files, in each leaderboard's format."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from pipeline_src.evaluate.predictions import Json, TaskFiles, predictions_path,
 from pipeline_src.evaluate.scores import EvalResult
 from pipeline_src.study.task_spec import TaskSpec
 
-# gluebenchmark.com takes a zip with exactly these files at its top level (FAQ 1; the same names in nyu-mll/jiant's
-# jiant/scripts/benchmarks/benchmarks.py).
+# gluebenchmark.com accepts a zip file with exactly these files at its top level (FAQ 1, and
+# jiant/scripts/benchmarks/benchmarks.py in nyu-mll/jiant).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX")
 ARCHIVE = "glue.zip"
 
-# For these tasks the training file's majority class is submitted, as in the paper (appendix B.1): every system
-# submitted to GLUE had scored lower on WNLI.
+# For these tasks, the majority class of the training file is submitted, as in the BERT paper (appendix B.1). Until then
+# every system submitted to GLUE had a lower score on WNLI than the majority class.
 MAJORITY = ("wnli",)
 
 
 def submissions(read: TaskFiles, best: int, results: Mapping[str, EvalResult]) -> tuple[dict[str, str], list[str]]:
-    """Return name -> file of one task, and the evaluation sets whose test file, or predictions for it, are missing."""
+    """Make the submission files of one task.
+
+    Returns:
+        File name -> content, and the evaluation sets without a submission because the test file, or the predictions
+        for it, are missing.
+    """
     task = read.task
     spec = task.spec
     files: dict[str, str] = {}
@@ -47,20 +52,20 @@ def submissions(read: TaskFiles, best: int, results: Mapping[str, EvalResult]) -
                 label = majority(spec, read.training)
                 predictions = [{**row, "prediction": label} for row in predictions]
             if spec.unanswerable:
-                # In a file without labels no threshold can be searched: it is that of the labelled set.
+                # No threshold can be found on a file without labels, so the threshold of the labelled set is used.
                 threshold = result.scores[best]["threshold"]
         files |= task.submission(name, examples, predictions, threshold)
     return files, missing
 
 
 def majority(spec: TaskSpec, training: Sequence[Any]) -> str:
-    # If several labels are equally frequent, the first that the task declares.
+    # Returns the most frequent label. If several are equally frequent, it is the first of them in the task's `labels`.
     counts = Counter(example.label for example in training)
     return spec.labels[max(range(len(spec.labels)), key=counts.__getitem__)]
 
 
 def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[str, list[str]]) -> Json:
-    # Returns the folder's index. GLUE's archive is made if no file of it is missing.
+    # Returns the content of the folder's contents.json. GLUE's archive is made only if none of its files is missing.
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8", newline="\n")
     for task, eval_sets in missing.items():
@@ -69,7 +74,7 @@ def write_submissions(folder: Path, files: Mapping[str, str], missing: Mapping[s
     if lacking:
         log.info("no %s: %s are missing", ARCHIVE, ", ".join(lacking))
     else:
-        # The bytes depend on names and contents only.
+        # Fixed dates and permissions make the archive's bytes depend only on names and contents.
         with zipfile.ZipFile(folder / ARCHIVE, "w", zipfile.ZIP_STORED) as archive:
             for name in GLUE:
                 entry = zipfile.ZipInfo(f"{name}.tsv", date_time=(1980, 1, 1, 0, 0, 0))

@@ -1,1 +1,1 @@
-"""Train and predict one task."""
+"""Fine-tuning of a model on a task, and prediction with it."""

@@ -1,10 +1,14 @@
 """TinyBERT's data augmentation (Jiao et al. 2020, algorithm 1): copies of a task's texts with some words replaced.
 
-A word of one subword is replaced by what a masked language model predicts in its place, a word of several subwords by a
-neighbour of its word vector; stop words stay. Differences from huawei-noah/Pretrained-Language-Model,
-data_augmentation.py: words are replaced as token ids, so that no text is tokenised again; the vector of a word is the
-mean of its subwords' vectors; replacements are tokens that begin a word and consist of letters, of any script; and a
-copy of a pair changes only one of its texts.
+A word of one subword is replaced by a prediction of a masked language model in its place. A word of several subwords is
+replaced by a nearest neighbour of its word vector. Stop words are never replaced.
+
+Differences from data_augmentation.py of huawei-noah/Pretrained-Language-Model:
+
+- Words are replaced as token ids, so no text is tokenised again.
+- The vector of a word is the mean of its subwords' vectors.
+- A replacement is one token that begins a word and consists of letters, in any script.
+- A copy of a pair changes only one of the two texts.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from pipeline_src.tokenizer.load import kind_of
 from pipeline_src.tokenizer.special_tokens import Template, read_templates
 from pipeline_src.training.batches import split_greedy
 
-# English words with little meaning, which are not replaced. Text in another language has none of them.
+# English stop words, which are never replaced. In other languages, every word may be replaced.
 PRONOUNS = """
     i me my mine myself you your yours yourself yourselves he him his himself she her hers herself it its itself
     we us our ours ourselves they them their theirs themselves this that these those who whom whose which what
@@ -55,14 +59,15 @@ STOP_WORDS = frozenset(" ".join((PRONOUNS, AUXILIARIES, PREPOSITIONS, OTHERS)).s
 
 @dataclass(frozen=True)
 class Words:
-    """The replaceable words of a task's texts.
+    """The replaceable words of a task's texts, as int64 arrays [words].
 
     Attributes:
-        first: index of the word's first subword among all tokens, int64 [words].
-        subwords: number of subwords, int64 [words].
-        sequence: index of the word's sequence, int64 [words].
-        text: index of the word's text in the sequence, int64 [words].
-        start, length: index of that text's first token among all tokens, and its number of tokens, int64 [words].
+        first: index of the word's first subword among all tokens.
+        subwords: number of the word's subwords.
+        sequence: index of the word's sequence.
+        text: index of the word's text in the sequence: 0, or 1 for the second text of a pair.
+        start: index of the text's first token among all tokens.
+        length: number of tokens in the text.
     """
 
     first: np.ndarray
@@ -73,12 +78,12 @@ class Words:
     length: np.ndarray
 
     def select(self, index: np.ndarray) -> Words:
-        # `index`: indices, or a bool for each word.
+        # `index`: indices of words, or a bool mask [words].
         return Words(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
 
 def find_words(features: Features, tokenizer: Tokenizer) -> Words:
-    # Words of letters that are no stop words, in the order of the features.
+    # Returns the words that consist of letters and are not stop words, in the order of the features.
     kind = kind_of(tokenizer)
     ids = np.asarray(features.ids)
     spelt = spellings(tokenizer)
@@ -89,14 +94,14 @@ def find_words(features: Features, tokenizer: Tokenizer) -> Words:
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     text_opens = ~is_special & np.concatenate([[True], is_special[:-1]])
 
-    # A run is a word, or one token of another kind: [CLS] | play ##ing | , | we | [SEP]. Every special token is a run,
-    # so that every run ends where the next one begins.
+    # Split the tokens into runs. A run is either all subwords of a word, or a single other token:
+    # [CLS] | play ##ing | , | we | [SEP]. Special tokens are runs too, so every run ends where the next one begins.
     in_word = is_alnum[ids]
     joined = kind.is_continuation(tokenizer)[ids] & in_word & np.concatenate([[False], in_word[:-1]])
     runs = np.flatnonzero(is_special | text_opens | ~joined)
     subwords = np.diff(np.concatenate([runs, [len(ids)]]))
 
-    # Words of letters are replaceable, except for stop words. Each word is spelt only once.
+    # A run is replaceable if it consists of letters and is not a stop word. Each distinct word is looked up only once.
     replaceable = ~is_special[runs] & np.logical_and.reduceat(is_alpha[ids], runs)
     means_something: dict[bytes, bool] = {}
     for number in np.flatnonzero(replaceable):
@@ -124,21 +129,21 @@ def find_words(features: Features, tokenizer: Tokenizer) -> Words:
 
 
 def spellings(tokenizer: Tokenizer) -> list[str]:
-    # Without the vocabulary's marks, such as ##.
+    # Returns the text of each vocabulary entry, without marks of the vocabulary such as ##.
     spelt = kind_of(tokenizer).spelt
     return [spelt(tokenizer.id_to_token(number) or "") for number in range(tokenizer.get_vocab_size())]
 
 
-# Replacements that are found for each word, and the probability that it is replaced: M and p of
-# huawei-noah/Pretrained-Language-Model, data_augmentation.py.
+# Number of candidate replacements for each word, and the probability that a word is replaced. They are M and p in
+# data_augmentation.py of huawei-noah/Pretrained-Language-Model.
 NUM_CANDIDATES = 15
 REPLACE_PROB = 0.4
 
-# Batches of the masked language model, and of the search for neighbours.
+# Batch size of the masked language model in tokens, and batch size of the neighbour search in words.
 BATCH_TOKENS = 16_384
 BATCH_WORDS = 1024
 
-# Name of the word vectors in the file of the stage `train_word_vectors`.
+# Name of the word vectors in the safetensors file that the stage `train_word_vectors` writes.
 VECTORS = "word_vectors.embeddings.word_embeddings.weight"
 
 
@@ -147,8 +152,9 @@ class Substitutes:
     """The models that propose replacements.
 
     Attributes:
-        vectors: word vectors, normalised to length 1 (zero vectors stay), [vocab_size, width].
-        folders: the folders of the model and of the vectors.
+        mlm: masked language model.
+        vectors: word vectors, [vocab_size, width], normalised to length 1 except for zero vectors.
+        folders: folders of the masked language model and of the word vectors.
     """
 
     mlm: BertForMaskedLM
@@ -165,24 +171,25 @@ def load_substitutes(study: Path, student: BertConfig, tokenizer: Tokenizer, dev
     file = vectors / "model.safetensors"
     if not file.exists():
         hint = "run `dvc repro train_word_vectors` in the teacher's study, or set num_augmentations: 0"
-        raise PipelineError("no word vectors here", vectors, where=KEY, hint=hint)
+        raise PipelineError("word vectors not found", vectors, where=KEY, hint=hint)
     table = load_file(file)[VECTORS].to(device)
     if len(table) != tokenizer.get_vocab_size():
         value = f"{len(table)} entries, not {tokenizer.get_vocab_size()}"
-        hint = "train them on this study's vocabulary"
-        raise PipelineError("word vectors of another vocabulary", value, where=vectors, hint=hint)
+        hint = "train the word vectors with this study's vocabulary"
+        raise PipelineError("the word vectors have another vocabulary size", value, where=vectors, hint=hint)
     return Substitutes(mlm, torch.nn.functional.normalize(table), tokenizer, (pretrained, vectors))
 
 
 def find_candidates(features: Features, words: Words, substitutes: Substitutes) -> tuple[np.ndarray, np.ndarray]:
-    # Replacements for each word, int64 [words, NUM_CANDIDATES], and how many there are, int64 [words].
+    # Returns candidate replacements for each word, int64 [words, NUM_CANDIDATES], and their number, int64 [words].
     tokenizer = substitutes.tokenizer
     is_alpha = np.array([text.isalpha() for text in spellings(tokenizer)])
     begins = is_alpha & ~kind_of(tokenizer).is_continuation(tokenizer)
     candidates = np.zeros((len(words.first), NUM_CANDIDATES), np.int64)
     counts = np.zeros(len(words.first), np.int64)
     templates = read_templates(tokenizer)
-    # A word is masked in its text, which is read together with the original text if both fit.
+    # The model reads the text with the word masked. If the text fits twice into the input, the model also reads the
+    # unmasked text, as the second text of a pair.
     fit_twice = 2 * words.length + templates.pair.size <= substitutes.mlm.bert.config.longest_input
     is_single = words.subwords == 1
     read_twice = np.flatnonzero(is_single & fit_twice)
@@ -208,8 +215,8 @@ def _by_masking(
     substitutes: Substitutes,
     begins: np.ndarray,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    # Yields (indices of words, the vocabulary entries most probable in their place), batch by batch. The model reads
-    # the text with the word masked, and then the original text if the template is that of a pair.
+    # Yields, for each batch, (indices of words, the most probable vocabulary entries in their place). If `template` is
+    # that of a pair, the model reads the text with the word masked and then the unmasked text.
     mlm = substitutes.mlm
     tokenizer = substitutes.tokenizer
     device = substitutes.vectors.device
@@ -218,13 +225,13 @@ def _by_masking(
     not_allowed = torch.from_numpy(~begins).to(device)
     count = min(NUM_CANDIDATES, int(begins.sum()))
     num_texts = len(template.special_ids) - 1
-    # Texts of similar length are in one batch.
+    # Sort by length, so that texts of similar length are in the same batch.
     index = index[np.argsort(words.length[index], kind="stable")]
     for chunk in split_greedy(num_texts * words.length[index] + template.size, BATCH_TOKENS):
         batch = words.select(index[chunk])
         position = batch.first - batch.start
 
-        # The text of each word, once or twice: its tokens end to end, and the lengths, [words, num_texts].
+        # The tokens of each word's text, once or twice, concatenated. `lengths` is [words, num_texts].
         lengths = np.repeat(batch.length[:, None], num_texts, 1)
         texts = all_ids[ranges(np.repeat(batch.start, num_texts), lengths.ravel())]
         first_text = np.cumsum(lengths).reshape(lengths.shape)[:, 0] - batch.length
@@ -247,7 +254,7 @@ def _by_masking(
 def _by_vectors(
     features: Features, words: Words, index: np.ndarray, substitutes: Substitutes, begins: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    # Yields (indices of words, vocabulary entries with the vectors of highest cosine to the word's), batch by batch.
+    # Yields, for each batch, (indices of words, vocabulary entries with the highest cosine to the word's vector).
     vectors = substitutes.vectors
     device = vectors.device
     all_ids = np.asarray(features.ids)
@@ -261,8 +268,8 @@ def _by_vectors(
         subwords = all_ids[ranges(batch.first, batch.subwords)].astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(batch.subwords)])
 
-        # The vector of a word is the mean of its subwords' vectors. The vocabulary's vectors have length 1: the order
-        # of the products is that of the cosines.
+        # The vector of a word is the mean of its subwords' vectors. The vectors of the vocabulary have length 1, so
+        # dot products have the same order as cosines.
         subword_vectors = vectors[torch.from_numpy(subwords).to(device)]
         means = torch.segment_reduce(subword_vectors, "mean", offsets=torch.from_numpy(offsets).to(device))
         products = (means @ vectors.T).masked_fill(~usable, -torch.inf)
@@ -272,10 +279,10 @@ def _by_vectors(
 
 
 def augment(features: Features, copies: int, seed: int, substitutes: Substitutes) -> Features:
-    """Return the sequences of ``features``, then copies of them in which some words of one text are replaced.
+    """Append copies of the sequences in ``features`` in which some words of one text are replaced.
 
-    Each text of a sequence gives ``copies`` copies, without those that equal an earlier copy or the original. The words
-    and their replacements depend only on the seed, the example, the text and the number of the copy.
+    Each text of a sequence gives ``copies`` copies. A copy is left out if it equals the original or an earlier copy.
+    Which words are replaced, and by what, depends only on the seed, the example, the text and the index of the copy.
     """
     words = find_words(features, substitutes.tokenizer)
     candidates, counts = find_candidates(features, words, substitutes)
@@ -283,7 +290,7 @@ def augment(features: Features, copies: int, seed: int, substitutes: Substitutes
     all_segments = np.asarray(features.segments)
     all_lengths = np.diff(features.cu_seqlens)
 
-    # The random numbers of a word are a function of its text and of its number in the text.
+    # A word's random numbers depend only on its text and on its position among the text's replaceable words.
     keys = features.example[words.sequence] * 2 + words.text
     number = _number_within_text(words)
 
@@ -298,13 +305,13 @@ def augment(features: Features, copies: int, seed: int, substitutes: Substitutes
             ids = all_ids.copy()
             ids[words.first[here]] = candidates[here, choice[here]]
 
-            # The replacement has one token: a word of several keeps its first.
+            # A replacement is one token, so a word of several subwords keeps only the position of its first subword.
             keep = np.ones(len(ids), bool)
             split = words.select(here & (words.subwords > 1))
             keep[ranges(split.first + 1, split.subwords - 1)] = False
             lengths = np.add.reduceat(keep, features.cu_seqlens[:-1], dtype=np.int64)
 
-            # A sequence that equals the original or an earlier copy is left out.
+            # Leave out copies that equal the original or an earlier copy.
             copy_hashes = _sequence_hashes(ids[keep], lengths)
             is_new = ~np.any([copy_hashes == earlier for earlier in hashes], axis=0)
             hashes.append(copy_hashes)
@@ -323,7 +330,8 @@ def augment(features: Features, copies: int, seed: int, substitutes: Substitutes
 
 
 def _number_within_text(words: Words) -> np.ndarray:
-    # Texts of 3 and 2 words: 0 1 2 3 4 - 0 0 0 3 3 = 0 1 2 0 1.
+    # Returns the position of each word among the words of its text.
+    # Example for texts of 3 and 2 words: 0 1 2 3 4 - 0 0 0 3 3 = 0 1 2 0 1.
     index = np.arange(len(words.first))
     opens = np.concatenate([[True], words.start[1:] != words.start[:-1]])[: len(index)]
     return index - np.maximum.accumulate(np.where(opens, index, 0))

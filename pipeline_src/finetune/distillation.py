@@ -1,9 +1,13 @@
-"""TinyBERT's task-specific distillation (Jiao et al. 2020, section 3.2): a student learns a task from its teacher.
+"""TinyBERT's task-specific distillation (Jiao et al. 2020, section 3.2): a student learns a task from a teacher.
 
-First its layers learn to imitate the teacher's, at a constant learning rate. Then its outputs learn from the teacher's
-as soft labels, by cross-entropy at temperature 1, a mean over examples and classes; a regression learns from the file's
-labels. This is huawei-noah/Pretrained-Language-Model, task_distill.py, but no ReLU is applied to the pooled vector
-before the output layer, so that transformers loads the folder.
+Training has two parts:
+
+1. The student's layers learn to imitate the teacher's layers, at a constant learning rate.
+2. The student's outputs learn from the teacher's outputs as soft labels. The loss is the cross-entropy at temperature
+   1, averaged over examples and classes. In a regression, the student learns from the file's labels instead.
+
+This follows task_distill.py of huawei-noah/Pretrained-Language-Model, with one difference: there is no ReLU between the
+pooled vector and the output layer, because transformers' classes have none.
 """
 
 from __future__ import annotations
@@ -30,26 +34,26 @@ from pipeline_src.pretrain.teacher import load_teacher
 from pipeline_src.training.trainer import LossTerm, Objective
 
 KEY = "finetune.teacher"
-# Name of the projection to the teacher's width in a folder of TinyBERT's general distillation.
+# Prefix of the projection to the teacher's width, in the weights of a model from TinyBERT's general distillation.
 FIT = "fit_dense"
 
 
 def find_teacher(study: Path, task: str) -> Path:
-    # The task's model with the lowest seed, in the folder `models` of a study.
+    # Returns the folder of the task's model with the lowest seed. `study`: the folder `models` of a study.
     folder = study / "finetuned" / task
     by_seed = {int(path.parent.name): path for path in folder.glob(f"*/{KEPT_MODEL}") if path.parent.name.isdecimal()}
     if not by_seed:
-        hint = "name the folder `models` of a study that fine-tuned a model on it"
-        raise PipelineError("no teacher of this task", folder, where=KEY, hint=hint)
+        hint = "set it to the folder `models` of a study that has fine-tuned a model on this task"
+        raise PipelineError("no teacher for this task", folder, where=KEY, hint=hint)
     return by_seed[min(by_seed)]
 
 
 def load_task_teacher(
     folder: Path, head: str, outputs: int, student: BertConfig, tokenizer: Tokenizer, device: torch.device, layers: bool
 ) -> BertForTask:
-    # `layers`: also check that the student can imitate the teacher's layers.
+    # `layers`: whether to also check that the student can imitate the teacher's layers.
     def make(config: BertConfig) -> BertForTask:
-        # A teacher that was fine-tuned elsewhere has no settings.
+        # A teacher that was not fine-tuned by this pipeline has no such settings.
         pooling = read_json(folder / "config.json", dict).get(SETTINGS, {}).get("pooling", "cls")
         model = BertForTask(config, head, outputs, pooling=pooling)
         model.drop_unread_pooler()
@@ -61,14 +65,14 @@ def load_task_teacher(
     unused = [name for name in unread if not name.startswith(POOLER)]
     if unused:
         hint = "fine-tune the teacher with finetune.bilstm: false and feature_layers: null"
-        raise PipelineError("a teacher with parts that are not read", min(unused), where=folder, hint=hint)
+        raise PipelineError("the teacher has weights that are not supported", min(unused), where=folder, hint=hint)
     if layers:
         imitated_every(student, teacher.bert.config)
     return teacher
 
 
 def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
-    # Path relative to the study -> checksum of a file of weights.
+    # Returns path relative to `study` -> checksum, for each file of weights.
     checksums = {}
     for folder in folders:
         for path in sorted(folder.glob("*.safetensors")):
@@ -77,7 +81,7 @@ def file_checksums(study: Path, folders: Iterable[Path]) -> dict[str, int]:
 
 
 def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: torch.Generator) -> nn.Linear:
-    # Initialised if the encoder's folder does not have it, or has one to another width.
+    # Loads the projection from the encoder's folder. If it is missing or has another output width, it is initialised.
     tensors = read_tensors(encoder, config.names)
     fit = nn.Linear(config.hidden_size, width)
     initialise(fit, generator)
@@ -90,14 +94,17 @@ def load_fit_dense(encoder: Path, config: BertConfig, width: int, generator: tor
 
 
 class LayerImitation(Objective[TaskBatch]):
-    """Trains a student's embeddings and layers, projected by ``fit``, to imitate a teacher's."""
+    """Trains a student's embeddings and layers to imitate the teacher's.
+
+    ``fit`` projects the student's hidden states to the teacher's width.
+    """
 
     def __init__(self, student: Bert, fit: nn.Linear, teacher: Bert) -> None:
         super().__init__()
         self.embeddings = student.embeddings
         self.encoder = student.encoder
         self.fit_dense = fit
-        # These are no submodules, which would be trained.
+        # Assigned through __dict__ so that they are not registered as submodules, which would be trained.
         self.__dict__.update(student=student, teacher=teacher)
         self.weights = dict(TERMS)
 
@@ -110,7 +117,7 @@ class LayerImitation(Objective[TaskBatch]):
 
 
 class SoftLabelLoss:
-    """The loss of a student's outputs against the teacher's; it takes the place of ``heads.LOSSES``."""
+    """Loss of a student's outputs with the teacher's outputs as soft labels. It replaces ``heads.LOSSES``."""
 
     def __init__(self, teacher: BertForTask) -> None:
         self.teacher = teacher
@@ -121,5 +128,5 @@ class SoftLabelLoss:
         with torch.no_grad():
             target = self.teacher(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
         probabilities = target.float().softmax(1)
-        # The mean is over examples and classes, as in the original.
+        # As in the original, the mean is over examples and classes.
         return -(probabilities * outputs.float().log_softmax(1)).mean()

@@ -1,4 +1,4 @@
-"""The feature-based approach: the task trains an LSTM over the layers of a frozen encoder (paper, section 5.3)."""
+"""The feature-based approach: train an LSTM over the layers of a frozen encoder (BERT paper, section 5.3)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pipeline_src.model.lstm import run_lstm
 
 
 class BiLSTM(nn.LSTM):
-    """A bidirectional LSTM with ``width`` outputs per token, half of them from each direction."""
+    """A bidirectional LSTM with ``width`` outputs per token: half from each direction."""
 
     def __init__(self, inputs: int, width: int, layers: int = 1) -> None:
         super().__init__(inputs, width // 2, layers, bidirectional=True)
 
     def forward(self, hidden: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        # Each sequence separately: [T, inputs] -> [T, width] in float32.
+        # Runs over each sequence separately: [T, inputs] -> [T, width] in float32.
         return run_lstm(self, hidden, layout, lengths)
 
 
-# Paper, section 5.3. The width is that of both directions together.
+# From the BERT paper, section 5.3. The width counts both directions together.
 LSTM_WIDTH = 768
 LSTM_LAYERS = 2
 
@@ -36,9 +36,10 @@ class LayerMix:
     """A combination of an encoder's layers.
 
     Attributes:
-        layers: returns the numbers of the layers, given the number of the last one; layer 0 is the embeddings.
-        weighted: whether the layers are summed with learned weights that add up to 1, instead of concatenated.
-        min_layers: number of layers that the encoder must have.
+        layers: function from the number of layers L to the indices of the combined layers. Index 0 is the embeddings,
+            and L is the last layer.
+        weighted: whether the layers are summed with learned weights (softmax) instead of concatenated.
+        min_layers: minimum number of layers of the encoder.
     """
 
     layers: Callable[[int], Sequence[int]]
@@ -46,7 +47,7 @@ class LayerMix:
     min_layers: int = 1
 
 
-# The rows of table 7, in its order.
+# The rows of table 7 in the BERT paper, in its order.
 LAYER_MIXES = {
     "embeddings": LayerMix(lambda last: [0]),
     "second_to_last": LayerMix(lambda last: [last - 1], min_layers=2),
@@ -54,15 +55,19 @@ LAYER_MIXES = {
     "weighted_last_four": LayerMix(lambda last: range(last - 3, last + 1), weighted=True, min_layers=4),
     "concat_last_four": LayerMix(lambda last: range(last - 3, last + 1), min_layers=4),
     "weighted_all": LayerMix(lambda last: range(1, last + 1), weighted=True),
-    # This one is ELMo's (Peters et al. 2018, section 3.2), without its factor, which the LSTM can learn
+    # ELMo's combination (Peters et al. 2018, section 3.2), without the factor gamma, which the LSTM can learn.
     "weighted_with_embeddings": LayerMix(lambda last: range(last + 1), weighted=True),
 }
 
 
 class FrozenLayers(nn.Module):
-    """A two-layer LSTM. Its input is a combination of a frozen encoder's layers, given by ``LAYER_MIXES[name]``.
+    """A two-layer LSTM that reads the layers of a frozen encoder, combined by ``LAYER_MIXES[name]``.
 
-    The encoder, of ``layers`` layers and width ``hidden``, is passed to each call; it is not a submodule.
+    The encoder is an argument of ``forward`` and not a submodule.
+
+    Args:
+        layers: number of layers of the encoder.
+        hidden: width of the encoder.
     """
 
     def __init__(self, name: str, layers: int, hidden: int) -> None:
@@ -70,26 +75,26 @@ class FrozenLayers(nn.Module):
         mix = LAYER_MIXES[name]
         if layers < mix.min_layers:
             valid = ", ".join(key for key, candidate in LAYER_MIXES.items() if candidate.min_layers <= layers)
-            problem = f"feature_layers: {name} needs {mix.min_layers} layers"
-            hint = f"set feature_layers to one of {valid}, or take a deeper encoder"
+            problem = f"too few encoder layers for feature_layers: {name} (needs {mix.min_layers})"
+            hint = f"set feature_layers to one of {valid}, or use a deeper encoder"
             raise PipelineError(problem, f"the encoder has {layers}", hint=hint)
         self.layers = tuple(mix.layers(layers))
         self.weights = None
         inputs = hidden * len(self.layers)
         if mix.weighted:
-            # Equal at first.
+            # All weights are initially equal.
             self.weights = nn.Parameter(torch.zeros(len(self.layers)))
             inputs = hidden
         self.lstm = BiLSTM(inputs, LSTM_WIDTH, LSTM_LAYERS)
 
     def forward(self, bert: Bert, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        # [T, LSTM_WIDTH], for ids and segments [T]; the encoder gets no gradient.
+        # Takes ids and segments [T], and returns [T, LSTM_WIDTH]. The encoder gets no gradient.
         with torch.no_grad():
             states = bert.hidden_states(ids, segments, layout)
         return self.lstm(self.mix([states[layer] for layer in self.layers]), layout, lengths)
 
     def mix(self, states: Sequence[Tensor]) -> Tensor:
-        # Each state is [T, H]; the mix is [T, H], or [T, layers x H] if concatenated.
+        # Each state is [T, H]. Returns [T, H], or [T, layers x H] if the layers are concatenated.
         if self.weights is None:
             return torch.cat(list(states), dim=-1)
         return torch.einsum("l,lth->th", self.weights.softmax(0), torch.stack(list(states)))

@@ -1,6 +1,7 @@
-"""Stage ``finetune``: train a task from an encoder for every point of a grid, keep the best run, write its predictions.
+"""Stage ``finetune``: fine-tune an encoder on a task for every grid point, and keep the best run and its predictions.
 
-Scores in ``run.json`` only choose a point of the grid; stage ``evaluate`` scores the prediction files for the report.
+The scores in ``run.json`` only serve to choose the best run. The stage ``evaluate`` computes the scores of the report
+from the prediction files.
 """
 
 from __future__ import annotations
@@ -40,22 +41,23 @@ from pipeline_src.tasks.task import Rows
 from pipeline_src.training.checkpoint import ROOT, Checkpointer, check_settings, environment, hash_values
 from pipeline_src.training.stop import StopRequest, catch_stop_requests
 
-# Folder below the folder of checkpoints.
+# Name of the subfolder of checkpoints.
 PHASE = "finetune"
 
-# The encoder's initial weights.
+# Kinds of initial weights of the encoder.
 WEIGHTS = ("pretrained", "random")
 
-# Training on a part of the labels takes at least this many steps.
+# Minimum number of training steps when only a part of the labels is used.
 MIN_STEPS = 200
 
-# Keys of ``finetune`` that are about other tasks, or are in the identity in another form.
+# Keys of the parameter block `finetune` that are not part of a run's identity. They concern other tasks, or the
+# identity has them in another form.
 OTHER_KEYS = {"seeds", "defaults", "per_task", "model"}
 
-# Keys of a recipe that decide which runs there are, not how a run is trained.
+# Hyperparameters that decide which runs exist, but not how a run is trained.
 OTHER_RUNS = {"random_baseline", "label_counts", "random_learning_rates", "random_epochs"}
 
-# Training from random weights depends on these files of the encoder's folder alone.
+# The only files of the encoder's folder that training from random weights depends on.
 BASELINE_FILES = ("config.json", "tokenizer.json")
 
 
@@ -68,16 +70,20 @@ def run(
     finetune_seed: str,
     machine: Machine = DEFAULT_MACHINE,
 ) -> None:
-    """Read the encoder's folder and ``data/tasks/<task>``; write the best model and its predictions.
+    """Fine-tune the encoder on ``data/tasks/<task>``, and write the best model and its predictions.
 
-    ``results/predictions/<task>/<seed>/predicted/`` has ``pretrained/<eval_set>.jsonl``, and
-    ``pretrained/<eval_set>.test.jsonl`` if the set has a test file; with ``random_baseline`` also
-    ``random/<eval_set>.jsonl``; for each of ``label_counts``, predictions for the first set in
-    ``<weights>-<count>-labels/``; and ``run.json``, which lists every run on the complete training file and, by file,
-    the number of truncated or dropped examples. A stage that was stopped resumes.
+    The folder ``results/predictions/<task>/<seed>/predicted/`` has:
+
+    - ``pretrained/<eval_set>.jsonl``: predictions for each evaluation set
+    - ``pretrained/<eval_set>.test.jsonl``: predictions for the test file, if there is one
+    - ``random/<eval_set>.jsonl``: predictions after training from random weights, with ``random_baseline``
+    - ``<weights>-<count>-labels/``: predictions for the first evaluation set, for each of ``label_counts``
+    - ``run.json``: every run on the complete training file, and the number of truncated or dropped examples by file
+
+    A stage that was stopped resumes at the next start.
 
     Raises:
-        Interrupted: a signal requested a stop; the training state is saved.
+        Interrupted: a signal requested a stop. The training state is saved.
     """
     check_settings()
     torch.set_num_threads(machine.finetune.threads)
@@ -91,7 +97,7 @@ def run(
     trainer = TaskTrainer(settings, hyperparameters, finetune, config, encoder, data.training(), task_seed, machine)
     teacher = {} if finetune.teacher == NO_TEACHER else set_teacher(trainer, data, seed)
 
-    # Everything that determines the result: runs and checkpoints of another identity are not reused.
+    # Everything that determines the result. Runs and checkpoints with another identity are not reused.
     identity = {
         "seed": seed,
         "finetune_seed": finetune_seed,
@@ -113,7 +119,7 @@ def run(
         for weights in initial_weights:
             grids[weights] = runs.train(weights)
 
-        # Training on few labels takes the best hyperparameters of training on the whole file.
+        # Runs on few labels use the best hyperparameters of the run on the whole file.
         parts: dict[str, Grid] = {}
         for count in label_counts:
             if count >= data.num_training_examples:
@@ -122,7 +128,7 @@ def run(
                 part = runs.part(count, grid.best())
                 parts[predictions_folder(weights, count)] = part.train(weights)
 
-    # The best model predicts the test files, which are not scored here.
+    # The best model predicts the test files. They have no labels, so no scores are computed.
     best_folder = grids["pretrained"].best_folder
     best = trainer.model()
     load_weights(best, best_folder / "model")
@@ -153,10 +159,10 @@ def run(
 
 
 def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, int]:
-    """Set the trainer's teacher and, if the hyperparameters ask for it, its augmented training data.
+    """Set the trainer's teacher and, if ``num_augmentations`` is not 0, its augmented training data.
 
     Returns:
-        Path -> checksum of the teacher's files, on which the result depends.
+        Path -> checksum, for the files of the teacher's study on which the result depends.
     """
     hyperparameters = trainer.hyperparameters
     study = Path(trainer.params.teacher)
@@ -182,10 +188,10 @@ def set_teacher(trainer: TaskTrainer, data: TaskData, seed: int) -> dict[str, in
 
 @dataclass(frozen=True)
 class TaskRuns:
-    """Trains a task at every point of its grid; finished runs and checkpoints of an earlier start are reused.
+    """Trains a task at every point of its grid, and reuses finished runs and checkpoints of an earlier start.
 
     Attributes:
-        eval_sets: every run predicts these sets; the score on the first set decides between the runs.
+        eval_sets: the evaluation sets that every run predicts. The score on the first set decides which run is best.
         identity: values that determine the result.
     """
 
@@ -196,10 +202,10 @@ class TaskRuns:
     stop_request: StopRequest
 
     def train(self, weights: str) -> Grid:
-        """Train from ``weights``, a name in WEIGHTS, at every grid point that is not finished yet.
+        """Train from the initial weights ``weights`` (a name in WEIGHTS) at every unfinished grid point.
 
         Raises:
-            Interrupted: a stop was requested; the run's state is saved.
+            Interrupted: a stop was requested. The run's state is saved.
         """
         identity = self._identity_from(weights)
         grid = self._open_grid(identity)
@@ -212,7 +218,7 @@ class TaskRuns:
             checkpointer = open_checkpointer(self.trainer, {**identity, **point._asdict()}, self.stop_request, point)
             if grid.has(point):
                 log.info("%s: trained before, kept in %s", name, grid.folder)
-                # An earlier process may have been killed before it did this.
+                # An earlier process may have been killed before it removed the checkpoint.
                 checkpointer.finish()
                 continue
 
@@ -222,7 +228,7 @@ class TaskRuns:
             scores = self._score(predictions[self.eval_sets[0].name])
             log.info("%s: %s", name, ", ".join(f"{metric} {scores[metric]:.1f}" for metric in metrics))
 
-            # Of a baseline, only the predictions are needed.
+            # Only predictions of a baseline are needed, so its model is not saved.
             save_best = None
             if weights == "pretrained":
                 save_best = partial(
@@ -238,14 +244,15 @@ class TaskRuns:
         return grid
 
     def part(self, count: int, best: Mapping[str, Any]) -> TaskRuns:
-        # The runs on `count` labelled examples, at the grid point of the run `best`. If the examples are few, there are
-        # more epochs, so that training has at least MIN_STEPS steps.
+        # Returns runs on `count` labelled examples, at the grid point of the run `best`. If the examples are few, the
+        # number of epochs is increased, so that training has at least MIN_STEPS steps.
         trainer = copy(self.trainer)
         trainer.training = self.data.training_part(count, self.identity["finetune_seed"])
         batch = best["batch"]
         epochs = max(best["epochs"], -(-MIN_STEPS // trainer.steps_per_epoch(batch)))
         point = {"learning_rates": (best["learning_rate"],), "epochs": (epochs,), "batch_sizes": (batch,)}
-        # The point is already that of the initial weights.
+        # `point` already has the hyperparameters for these initial weights, so `starting_from` must not change it
+        # again for random weights.
         same_grid = self.trainer.hyperparameters.starting_from("pretrained")
         trainer.hyperparameters = same_grid.model_copy(update=point)
 
@@ -255,17 +262,18 @@ class TaskRuns:
 
     def _identity_from(self, weights: str) -> dict[str, Any]:
         encoder = self.identity["encoder"]
-        # Not with a teacher: the projection to its width may come from the encoder's folder.
+        # With a teacher, other files count too, since the projection to its width may come from the encoder's folder.
         if weights == "random" and not self.identity["teacher"]:
             encoder = {name: encoder[name] for name in BASELINE_FILES if name in encoder}
-        # A baseline does not depend on the grid of the pretrained weights, nor they on its grid.
+        # Runs from random weights do not depend on the grid of the pretrained weights, and vice versa.
         recipe = self.trainer.hyperparameters.starting_from(weights).model_dump(exclude=OTHER_RUNS)
         return {**self.identity, "weights": weights, "recipe": recipe, "encoder": encoder}
 
     def _open_grid(self, identity: Mapping[str, Any]) -> Grid:
         weights = identity["weights"]
         finetune_seed = identity["finetune_seed"]
-        # In a folder of their own, a part's baselines do not push out those of the complete file.
+        # Baselines on a part of the labels get their own folder, so that they do not displace the baselines on the
+        # complete file (see MAX_BASELINES).
         if "labels" in identity:
             finetune_seed = f"{finetune_seed}-{identity['labels']}-labels"
         folder = Path(self.data.spec.name, finetune_seed, hash_values(identity))
@@ -282,7 +290,8 @@ class TaskRuns:
         return scores[self.data.spec.eval_set(None).metrics[0]]
 
     def _imitate_layers(self, weights: str, path: Path, identity: Mapping[str, Any]) -> Path | None:
-        # A student imitates its teacher's layers once per grid. Returns the file of its weights, or None.
+        # A student imitates its teacher's layers once per grid. Returns the file with the weights after imitation, or
+        # None if there is no teacher or no imitation.
         if self.trainer.teacher is None or not self.trainer.hyperparameters.layer_epochs:
             return None
         if not path.exists():
@@ -299,7 +308,8 @@ class TaskRuns:
 def open_checkpointer(
     trainer: TaskTrainer, identity: Mapping[str, Any], stop_request: StopRequest, point: GridPoint | None = None
 ) -> Checkpointer:
-    # Keeps the best epoch too if the run of a grid point selects it.
+    # `point`: the run's grid point; None while imitating layers. The checkpointer of a grid point also keeps the best
+    # epoch if the hyperparameter `select` is "best".
     phase = f"{PHASE}/{identity['task']['name']}/{identity['finetune_seed']}"
     machine = environment(trainer.distributed, trainer.machine.settings("finetune"))
     has_dropout = bool(trainer.config.hidden_dropout_prob or trainer.config.attention_dropout)

@@ -1,4 +1,4 @@
-"""The encoder with the output layer of a task (paper, figure 4), and the losses."""
+"""The encoder with the output layer of a task (BERT paper, figure 4), and the losses of the tasks."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.schema import NO_TEACHER
 from pipeline_src.study.task_spec import TaskSpec
 
-# Heads that read one vector per sequence.
+# Heads that read one pooled vector per sequence.
 POOLED = ("sequence", "choice")
 
-# Heads whose labels are classes, or numbers in a regression.
+# Heads whose labels are classes. In a regression, the labels of "sequence" are numbers instead.
 CLASS_HEADS = ("sequence", "token")
 
-# Cosines are multiplied by this in the loss, as in sentence-transformers' MultipleNegativesRankingLoss.
+# Factor of the cosines in the ranking loss, as in sentence-transformers' MultipleNegativesRankingLoss.
 SCALE = 20.0
 
-# Width of the classifier over two texts in GLUE's baselines (Wang et al. 2019).
+# Width of the hidden layer over two text vectors in GLUE's baselines (Wang et al. 2019).
 MLP_WIDTH = 512
 
 
 @dataclass(frozen=True)
 class BiEncoder:
-    """Compares two texts that were encoded separately, as vectors u and v (Reimers and Gurevych 2019, section 3).
+    """Compares two separately encoded texts by their vectors u and v (Reimers and Gurevych 2019, section 3).
 
     Attributes:
-        range: (lowest, highest) value of a regression whose prediction is the cosine of u and v: cosine 0 is the lowest
-            value, 1 the highest. None if an output layer reads [u, v, |u - v|].
-        product: whether to add u * v and a hidden layer, as GLUE's baselines do.
+        range: (lowest, highest) value of a regression that predicts from the cosine of u and v. Cosine 0 gives the
+            lowest value, cosine 1 the highest. None if an output layer reads [u, v, |u - v|].
+        product: whether the output layer also reads u * v, through a hidden layer, as in GLUE's baselines.
     """
 
     range: tuple[float, float] | None = None
     product: bool = False
 
     def join(self, u: Tensor, v: Tensor) -> Tensor:
-        # u and v are [B, H]; returns [B, 3 H], or with the product [B, 4 H].
+        # u and v are [B, H]. Returns [B, 3 H], or [B, 4 H] if `product` is true.
         parts = [u, v, (u - v).abs()]
         if self.product:
             parts.append(u * v)
@@ -55,8 +55,8 @@ class BiEncoder:
 def choose_bi_encoder(
     spec: TaskSpec, params: FinetuneParams, config: BertConfig, frozen: str | None
 ) -> BiEncoder | None:
-    # None if the two texts are encoded as one sequence. Word vectors encode them separately, unless an LSTM reads the
-    # tokens or there is a teacher. `frozen`: the hyperparameter `feature_layers`.
+    # Returns None if the texts of a pair are encoded as one sequence. A model of word vectors encodes them separately,
+    # unless an LSTM reads the tokens or there is a teacher. `frozen`: the hyperparameter `feature_layers`.
     if not spec.is_pair:
         return None
     if params.pair_head == "bi_encoder":
@@ -68,18 +68,18 @@ def choose_bi_encoder(
 class BertForTask(nn.Module):
     """The encoder with the output layer of a task.
 
-    If ``head`` is ``sequence`` or ``choice`` (one logit per sequence), the output layer reads the pooled vector; if it
-    is ``span`` or ``token``, it reads every token. For ``embedding``, there is none: the output is the mean of the last
-    layer over all tokens of a sequence.
-
     Args:
-        bilstm: whether a bidirectional LSTM between encoder and output layer lets the tokens of a left-to-right model
-            see the tokens that follow (paper, section 5.1).
-        frozen: name in ``feature_based.LAYER_MIXES``, to train an LSTM over the layers of the encoder and not the
-            encoder (paper, section 5.3). The output layer reads the LSTM's output at the token that is otherwise
-            pooled.
+        head: what the output layer reads. ``sequence`` and ``choice`` (one logit per sequence) read the pooled vector;
+            ``span`` and ``token`` read every token. ``embedding`` has no output layer: the model returns the mean of
+            the last layer over all tokens of a sequence.
+        outputs: number of outputs of the output layer.
+        bilstm: whether to put a bidirectional LSTM between encoder and output layer. With it, tokens of a left-to-right
+            model also see later tokens (BERT paper, section 5.1).
+        frozen: name in ``feature_based.LAYER_MIXES``. The encoder is then frozen, and an LSTM is trained over its
+            layers (BERT paper, section 5.3). Instead of the pooled vector, the output layer reads the LSTM's output at
+            the pooled token.
         bert: the encoder; by default a new one.
-        bi_encoder: compares two sequences, which are encoded separately; the head must be ``sequence``.
+        bi_encoder: compares two separately encoded sequences. The head must be ``sequence``.
         pooling: as ``TaskHyperparameters.pooling``, for the heads ``sequence`` and ``choice``.
     """
 
@@ -119,7 +119,7 @@ class BertForTask(nn.Module):
             self.add_module(self.output_layer, nn.Linear(width, outputs))
 
     def drop_unread_pooler(self) -> None:
-        # A head that reads tokens needs no pooler; transformers' classes for these tasks have none.
+        # Removes the pooler if the head reads tokens. transformers' classes for these tasks have no pooler either.
         if self.head not in (*POOLED, "embedding") and not self.bert.config.pooler_is_mlm_head:
             self.bert.pooler = nn.Identity()
 
@@ -130,9 +130,13 @@ class BertForTask(nn.Module):
         return self
 
     def forward(self, ids: Tensor, segments: Tensor, cu_seqlens: Tensor, lengths: np.ndarray | None = None) -> Tensor:
-        """Return the logits, [B, outputs], [T, outputs] for the heads ``span`` and ``token``, or vectors, [B, H].
+        """Return logits, or the vectors of the head ``embedding``.
 
-        ``lengths``: number of tokens of each sequence; if they are given, no synchronisation with the GPU is needed.
+        Args:
+            lengths: number of tokens in each sequence, [B]. If it is None, it is computed, which waits for the GPU.
+
+        Returns:
+            Logits [B, outputs], or [T, outputs] for the heads ``span`` and ``token``, or vectors [B, H].
         """
         if lengths is None:
             lengths = cu_seqlens.diff().cpu().numpy()
@@ -146,13 +150,13 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _compare(self, bi_encoder: BiEncoder, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        # Returns [B / 2, outputs]: the texts of a pair are consecutive sequences.
+        # Returns [B / 2, outputs]. The two texts of a pair are consecutive sequences.
         encode = self._means if self.bert.config.reads_texts_apart else self._first_last_means
         means = encode(ids, segments, layout)
-        # [B / 2, H] each.
+        # u and v are [B / 2, H].
         u, v = means.view(len(means) // 2, 2, -1).unbind(1)
         if bi_encoder.range is not None:
-            # Cosine 0 is the lowest value, 1 the highest.
+            # Cosine 0 gives the lowest value of the range, cosine 1 the highest.
             low, high = bi_encoder.range
             cosines = F.cosine_similarity(u, v)[:, None]
             return low + (high - low) * cosines
@@ -161,16 +165,17 @@ class BertForTask(nn.Module):
         return self.get_submodule(self.output_layer)(self.dropout(hidden))
 
     def _means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        # The last layer averaged over all tokens of each sequence, [B, H].
+        # Returns the mean of the last layer over all tokens of each sequence, [B, H].
         if self.bert.config.reads_texts_apart:
             return self.bert.encode(ids, segments, layout, QueryRows.first(layout)).float()
         hidden = self.bert.encode(ids, segments, layout).float()
         return torch.segment_reduce(hidden, "mean", offsets=layout.cu_seqlens)
 
     def _first_last_means(self, ids: Tensor, segments: Tensor, layout: PackedBatch) -> Tensor:
-        # Embeddings plus last layer, averaged over each sequence's tokens but the first and last, [B, H].
+        # Returns the mean of (embeddings + last layer) over the tokens of each sequence, [B, H]. The first and last
+        # token are left out.
         embedded, *_, hidden = self.bert.hidden_states(ids, segments, layout)
-        # The first and the last token are special: they make all texts alike.
+        # They are special tokens, which would make the vectors of all texts similar.
         special = torch.cat([layout.first, layout.last])
         tokens = (embedded + hidden).float().index_fill(0, special, 0.0)
         lengths = (layout.cu_seqlens.diff() - 2).clamp(min=1)
@@ -178,7 +183,7 @@ class BertForTask(nn.Module):
         return sums / lengths[:, None]
 
     def _output_layer_input(self, ids: Tensor, segments: Tensor, layout: PackedBatch, lengths: np.ndarray) -> Tensor:
-        # Returns [B, width] or [T, width].
+        # Returns [B, width] for pooled heads, [T, width] for the others.
         is_pooled = self.head in POOLED
         if self.frozen is not None:
             hidden = self.frozen(self.bert, ids, segments, layout, lengths)
@@ -189,7 +194,7 @@ class BertForTask(nn.Module):
             return self._first_last_means(ids, segments, layout)
 
         if is_pooled and self.bilstm is None and not self.bert.config.is_decoder:
-            # The pooler reads nothing but the first token of each sequence.
+            # The pooler reads only the first token of each sequence, so the last layer is computed only there.
             rows = QueryRows.first(layout)
             hidden = self.bert.encode(ids, segments, layout, rows)
             return self.bert.pool(self.dropout_before_pooler(hidden), rows.layout)
@@ -202,34 +207,35 @@ class BertForTask(nn.Module):
         return self.bert.task_tokens(hidden)
 
 
-# A function from a model's outputs to a scalar in float32.
+# Function from a model's outputs and the batch to the loss, a float32 scalar.
 Loss = Callable[[Tensor, TaskBatch], Tensor]
 
 
 def sequence_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    # Outputs are [B, classes], or a regression's [B, 1].
+    # `outputs`: logits [B, classes], or the values of a regression [B, 1].
     if batch.labels.is_floating_point():
         return F.mse_loss(outputs.squeeze(-1).float(), batch.labels)
     return _class_loss(outputs, batch)
 
 
 def _class_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    # The mean is over the labels of the batch, weighted by their classes if it has weights.
+    # Returns the mean cross-entropy over the labels, weighted by class if the batch has class weights.
     if batch.class_weights is None:
         return F.cross_entropy(outputs.float(), batch.labels)
-    # The weights have mean 1 over the whole batch. Divided by their sum, microbatches would count alike.
+    # The sum is divided by the number of labels, since the weights have mean 1 over the whole batch. With torch's
+    # weighted mean, every microbatch would count the same, whatever its weights.
     total = F.cross_entropy(outputs.float(), batch.labels, batch.class_weights, reduction="sum")
     return total / batch.losses
 
 
 def choice_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    # Outputs are [items x choices, 1], labels int64 [items].
+    # `outputs`: logits [items x choices, 1]. Labels are int64 [items].
     return F.cross_entropy(outputs.float().view(len(batch.labels), -1), batch.labels)
 
 
 def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    # The mean of two cross-entropies over the tokens of a sequence, for the first and last token of the span. Outputs
-    # are start and end logits, [T, 2]; labels are the two positions in the sequence, int64 [B, 2].
+    # Returns the mean of two cross-entropies over the positions of a sequence: of the span's first token and of its
+    # last token. `outputs`: start and end logits [T, 2]. Labels are the two positions in the sequence, int64 [B, 2].
     layout = batch.layout
     # [B, 2, L]
     logits = layout.pad(outputs.float(), -torch.inf).transpose(1, 2)
@@ -237,21 +243,25 @@ def span_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
 
 
 def token_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
-    # Outputs are [T, tags], labels int64 [T]; a label of -100 does not count.
+    # `outputs`: logits [T, tags]. Labels are int64 [T], of which -100 is ignored.
     return _class_loss(outputs, batch)
 
 
 def ranking_loss(outputs: Tensor, batch: TaskBatch) -> Tensor:
     """Return the cross-entropy of each query's passage among all passages and hard negatives of the batch.
 
-    Logits are scaled cosines (Henderson et al. 2017, section 4.4; sentence-transformers'
-    MultipleNegativesRankingLoss). A passage of another item with the same query is no negative. Outputs are
-    vectors [items x texts, H]; labels are ``RankingFeatures.labels``.
+    Logits are scaled cosines, as in sentence-transformers' MultipleNegativesRankingLoss (Henderson et al. 2017, section
+    4.4). If several items have the same query, their passages do not count as each other's negatives.
+
+    Args:
+        outputs: vectors, [items x texts, H].
+        batch: its labels are ``RankingFeatures.labels``.
     """
     labels = batch.labels
     vectors = F.normalize(outputs.float(), dim=1).view(*labels.shape, -1)
     queries = vectors[:, 0]
-    # [B, B x (texts - 1)]: column c is the passage of item c, then come all first hard negatives, and so on.
+    # Logits are [B, B x (texts - 1)]. Column c < B is the passage of item c. The next B columns are the first hard
+    # negative of each item, and so on.
     candidates = vectors[:, 1:].transpose(0, 1).flatten(0, 1)
     logits = SCALE * queries @ candidates.T
 

@@ -1,4 +1,4 @@
-"""A task's grid of hyperparameters; finished runs are saved, so that a killed stage resumes."""
+"""A task's hyperparameter grid. Finished runs are saved, so that a killed stage resumes after the last one."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ class GridPoint(NamedTuple):
 
 
 def grid_points(hyperparameters: TaskHyperparameters) -> Iterator[GridPoint]:
-    """Yield every point, varying the learning rate fastest. If scores are equal, the earlier point wins."""
+    """Yield every grid point, varying the learning rate fastest."""
     for epochs in hyperparameters.epochs:
         for batch in hyperparameters.batch_sizes:
             for rate in hyperparameters.learning_rates:
                 yield GridPoint(rate, epochs, batch)
 
 
-# By evaluation set.
+# Evaluation set -> predictions.
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
 RUNS = {"runs": [{"weights": str, "main": float, **dict.fromkeys(GridPoint._fields, float)}], "sums": dict}
-# The newest grids of a task and seed that are kept.
+# Number of baseline grids that are kept for each task and seed. The newest are kept.
 MAX_BASELINES = 8
 
 
 class Grid:
     """Finished runs of one task, seed and kind of initial weights, with the files of the best run.
 
-    ``runs.json`` lists the runs, with checksums of the list and of the best run's files. ``run-<N>/`` has predictions
-    of the best run, number N in the list, and its model if requested. A damaged folder is removed with a warning. Where
-    another user's folder is closed to this one, the grid has a folder of its own beside it.
+    The folder has ``runs.json``, with the list of runs, a checksum of the list, and checksums of the best run's files.
+    It also has ``run-<N>/``, where N is the index of the best run in the list, with the run's predictions and, if
+    requested, its model. A folder with wrong checksums is removed with a warning. If the folder belongs to another user
+    who gave no access, a new folder beside it is used instead.
     """
 
     def __init__(self, folder: Path, weights: str) -> None:
         self.folder = accessible_folder(folder)
         if self.folder != folder:
-            log.info("%s is closed to this user; %s is used instead", folder, self.folder)
+            log.info("no permission to use %s; %s is used instead", folder, self.folder)
         self.weights = weights
         self.runs: list[dict[str, Any]] = []
         file = self.folder / "runs.json"
@@ -69,12 +70,12 @@ class Grid:
         return any(point._asdict().items() <= run.items() for run in self.runs)
 
     def best(self) -> dict[str, Any]:
-        # If several runs have the highest score, the first.
+        # Returns the run with the highest score. If several runs have this score, it is the first of them.
         return max(self.runs, key=lambda run: run["main"])
 
     @property
     def best_folder(self) -> Path:
-        # It has `predictions` and `model`.
+        # Folder with `predictions` and, if a model was saved, `model`.
         return self.folder / f"run-{self.runs.index(self.best())}"
 
     def add(
@@ -90,8 +91,9 @@ class Grid:
         """Record a finished run, and save its predictions and model if it is the best so far.
 
         Args:
-            loss: mean training loss in the epoch ``epoch``.
-            main: name of the metric in ``scores`` that decides.
+            loss: mean training loss in the selected epoch.
+            scores: metric -> score on the first evaluation set.
+            main: name of the metric in ``scores`` that decides which run is best.
             save_model: function that saves the model to an empty folder; None if the model is not needed.
             epoch: the selected epoch, counted from 1.
         """
@@ -114,7 +116,7 @@ class Grid:
                 if save_model:
                     (folder / "model").mkdir()
                     save_model(folder / "model")
-        # If the process is killed before the next line, the run is repeated with the same result.
+        # If the process is killed before `runs.json` is written, the run is repeated, with the same result.
         write_json(self.folder / "runs.json", {"runs": self.runs, "sums": self._checksums()})
         if before is not None and before != self.best_folder:
             shutil.rmtree(before)
@@ -130,14 +132,15 @@ class Grid:
 
 
 class BaselineGrid(Grid):
-    """Runs from random weights. They do not depend on pretraining, and are kept for other encoders of the same config.
+    """Runs from random weights, which are kept and reused for all encoders with the same config.
 
-    So a study that changes only its pretraining, as with ``dvc exp run -S mask_prob=0.2``, reuses its baselines.
+    They do not depend on pretraining. So an experiment that changes only pretraining, such as
+    ``dvc exp run -S mask_prob=0.2``, does not train its baselines again.
     """
 
     def finish(self) -> None:
-        # This grid becomes the newest, and the oldest grids of the same task and seed are removed.
-        # The folder may be another user's, who gave no permission to write there.
+        # Mark this grid as the newest, and remove the oldest grids of the same task and seed.
+        # Marking fails if the folder belongs to another user, which does no harm.
         with suppress(PermissionError):
             os.utime(self.folder)
         oldest_first = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""Predict with a fine-tuned model: its folder is enough, and stage ``finetune`` runs the same code."""
+"""Prediction with a fine-tuned model, given only its folder. The stage ``finetune`` runs the same code."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from pipeline_src.tokenizer.load import check_vocab_size, load_tokenizer
 from pipeline_src.training.batches import to_device
 from pipeline_src.training.distributed import Distributed, single_process
 
-# Key of config.json with the TaskSettings.
+# Key of config.json whose value is the TaskSettings.
 SETTINGS = "finetune"
 BATCH_TOKENS = 16_384
 
 
 class TaskSettings(Section):
-    """What a fine-tuned model's folder says about the task and the head, beside Hugging Face's keys.
+    """Settings of the task and its head in a fine-tuned model's config.json, in addition to Hugging Face's keys.
 
     Attributes:
-        task: the task's definition, as it was in ``catalogue/tasks``.
+        task: the task's definition, copied from ``catalogue/tasks``.
         max_length, pooling, feature_layers: as in ``TaskHyperparameters``.
         bilstm: as in ``FinetuneParams``.
-        bi_encoder: how two texts are compared; None if they are encoded as one sequence.
-        threshold: greatest null score difference of an answered question, the best on the first evaluation set; None
-            if every question has an answer.
+        bi_encoder: how the vectors of two texts are compared; None if the two texts are encoded as one sequence.
+        threshold: greatest null score difference at which a question is still answered: the best threshold on the first
+            evaluation set; None if the task has no unanswerable questions.
     """
 
     task: TaskSpec
@@ -58,11 +58,11 @@ class TaskSettings(Section):
 
     @property
     def apart(self) -> bool:
-        # A pair of texts becomes two sequences.
+        # Whether a pair of texts becomes two sequences.
         return self.bi_encoder is not None
 
     def with_head(self, config: BertConfig, bert: Bert | None = None) -> BertForTask:
-        # By default around a new encoder.
+        # Returns the model with its head. If `bert` is None, the encoder is new.
         task = make_task(self.task)
         return BertForTask(
             config,
@@ -76,7 +76,7 @@ class TaskSettings(Section):
         )
 
 
-# Not inference_mode: DeBERTa keeps tensors that the next epoch's backward pass needs.
+# Not inference_mode, because DeBERTa caches tensors that the next epoch's backward pass needs.
 @torch.no_grad()
 def model_outputs(model: BertForTask, task: Task, features: Features, distributed: Distributed) -> np.ndarray:
     """Return the model's outputs, float32, in the shape that ``task.predict`` takes."""
@@ -109,11 +109,11 @@ class TaskPredictor:
     distributed: Distributed
 
     def read(self, path: str | Path) -> list[Any]:
-        # Labels are not needed.
+        # The file may have no labels. If it has labels, they are ignored.
         return read_unlabelled(self.settings.task, Path(path))
 
     def __call__(self, examples: Sequence[Any]) -> list[Prediction]:
-        # In the order of the examples.
+        # Returns predictions in the order of the examples.
         settings = self.settings
         task = make_task(settings.task)
         features = make_features(task, examples, self.tokenizer, settings.max_length, settings.apart)
@@ -122,7 +122,7 @@ class TaskPredictor:
 
 
 def load(folder: str | Path, machine: Machine = DEFAULT_MACHINE) -> TaskPredictor:
-    """Load the folder of a fine-tuned model, ``models/finetuned/TASK/SEED/kept-model`` or a copy of it."""
+    """Load a fine-tuned model from ``models/finetuned/TASK/SEED/kept-model`` or a copy of this folder."""
     folder = Path(folder)
     settings = load_settings(folder)
     distributed = single_process(machine.precision, machine.device)
@@ -142,10 +142,10 @@ def load(folder: str | Path, machine: Machine = DEFAULT_MACHINE) -> TaskPredicto
 
 def load_settings(folder: Path) -> TaskSettings:
     if not folder.is_dir():
-        raise PipelineError("no model here", folder, hint="name the folder of a fine-tuned model")
+        raise PipelineError("no model here", folder, hint="give the folder of a fine-tuned model")
     file = folder / "config.json"
     saved = read_json(file, dict).get(SETTINGS)
     if not isinstance(saved, dict):
-        hint = "name the folder of a model that stage `finetune` made; run it again if the model is older than this key"
+        hint = "give a folder that the stage `finetune` wrote; if its model lacks this key, run the stage again"
         raise PipelineError("not a fine-tuned model", f"no {SETTINGS} in config.json", where=folder, hint=hint)
     return check_block(TaskSettings, saved, f"{file}, {SETTINGS}")

@@ -1,4 +1,4 @@
-"""A task's data files as cached features, and batches of them."""
+"""A task's data files as cached features, and batches of these features."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pipeline_src.tokenizer.load import load_tokenizer
 from pipeline_src.training.batches import split_balanced, split_greedy
 
 AUGMENTATION = "pipeline_src.finetune.augmentation"
-# The items of so many batches are sorted by length together.
+# Training items are sorted by length within pools of this many batches.
 POOL = 16
 
 
@@ -47,8 +47,10 @@ class TaskData:
     """The data files of a task, tokenised for an encoder.
 
     Attributes:
+        encoder: folder of the encoder, which has the tokenizer.
+        max_length: maximum number of tokens in a sequence.
         apart: whether a pair of texts becomes two sequences, one for each text.
-        counts: file -> reason -> number of dropped or truncated examples, for the files used so far.
+        counts: file -> reason -> number of dropped or truncated examples, for the files that were read so far.
     """
 
     spec: TaskSpec
@@ -84,7 +86,7 @@ class TaskData:
         return self._make(labelled_part(self.spec.name, seed, self._training_examples, count))
 
     def augmented(self, make: Callable[[Features], Features], key: Mapping[str, Any]) -> Features:
-        # The key of the cache includes the JSON values in `key` and the code of augmentation.
+        # `key`: JSON values that determine the augmented features. The cache key also includes the augmentation code.
         key = {**self._key(self.spec.train, None, False), **key, "code": fingerprint(AUGMENTATION)}
         return cached(self.spec.name, key, lambda dropped: make(self.training()))
 
@@ -105,7 +107,7 @@ class TaskData:
         return [name for name, score in scores.items() if score.test and (self.folder / score.test.file).exists()]
 
     def checksums(self) -> dict[str, str]:
-        # Name -> checksum, for the files with labels.
+        # Returns file name -> checksum, for the training file and the files of the evaluation sets, but not test files.
         files = [self.spec.train]
         for eval_set in self.spec.scores.values():
             files += eval_set.files
@@ -143,7 +145,7 @@ class TaskData:
 
 
 def make_features(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, apart: bool) -> Features:
-    # `apart`: a pair of texts becomes two sequences.
+    # `apart`: whether a pair of texts becomes two sequences.
     if apart:
         assert isinstance(task, Classification)
         return task.features_apart(examples, tokenizer, max_length)
@@ -155,11 +157,12 @@ class TaskBatch:
     """Tensors of a batch: ids, segments [T], cu_seqlens [B + 1] as in ``model.bert.Bert``, and labels.
 
     Attributes:
-        losses: number of terms in the mean that is the task's loss.
-        lengths: number of tokens of each sequence, int64 [B]; in the host's memory, which avoids waiting for the GPU.
-        examples: indices of the items.
-        class_weights: weight of each class in the loss, float32 [classes], with mean 1 over the labels of the whole
-            batch, of which this may be a part; None weighs all alike.
+        losses: number of terms in the loss, which is a mean.
+        lengths: number of tokens in each sequence, int64 [B]. It stays in CPU memory, so that reading it does not wait
+            for the GPU.
+        examples: indices of the batch's items in the features.
+        class_weights: weight of each class in the loss, float32 [classes]; None if all classes have equal weight. The
+            mean weight over the labels of the whole batch is 1, of which this may be a microbatch.
     """
 
     ids: Tensor
@@ -173,7 +176,7 @@ class TaskBatch:
 
     @property
     def workload(self) -> Workload:
-        # Losses count as predictions.
+        # Each term of the loss counts as one prediction.
         sum_len_squared = int(np.square(self.lengths).sum())
         return Workload(len(self.lengths), len(self.ids), sum_len_squared, predictions=self.losses)
 
@@ -183,9 +186,10 @@ class TaskBatch:
 
 
 def balanced_class_weights(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return the weight n / (k n_c) of each class, as scikit-learn's ``compute_class_weight`` computes "balanced".
+    """Return the weight n / (k n_c) of each class c, like scikit-learn's ``compute_class_weight("balanced")``.
 
-    n labels are of k different classes, n_c of them of class c. A class without labels has weight 0.
+    n is the number of labels, k the number of classes that occur, and n_c the number of labels of class c. A class that
+    does not occur has weight 0.
     """
     labels = labels[labels != NO_TAG]
     counts = np.bincount(labels, minlength=num_classes)
@@ -194,13 +198,14 @@ def balanced_class_weights(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def _with_mean_1(class_weights: np.ndarray, labels: np.ndarray) -> Tensor:
-    # The mean is over the labels of a batch: its loss is then torch's weighted mean.
+    # Scales the weights so that their mean over the labels of a batch is 1. The loss of the batch then equals torch's
+    # weighted mean.
     of_labels = class_weights[labels[labels != NO_TAG]]
     return torch.from_numpy((class_weights / of_labels.mean()).astype(np.float32))
 
 
 def make_batch(features: Features, items: np.ndarray, class_weights: Tensor | None = None) -> TaskBatch:
-    # Sequences are in the order of `items` (indices, int64), in the host's memory.
+    # Returns a batch in CPU memory, with sequences in the order of `items` (int64 indices).
     positions, cu_seqlens = features.tokens_of(items)
     labels = features.labels_of(items)
     return TaskBatch(
@@ -224,10 +229,16 @@ def training_batches(
     done: int = 0,
     class_weights: np.ndarray | None = None,
 ) -> Iterator[list[TaskBatch]]:
-    """Yield the batches after the first ``done``, each as microbatches of up to ``microbatch_tokens`` tokens, if given.
+    """Yield training batches, each as a list of microbatches.
 
-    Every item comes once per epoch, in an order keyed by ``seed`` and the epoch. The items of POOL batches are sorted
-    by length, so that the lengths in a batch are similar; then the batches are shuffled. One batch may be smaller.
+    Every item occurs once per epoch, in an order that depends on ``seed`` and the epoch. Each pool of POOL batches is
+    sorted by length, so that a batch has items of similar length. Then the batches of the pool are shuffled. One batch
+    of an epoch may be smaller than the others.
+
+    Args:
+        batch: number of items in a batch.
+        microbatch_tokens: maximum number of tokens in a microbatch; None if batches are not split.
+        done: number of batches to skip at the start, for resuming.
     """
     per_epoch = -(-features.items // batch)
     for epoch in range(done // per_epoch, epochs):
@@ -249,7 +260,7 @@ def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[n
     for first in range(0, len(order), pool_size):
         pool = order[first : first + pool_size]
 
-        # Each batch has items of similar length, and the batches come in random order.
+        # Each batch gets items of similar length. The batches of the pool are shuffled.
         by_length = pool[np.argsort(lengths[pool], kind="stable")]
         split = [by_length[start : start + batch] for start in range(0, len(pool), batch)]
         batches += [split[index] for index in rng.permutation(len(split))]
@@ -257,7 +268,7 @@ def epoch_order(features: Features, batch: int, seed: int, epoch: int) -> list[n
 
 
 def evaluation_batches(features: Features, tokens: int) -> Iterator[TaskBatch]:
-    # Every item once, the longest first.
+    # Yields every item once, in order of decreasing length.
     order = np.argsort(-features.lengths, kind="stable")
     for chunk in split_greedy(features.lengths[order], tokens):
         yield make_batch(features, order[chunk])

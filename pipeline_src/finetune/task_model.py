@@ -1,4 +1,4 @@
-"""The folder of a fine-tuned model, with a model card and what is needed to predict."""
+"""Writer of a fine-tuned model's folder: weights, tokenizer, config with the task's settings, and model card."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ def save_task_model(
     settings = trainer.settings
     classes = trainer.config.names.classes
     eval_set = spec.eval_set(None)
-    # transformers has no class for two towers, the first-last average or a text's vector.
+    # transformers has no class for a bi-encoder, first-last pooling or text embeddings.
     without_class = settings.apart or model.first_last or model.head == "embedding"
     huggingface_class = classes["encoder" if without_class else model.head]
     training = {**training, "max_length": settings.max_length, "frozen": settings.feature_layers}
     results = [(eval_set.title, eval_set.file, metric, scores[metric]) for metric in eval_set.metrics]
     source = read_source(data.folder)
-    # Its class for the task would leave out an LSTM without a word, so the card names that of the encoder.
+    # transformers' class for the task would silently ignore the weights of an LSTM, so the card names the encoder's
+    # class.
     has_lstm = settings.bilstm or settings.feature_layers is not None
     card_class = classes["encoder"] if has_lstm else huggingface_class
     head = FIRST_LAST.format(layer=model.output_layer) if model.first_last else ""
     card = finetuned_card(trainer.config, spec.name, card_class, source, training, results, head)
     save_model(folder, model, trainer.config, huggingface_class, data.encoder, card)
-    # With unanswerable questions, the scores have the best threshold.
+    # If the task has unanswerable questions, `scores` has the best threshold.
     saved = settings.model_copy(update={"threshold": scores.get("threshold")})
     config = read_json(folder / "config.json", dict) | label_names(spec)
     config[SETTINGS] = saved.model_dump(mode="json")
@@ -51,7 +52,7 @@ def save_task_model(
 
 
 def label_names(spec: TaskSpec) -> dict[str, Any]:
-    # Keys of Hugging Face's config.json; none if the outputs are not labels.
+    # Returns keys of Hugging Face's config.json; empty if the model's outputs are not labels.
     labels = spec.labels if spec.range is None else (spec.name,)
     if not labels or spec.kind == "retrieval":
         return {}
@@ -65,7 +66,7 @@ def label_names(spec: TaskSpec) -> dict[str, Any]:
 
 
 def read_source(folder: Path) -> Source | None:
-    # Recorded when the data was downloaded; None if data was placed by hand.
+    # Returns the source that was recorded when the data was downloaded; None if the data was put there by hand.
     if not (folder / "source.json").exists():
         return None
     fields = ("name", "description", "licence", "citation")

@@ -1,4 +1,4 @@
-"""Training of one task at one point of its grid, from pretrained or random weights."""
+"""Training of one task at one grid point, from pretrained or random weights."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ from pipeline_src.training.trainer import (
     make_trainer,
 )
 
-# Prefix of the parameters of the masked language model's head.
+# Prefix of the MLM head's dense layer and LayerNorm in a model file.
 MLM_TRANSFORM = "cls.predictions.transform."
 
-# A pooler whose weights have a lower RMS was not trained: training makes weights larger, decay alone smaller, as in
-# all-MiniLM.
+# A pooler whose weights have a lower RMS than this was not trained. Training makes weights larger, but weight decay
+# without a gradient makes them smaller, as in all-MiniLM.
 MIN_POOLER_RMS = 0.6 * INITIAL_STD
 
 
 def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyperparameters) -> BertConfig:
-    # Positions are initialised in training from random weights.
+    # A saved config has no `position_init`. It matters only in training from random weights.
     config = replace(load_config(encoder), position_init=model.position_init)
     check_architecture(config, model.architecture, encoder)
     if hyperparameters.reinit_layers > config.num_hidden_layers:
-        problem = "more blocks to start from random weights than there are"
-        hint = f"set reinit_layers in finetune of params.yaml to at most {config.num_hidden_layers}"
+        problem = "reinit_layers is larger than the encoder's number of layers"
+        hint = f"set finetune.defaults.reinit_layers, or the task's own value, to at most {config.num_hidden_layers}"
         raise PipelineError(problem, hyperparameters.reinit_layers, where=encoder, hint=hint)
     dropout = hyperparameters.dropout
     if dropout is not None:
@@ -76,7 +76,7 @@ def load_task_config(encoder: Path, model: ModelParams, hyperparameters: TaskHyp
 def task_settings(
     spec: TaskSpec, hyperparameters: TaskHyperparameters, params: FinetuneParams, config: BertConfig
 ) -> TaskSettings:
-    # These are saved with a task's model, so that its folder is enough to predict.
+    # The settings are saved with the model, so that its folder is enough for prediction.
     return TaskSettings(
         task=spec,
         max_length=hyperparameters.max_length,
@@ -99,14 +99,14 @@ class TaskObjective(Objective[TaskBatch]):
 
     def forward(self, batch: TaskBatch) -> dict[str, LossTerm]:
         outputs = self.model(batch.ids, batch.segments, batch.cu_seqlens, batch.lengths)
-        # The loss is a mean; a term is a sum.
+        # A LossTerm is a sum, but the loss is a mean over `batch.losses` terms.
         return {"task": LossTerm(self.loss(outputs, batch) * batch.losses)}
 
 
 class EpochScore(Callback):
-    """Scores the model after every epoch, of ``per_epoch`` steps, so that the checkpointer keeps the best epoch."""
+    """Scores the model after every epoch (``per_epoch`` steps), so that the checkpointer keeps the best epoch."""
 
-    # A column of the curve: 100 - score.
+    # Name of the metric 100 - score, which is also a column of the training curve.
     ERROR = "development_error"
 
     def __init__(self, score_model: Callable[[BertForTask], float], model: BertForTask, per_epoch: int) -> None:
@@ -125,10 +125,11 @@ class TaskTrainer:
     """Trains a task's model from pretrained or random weights, and predicts with it.
 
     Attributes:
-        settings: the task and its head; see ``task_settings``.
+        settings: the task and its head, from ``task_settings``.
         encoder: folder of the pretrained encoder.
-        seed: seed of the head's weights, the order of the data and dropout.
-        teacher: the fine-tuned model that the student learns from; None if the model learns from labels.
+        training: features of the training file.
+        seed: seed of the head's initial weights, the data order and dropout.
+        teacher: the fine-tuned model from which the model learns (distillation); None if it learns from labels.
     """
 
     settings: TaskSettings
@@ -156,10 +157,11 @@ class TaskTrainer:
         return model
 
     def pretrained(self) -> BertForTask:
-        # Weights are random in the head, in blocks of `reinit_layers`, and in a pooler that is missing or untrained.
+        # Returns a model with pretrained weights. Random weights are in the head, in the last `reinit_layers` layers,
+        # and in the pooler if it is missing or untrained.
         tensors = read_tensors(self.encoder, self.config.names)
         generator = torch.Generator().manual_seed(self.seed)
-        # Initialising weights that are replaced would take seconds.
+        # Initialisation is skipped, because it would take seconds and all weights are replaced below.
         with uninitialised():
             bert = make_encoder(self.config)
         bert.to_empty(device="cpu")
@@ -193,12 +195,12 @@ class TaskTrainer:
         return model
 
     def _why_new_pooler(self, tensors: Mapping[str, Tensor]) -> str:
-        # "" if the pooler is read from the encoder's file.
+        # Returns the reason for a new pooler, or "" if the pooler is read from the encoder's file.
         weights = [tensor for name, tensor in tensors.items() if name.startswith(POOLER) and tensor.ndim == 2]
         if not weights:
             return "has no pooler"
         if self.hyperparameters.reinit_layers:
-            return "gives up its pooler with its top blocks (reinit_layers)"
+            return "has its pooler reset together with its top layers (reinit_layers)"
         rms = float(weights[0].square().mean().sqrt())
         if rms >= MIN_POOLER_RMS or self.config.pooler_is_mlm_head:
             return ""
@@ -237,16 +239,20 @@ class TaskTrainer:
         start: Path | None = None,
         score_model: Callable[[BertForTask], float] | None = None,
     ) -> tuple[BertForTask, float, int]:
-        """Train at one grid point; return the model, the mean training loss of the selected epoch, and that epoch.
+        """Train at one grid point.
 
         Args:
-            weights: initial weights of the encoder, a name in WEIGHTS.
-            checkpointer: saves the run from time to time and when a stop is requested, and resumes it.
-            start: file with the weights that ``imitate`` trained.
-            score_model: scores the model after each epoch if the best epoch is selected; needs a checkpointer.
+            weights: kind of initial weights of the encoder, a name in WEIGHTS.
+            checkpointer: saves the run regularly and when a stop is requested, and resumes it.
+            start: file with the weights that ``imitate`` trained; None to start from ``weights``.
+            score_model: function that scores the model after each epoch. It is called only if the hyperparameter
+                ``select`` is "best" and there is a checkpointer.
+
+        Returns:
+            The model, the mean training loss of the selected epoch, and the selected epoch, counted from 1.
 
         Raises:
-            Interrupted: a stop was requested; the run's state is saved.
+            Interrupted: a stop was requested. The run's state is saved.
         """
         model = self._initial_model(weights)
         if start is not None:
@@ -265,7 +271,7 @@ class TaskTrainer:
         return model, round(curve[epoch - 1]["loss"], 5), epoch
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        # The last batch may be smaller.
+        # Rounded up, since the last batch may be smaller.
         return -(-self.training.items // batch_size)
 
     def _train(
@@ -277,7 +283,7 @@ class TaskTrainer:
         checkpointer: Checkpointer | None,
         callbacks: Sequence[Callback] = (),
     ) -> Trainer[TaskBatch]:
-        # The learning rate has linear warm-up and decay if `decays`, else it is constant.
+        # `decays`: whether the learning rate has linear warm-up and decay; if False, it is constant.
         steps_per_epoch = self.steps_per_epoch(point.batch)
         steps = point.epochs * steps_per_epoch
         config = OptimizerConfig(
@@ -304,14 +310,14 @@ class TaskTrainer:
             if checkpointer.find():
                 checkpointer.restore(trainer)
         done = trainer.state.step
-        # The loss of `embedding` compares all texts of a batch, which is not divided.
+        # The loss of the head "embedding" compares all texts of a batch, so its batches are not split.
         tokens = None if self.task.head == "embedding" else self.machine.finetune.microbatch_tokens
         weights = self._class_weights()
         trainer.run(training_batches(self.training, point.batch, point.epochs, self.seed, tokens, done, weights))
         return trainer
 
     def _class_weights(self) -> np.ndarray | None:
-        # None if all classes count alike or the labels are not classes.
+        # Returns None if all classes have equal weight, or if the labels are not classes.
         has_classes = self.task.head in CLASS_HEADS and self.spec.range is None
         if self.hyperparameters.class_weights is None or not has_classes:
             return None

@@ -90,7 +90,7 @@ def read_sentences(
             where = f"{path}:{number}"
             if len(fields) <= max(word, label):
                 missing = f"{len(fields)} columns, at least {max(word, label) + 1} are needed"
-                raise PipelineError("a row has too few columns", missing, where=where, hint=FETCH_AGAIN)
+                raise PipelineError("too few columns", missing, where=where, hint=FETCH_AGAIN)
             if not fields[word]:
                 raise PipelineError("a word is empty", repr(fields), where=where, hint=FETCH_AGAIN)
             widths.add(len(fields))

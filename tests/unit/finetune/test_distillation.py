@@ -183,8 +183,8 @@ def add_lstm(folder: Path) -> None:
     ("spoil", "message"),
     [
         (set_one_head, "heads that do not match the teacher's: 2, and the teacher has 1"),
-        (add_lstm, "a teacher with parts that are not read: bilstm"),
-        (shutil.rmtree, "(?s)no teacher of this task.*finetune.teacher"),
+        (add_lstm, "the teacher has weights that are not supported: bilstm"),
+        (shutil.rmtree, "(?s)no teacher for this task.*finetune.teacher"),
     ],
 )
 def test_finetune_unfit_teacher_is_rejected_before_training(study, monkeypatch, spoil, message):

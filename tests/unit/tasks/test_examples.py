@@ -141,7 +141,7 @@ def test_read_unlabelled_pairs_of_ids_have_their_texts_beside_them(tmp_path):
         ("mnli", "a.txt", "one\ttwo\nthree\n", r"does not have two texts: 'three'[\s\S]*a.txt:2"),
         ("qnli_retrieval", "a.tsv", "a\tb\n1\t2\n", "a column is missing: question"),
         ("ner", "a.txt", "The cat sat.\nIt slept.\n", "not in CoNLL format: rows have 2 to 3 columns"),
-        ("pos", "a.conllu", "He\n", "a row has too few columns: 1 columns, at least 2"),
+        ("pos", "a.conllu", "He\n", "too few columns: 1 columns, at least 2"),
     ],
 )
 def test_read_unlabelled_other_file_is_rejected(tmp_path, task, name, content, message):

@@ -158,7 +158,7 @@ def test_check_sources_right_files_pass(study: Callable[..., Study], kind: str) 
         (CLASSES, b"", "empty file"),
         (CLASSES | {"train": "train.tsv"}, b"text\tlabel\na film\tgood\n", "a column is missing: verdict"),
         (CLASSES | {"train": "train.docx"}, b"PK", "unsupported file format: .docx (data/own/mine/train.docx)"),
-        (TAGS, b"Ann B-PER\n", "a row has too few columns: 2 columns, at least 4 are needed (data/own/mine/train.txt:1)"),
+        (TAGS, b"Ann B-PER\n", "too few columns: 2 columns, at least 4 are needed (data/own/mine/train.txt:1)"),
         (SPANS, b'{"data": []}', "no questions in the file"),
         (CHOICES, b'{"text": "a", "one": "b", "two": "c", "right": 3}\n', "unknown label: '3'"),
         (QUERIES, b'{"query": "q", "passage": "p"}\n', "too few passages or queries"),
