@@ -39,7 +39,7 @@ Examples = Sequence[Any]
 
 
 def predict(spec: TaskSpec, training: Examples, examples: Examples) -> list[Prediction]:
-    """Predict ``examples`` after fitting to ``training``. Predictions have ``id`` and ``prediction``, as a model's do."""
+    """Fit the baseline to ``training``, and predict ``examples`` in the same format as a model."""
     predictions = PREDICT[spec.kind](spec, training[:MAX_EXAMPLES], examples)
     return [{"id": example.id, "prediction": value} for example, value in zip(examples, predictions, strict=True)]
 

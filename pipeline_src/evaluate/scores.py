@@ -57,7 +57,7 @@ def score_task(files: TaskFiles, bag_of_words: bool) -> tuple[int, dict[str, Eva
             systems["bag_of_words"] = [predict(task.spec, files.training, examples)]
         scores = [task.score(name, examples, rows) for rows in systems["pretrained"]]
         if not results:
-            # The main metric on the first evaluation set decides which seed is best. If seeds are equal, the first wins.
+            # The main metric on the first evaluation set decides which seed is best. The first of equal seeds wins.
             main = [score[task.spec.scores[name].metrics[0]] for score in scores]
             best = main.index(max(main))
         best_rows = systems["pretrained"][best]

@@ -15,7 +15,10 @@ from pipeline_src.model.bert import HasAttentionProbs
 
 @torch.no_grad()
 def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, Tensor]]:
-    """Yield (index of a text, attention probabilities [L, A, n, n]); n counts special tokens, and rows sum to 1."""
+    """Yield (index of a text, its attention probabilities [L, A, n, n]).
+
+    n is the number of tokens, special tokens included. Each row sums to 1. Texts come in order of length.
+    """
     for batch in model.batches(texts):
         with record_attention(model.encoder) as recorded:
             _, layout = model.hidden_states([texts[number] for number in batch])
@@ -26,15 +29,17 @@ def attention_maps(model: ProbedModel, texts: Sequence[Sequence[int]]) -> Iterat
 
 @contextmanager
 def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
-    """Context that records attention probabilities while the encoder runs: [B, A, L, L] for each layer that has run.
+    """Record attention probabilities while the encoder runs: one tensor [B, A, L, L] for each layer.
 
-    Raises SkipMeasure if there is no attention, or a subclass overrides the forward pass but not the probabilities.
+    Raises:
+        SkipMeasure: the model has no attention, or an attention class overrides ``forward`` without also overriding
+            ``attention_probs``.
     """
     modules: list[nn.Module] = [module for module in encoder.modules() if isinstance(module, HasAttentionProbs)]
     if not modules:
         raise SkipMeasure("the model has no attention")
     if not all(issubclass(_owner(module, "attention_probs"), _owner(module, "forward")) for module in modules):
-        raise SkipMeasure("the model's attention does not say what it gives")
+        raise SkipMeasure("an attention class overrides forward but not attention_probs")
     recorded: list[Tensor] = []
 
     def record(module: Any, inputs: tuple[Any, ...]) -> None:
@@ -50,24 +55,31 @@ def record_attention(encoder: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _owner(module: nn.Module, method: str) -> type:
-    # The class that defines the method for this module.
+    # Returns the class in which the module's method is defined.
     return next(base for base in type(module).__mro__ if method in vars(base))
 
 
 def merge_tokens(maps: Tensor, units: Sequence[int]) -> Tensor:
-    """Merge tokens into units such as words: sum over attended tokens, average over attending tokens.
+    """Merge attention between tokens into attention between units, such as words (Clark et al. 2019, section 4.1).
 
-    ``maps`` are [..., n, n]; ``units`` has the number of each token's unit, from 0 without gaps. Returns [..., U, U]
-    (Clark et al. 2019, section 4.1).
+    Attention to a unit is the sum over its tokens. Attention from a unit is the average over its tokens.
+
+    Args:
+        maps: attention probabilities, [..., n, n].
+        units: index of each token's unit, from 0 without gaps.
+
+    Returns:
+        Attention probabilities between U units, [..., U, U].
     """
-    # units [0, 1, 1] make the rows [1, 0], [0, 1], [0, 1].
+    # Units [0, 1, 1] give the rows [1, 0], [0, 1], [0, 1].
     member = torch.nn.functional.one_hot(torch.tensor(units), max(units) + 1).to(maps.dtype)
     average_over_rows = (member / member.sum(0)).T
     return average_over_rows @ maps @ member
 
 
 def unit_of_tokens(model: ProbedModel, words: Sequence[int]) -> list[int]:
-    # [CLS] and two words, of one and two tokens, and [SEP] have the units 0, 1, 2, 2, 3.
+    # Returns the index of each token's unit. Every word and every special token is a unit: [CLS], a word of one token,
+    # a word of two tokens and [SEP] give 0, 1, 2, 2, 3. `words`: index of each token's word, without special tokens.
     unit_of_word = {word: model.num_leading + rank for rank, word in enumerate(dict.fromkeys(words))}
     first_trailing = model.num_leading + len(unit_of_word)
     num_trailing = model.template.size - model.num_leading

@@ -1,4 +1,4 @@
-"""Means over words with bootstrap intervals over documents (Efron 1979)."""
+"""Means over words, with bootstrap intervals that resample documents (Efron 1979)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ NUM_RESAMPLES = 1000
 
 
 def intervals(values: np.ndarray, documents: Sequence[str], seed: int) -> list[list[float]]:
-    """Return the 95 % interval of the mean of each row of ``values`` [N, W]; ``documents`` of words are resampled."""
+    """Return the 95 % interval of the mean of each row of ``values``, [N, W].
+
+    ``documents`` has the document of each word. The bootstrap resamples whole documents.
+    """
     names, document_of_word = np.unique(np.asarray(documents), return_inverse=True)
     # Number of words, and the sum of each row's values, by document.
     words = np.bincount(document_of_word)
     by_row = [np.bincount(document_of_word, row.astype(float)) for row in values]
     sums = np.stack(by_row)
-    # The mean of a resample is over words, since documents differ in length.
+    # Divide by the number of words in a resample, since documents differ in length.
     counts = _resampled_counts(seed, len(names))
     means = sums @ counts.T / (counts @ words)
     ends = np.quantile(means, [0.025, 0.975], axis=1)
     return [rounded_list(interval) for interval in ends.T]
 
 
-# Two, for training documents and test documents.
+# The cache has two entries: for training documents and test documents.
 @lru_cache(maxsize=2)
 def _resampled_counts(seed: int, documents: int) -> np.ndarray:
-    # How often each resample contains each document, float64 [NUM_RESAMPLES, documents].
+    # Returns how often each resample contains each document, float64 [NUM_RESAMPLES, documents].
     columns = np.arange(documents)
     resamples = np.arange(NUM_RESAMPLES)[:, None]
     sampled = integers(derive_seed(seed, "documents drawn"), resamples, columns, documents)
@@ -37,13 +40,13 @@ def _resampled_counts(seed: int, documents: int) -> np.ndarray:
 
 
 def interval(first: np.ndarray, second: np.ndarray, documents: Sequence[str], seed: int) -> list[float]:
-    # A paired bootstrap.
+    # Returns the interval of the mean of `first - second`, by a paired bootstrap.
     difference = first.astype(float) - second.astype(float)
     return intervals(difference[None], documents, seed)[0]
 
 
 def balancing(correct: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return ``correct`` with weights that make its mean the balanced accuracy: every label counts the same."""
+    """Weight ``correct`` so that its mean is the balanced accuracy, in which every label has equal weight."""
     counts = np.bincount(labels)
     num_labels = (counts > 0).sum()
     return correct * len(labels) / (num_labels * counts[labels])

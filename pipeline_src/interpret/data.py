@@ -20,10 +20,10 @@ from pipeline_src.tasks.conll import read_sentences
 from pipeline_src.text.documents import Document, corpus_folders, in_validation_split, language_of, read_documents
 from pipeline_src.text.sentences import split_sentences
 
-# Number of sentences that are taken of a document, and of words of such a sentence.
+# Maximum number of sentences from a document, and minimum and maximum number of words in a sentence.
 MAX_SENTENCES = 20
 MIN_WORDS, MAX_WORDS = 4, 60
-# Number of words that are read of a tagging task.
+# Maximum number of words that are read from a tagging task's training file and test file.
 MAX_TRAIN_WORDS, MAX_TEST_WORDS = 20_000, 6_000
 
 
@@ -45,14 +45,20 @@ def words_of(text: str) -> tuple[str, ...]:
 def read_texts(
     names: Collection[str], words: int, seed: int, validation: float
 ) -> tuple[list[Sentence], list[Sentence]]:
-    """Return sentences of training documents, about ``words`` words, and of validation documents, a quarter of that.
+    """Read sentences from the start of the corpus documents.
 
-    All sources (``names``) have equal shares. The first sentences of each document are taken.
+    Args:
+        names: the sources, which have equal shares.
+        words: approximate number of words in the sentences of training documents.
+        validation: fraction of documents in the validation split.
+
+    Returns:
+        Sentences of training documents, and sentences of validation documents with about a quarter of the words.
     """
     sides: tuple[list[Sentence], list[Sentence]] = [], []
     for folder in corpus_folders(TEXT, names).values():
         language = language_of(folder)
-        # Number of words that this source still has to give, for training and for validation.
+        # Number of words that are still needed from this source, for training and for validation.
         missing = [words // len(names), words // 4 // len(names)]
         for document in read_documents(folder):
             side = int(in_validation_split(document.id, seed, validation))
@@ -87,7 +93,7 @@ def read_tagged(spec: TaskSpec, path: Path, max_words: int) -> LabelledSentences
 
 @dataclass
 class InterpretationContext:
-    """Inputs of the measures of one study. An input is loaded on first use; if it is missing, SkipMeasure is raised."""
+    """Inputs of one study's measures. Each is loaded on first use, and raises SkipMeasure if it is missing."""
 
     seed: int
     params: InterpretationParams
@@ -106,7 +112,7 @@ class InterpretationContext:
         return self.model.with_random_weights(self.seed, position_init=self.position_init)
 
     def param(self, name: str) -> Any:
-        # If the value is empty or 0, the measure is skipped.
+        # Returns a value of the parameter block `interpretation`. If it is empty or 0, the measure is skipped.
         value = getattr(self.params, name)
         if not value:
             raise SkipMeasure(f"interpretation.{name} is {'empty' if value == () else value}")
@@ -116,12 +122,12 @@ class InterpretationContext:
     def texts(self) -> tuple[list[Sentence], list[Sentence]]:
         train, test = read_texts(self.sources, self.param("words"), self.seed, self.validation)
         if not train or not test:
-            raise SkipMeasure("the text has no training documents, or no validation documents")
+            raise SkipMeasure("the corpus has no training documents or no validation documents")
         return train, test
 
     @cached_property
     def specs(self) -> dict[str, TaskSpec]:
-        # The tasks in interpretation.tags that the study has.
+        # The study's tasks that interpretation.tags names.
         return {task: load_spec(task) for task in self.params.tags if task in self.tasks}
 
     @cached_property
@@ -136,7 +142,7 @@ class InterpretationContext:
 
     @cached_property
     def trees(self) -> list[Tree]:
-        # Those of the first tagging task that has any.
+        # Returns the dependency trees of the first tagging task that has any.
         for task, spec in self.specs.items():
             trees = read_trees(spec, _scored_file(task, spec)) if spec.kind == "tagging" else []
             if trees:

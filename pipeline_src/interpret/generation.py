@@ -1,7 +1,7 @@
 """Continue a text with a masked language model, and fill single masks.
 
-Several masks are filled all at once, left to right, or the most probable first. In none of these ways is the model a
-language model, since it was not trained on the joint distribution of the masks.
+Several masks are filled in one of three ways: all at once, from left to right, or the most certain mask first. The
+results are not samples of a language model, since an MLM is not trained on the joint distribution of several masks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pipeline_src.study.interpretation import MASK
 
 # Number of masks after a prompt.
 NUM_COMPLETED = 8
-# Number of candidates that are recorded for a mask.
+# Number of candidate tokens that are recorded for a mask.
 TOP_K = 3
 
-# Way -> the positions that the next step fills, given all masked positions and each position's best log-probability.
+# Name of a way -> function that chooses the positions to fill in the next step. Its arguments are the positions that
+# are still masked, and the log-probability of the best token at each position.
 WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
     "at once": lambda masked, best: masked,
     "left to right": lambda masked, best: masked[:1],
@@ -30,8 +31,9 @@ WAYS: dict[str, Callable[[list[int], Tensor], list[int]]] = {
 
 
 def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str) -> list[list[int]]:
-    # Fill the masks after a prompt, and return their ids after each step.
-    # A full stop after the masks makes the model end the sentence.
+    # Fills the masks after a prompt, and returns the token ids of the masked part after each step.
+
+    # A full stop after the masks makes the model end the sentence there.
     full_stop = model.tokenizer.token_to_id(".")
     end = [] if full_stop is None else [full_stop]
     # The input is [prompt, masks, full stop]; the start of a long prompt is dropped.
@@ -53,7 +55,7 @@ def complete(model: ProbedModel, prompt: Sequence[int], num_masks: int, how: str
 
 
 def _special_tokens(model: ProbedModel) -> list[int]:
-    # Ids that must not fill a mask.
+    # Returns the ids of tokens that must not fill a mask.
     leading, trailing = model.template.special_ids
     special = {*leading, *trailing}
     for token in (model.kind.pad, model.kind.unk, model.kind.mask):
@@ -64,7 +66,7 @@ def _special_tokens(model: ProbedModel) -> list[int]:
 def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM_COMPLETED) -> list[dict[str, Any]]:
     rows = []
     for prompt in prompts:
-        # Not truncated as ProbedModel.ids does it: of a long prompt, the end counts.
+        # Unlike ProbedModel.ids, this does not truncate the end. `complete` truncates the start of a long prompt.
         ids = model.tokenizer.encode(prompt, add_special_tokens=False).ids
         ways = {}
         for how in WAYS:
@@ -80,10 +82,13 @@ def completions(model: ProbedModel, prompts: Sequence[str], num_masks: int = NUM
 
 
 def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Predict the [MASK] of each (text, expected word) in ``masks``, and return the rank of the word.
+    """Predict the [MASK] of each (text, expected word) in ``masks``.
 
-    ``rank`` is 1 for the most probable token, and None if the word is not a single token. The start of a text is
-    dropped if the mask would be beyond the longest input.
+    If the mask lies beyond the model's maximum length, the start of the text is dropped.
+
+    Returns:
+        For each text, ``likeliest`` (the most probable tokens with their probabilities) and ``rank`` (rank of the
+        expected word; 1 if it is the most probable token, None if it is not a single known token).
     """
     predictions = []
     for text, answer in masks:
@@ -94,7 +99,8 @@ def fill_masks(model: ProbedModel, masks: Sequence[tuple[str, str]]) -> list[dic
         (log_probs_of_text,) = model.log_probabilities([ids], [[len(before)]])
         log_probs = log_probs_of_text[0]
 
-        # With a space, as a word within a sentence has it: byte-level vocabularies make it part of the token.
+        # The word is tokenised with a space before it, because in byte-level vocabularies the space is part of the
+        # token of a word within a sentence.
         expected = model.ids(f" {answer}")
         rank = None
         if len(expected) == 1 and expected[0] != model.unknown:

@@ -18,12 +18,13 @@ from pipeline_src.study.task_spec import Columns, TaskSpec
 from pipeline_src.tasks.conll import read_sentences
 from pipeline_src.text.documents import in_validation_split
 
-# A head gets the first role for which its mean attention exceeds this (Clark et al. 2019, sections 3.1 to 3.3, where a
-# broad head has an entropy above 3.8 nats over 128 tokens, 0.78 of the maximum).
+# Role of a head -> threshold. A head gets the first role for which its mean attention exceeds the threshold (Clark et
+# al. 2019, sections 3.1 to 3.3). The value for "broad" is the entropy as a fraction of its maximum; in the paper, a
+# broad head has more than 3.8 nats over 128 tokens, which is 0.78 of the maximum.
 ROLES = {"next": 0.5, "previous": 0.5, "self": 0.5, "first mark": 0.6, "last mark": 0.6, "broad": 0.8}
-# The baseline predicts the word at a fixed offset.
+# Offsets of the baseline, which predicts the word at a fixed distance.
 OFFSETS = [-3, -2, -1, 1, 2, 3]
-# Number of words in each half of the documents that a relation must have.
+# A relation is left out if it has fewer words than this in one half of the documents.
 MIN_RELATION_WORDS = 30
 DIRECTIONS = ("dependent to head", "head to dependent")
 # Columns of CoNLL-U, counted from 1.
@@ -31,23 +32,28 @@ HEAD, RELATION = 7, 8
 
 
 class Tree(NamedTuple):
-    """A sentence with its dependencies: the index of each word's head (-1 for the root), and its relation."""
+    """A sentence with its dependency tree.
+
+    Attributes:
+        heads: index of each word's head; -1 for the root.
+        relations: relation of each word to its head.
+    """
 
     sentence: Sentence
     heads: tuple[int, ...]
     relations: tuple[str, ...]
 
     def dependents(self) -> Iterator[tuple[int, int, str]]:
-        # Every word but the root and punctuation.
+        # Yields (word, head, relation) for every word except the root and punctuation.
         for word, (head, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
             if head >= 0 and relation != "punct":
                 yield word, head, relation
 
 
 def read_trees(spec: TaskSpec, path: Path) -> list[Tree]:
-    """Read the dependency trees of a CoNLL-U file; a file of another format has none.
+    """Read the dependency trees of a CoNLL-U file. The result is empty for a file in another format.
 
-    Subtypes of relations, as in ``nmod:poss``, are removed. Sentences whose annotation is not a tree are left out.
+    Subtypes of relations are removed ("nmod:poss" -> "nmod"). Sentences whose annotation is not a tree are left out.
     """
     if spec.format != "conllu":
         return []
@@ -79,7 +85,7 @@ def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, A
     for _, maps in attention_maps(model, texts):
         sums = sums + _role_sums(maps, model.num_leading, model.template.size - model.num_leading)
         tokens += maps.shape[-1] - model.template.size
-    # The attention of each head for each role, [roles, L, A].
+    # Mean attention of each head for each role, [roles, L, A].
     means = sums / tokens
     shares = {}
     for name, of_role in zip(ROLES, means.tolist(), strict=True):
@@ -91,7 +97,8 @@ def head_roles(model: ProbedModel, sentences: Sequence[Sentence]) -> dict[str, A
 
 
 def _role_sums(maps: Tensor, leading: int, trailing: int) -> Tensor:
-    # [roles, L, A]; a missing special token gets no attention.
+    # Returns, for one text, the sum over its tokens of each head's attention for each role, [roles, L, A]. If a special
+    # token is missing, its attention is 0.
     length = maps.shape[-1]
     text = slice(leading, length - trailing)
     attention = maps[..., text, :]
@@ -124,13 +131,14 @@ def _role(means: Sequence[float]) -> str | None:
 def relations(
     model: ProbedModel, control: ProbedModel, trees: Sequence[Tree], seed: int, min_words: int = MIN_RELATION_WORDS
 ) -> list[dict[str, Any]]:
-    """Find, for each relation, the head that most often attends most from one end of the dependency to the other.
+    """Find, for each dependency relation, the attention head that predicts it best.
 
-    It is compared with the best fixed offset and with the best head of random weights. All three are chosen on one half
-    of the documents and measured on the other half: the best of hundreds of heads may be good at something by chance.
+    A head predicts a dependency correctly if one end of the dependency attends most to the other end. The best head is
+    compared with the best fixed offset and with the best head of random weights. All three are chosen on one half of
+    the documents and scored on the other half, because the best of hundreds of heads may be good by chance.
     """
-    # Leave out sentences of one word, and those that are longer than the model's input. The control has the same
-    # tokenizer.
+    # Leave out sentences of one word, and sentences that exceed the model's maximum length. This also holds for the
+    # control, which has the same tokenizer.
     subwords = tokenize_words(model, [tree.sentence for tree in trees])
     fitting = []
     for tree, words in zip(trees, subwords.words, strict=True):
@@ -143,7 +151,7 @@ def relations(
     for relation, (counts, by_offset) in hits_of_offsets(fitting, half).items():
         if min(counts) < min_words:
             continue
-        # Each is chosen by its hits in the first half, and measured by those in the second.
+        # The offset and the heads are chosen by their hits in the first half, and scored by their hits in the second.
         words_of_second = counts[1]
         offset = int(np.argmax(by_offset[0]))
         best = layer, head, direction = best_head(hits_of_model[relation])
@@ -161,20 +169,25 @@ def relations(
                 "found_by_random": rounded(hits_of_control[relation][1][best_of_control] / words_of_second),
             }
         )
-    # All relations together come first, then the most frequent.
+    # The row "all" comes first, then the relations in order of decreasing frequency.
     return sorted(rows, key=lambda row: (row["relation"] != "all", -row["words"], row["relation"]))
 
 
 def best_head(hits: np.ndarray) -> tuple[int, int, int]:
-    # The (layer, head, direction) with the most hits in the first half; hits are [halves, L, A, directions].
+    # Returns the (layer, head, direction) with the most hits in the first half. `hits`: [halves, L, A, directions].
     layer, head, direction = np.unravel_index(int(np.argmax(hits[0])), hits.shape[1:])
     return int(layer), int(head), int(direction)
 
 
 def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return relation -> how often each head attends most from one end to the other, [halves, L, A, directions].
+    """Count, for each relation, how often each head attends most from one end of a dependency to the other end.
 
-    ``half`` is 0 or 1 for each tree. Trees have at least two words and fit into the model's input.
+    Args:
+        trees: trees of at least two words that fit into the model's maximum length.
+        half: the half (0 or 1) of each tree's document.
+
+    Returns:
+        Relation -> number of hits, [halves, L, A, directions].
     """
     subwords = tokenize_words(model, [tree.sentence for tree in trees])
     hits: dict[str, np.ndarray] = {}
@@ -182,13 +195,13 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
         tree = trees[number]
         units = unit_of_tokens(model, subwords.words[number])
         by_unit = merge_tokens(maps, units)
-        # Attention between words, without special tokens; no word is its own head.
+        # Attention between words, without special tokens. The diagonal is excluded, since no word is its own head.
         words = slice(model.num_leading, model.num_leading + len(tree.heads))
         attention = by_unit[..., words, words].clone()
         attention.diagonal(0, -2, -1).fill_(-1.0)
-        # Of the two DIRECTIONS: the word to which a dependent attends most, and the word that attends to it most.
+        # For the two DIRECTIONS: the word to which a dependent attends most, and the word that attends to it most.
         predicted = torch.stack([attention.argmax(-1), attention.argmax(-2)], -1)
-        # Whether that is the head, bool [L, A, words, directions].
+        # Whether the predicted word is the head, bool [L, A, words, directions].
         heads_of_words = torch.tensor(tree.heads)
         correct = (predicted == heads_of_words[:, None]).numpy()
         for word, _, relation in tree.dependents():
@@ -201,7 +214,8 @@ def hits_of_heads(model: ProbedModel, trees: Sequence[Tree], half: Sequence[int]
 
 
 def hits_of_offsets(trees: Sequence[Tree], half: Sequence[int]) -> dict[str, tuple[list[int], np.ndarray]]:
-    # Relation -> its words in each half, and how many of them have their head at each offset, [2, OFFSETS].
+    # Returns relation -> (number of its words in each half, number of words with their head at each offset,
+    # [halves, OFFSETS]).
     result: dict[str, tuple[list[int], np.ndarray]] = {}
     for tree, half_of_tree in zip(trees, half, strict=True):
         for word, head, relation in tree.dependents():

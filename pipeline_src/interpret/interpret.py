@@ -33,7 +33,7 @@ from pipeline_src.study.finetune import FinetuneParams
 from pipeline_src.study.interpretation import InterpretationParams
 from pipeline_src.study.model import ModelParams
 
-# name -> result, and name of a missing result -> the reason
+# (name -> result, name of a skipped result -> reason)
 Results = tuple[dict[str, Any], dict[str, str]]
 
 
@@ -46,7 +46,7 @@ def run(
     finetune: FinetuneParams,
     interpretation: InterpretationParams,
 ) -> None:
-    """Write ``results/interpretation/``: a file per measure; ``contents.json`` says what is missing, and why."""
+    """Write ``results/interpretation/``: a file for each measure, and ``contents.json`` with reasons for gaps."""
     context = InterpretationContext(
         seed=seed,
         params=interpretation,
@@ -61,7 +61,7 @@ def run(
 
 
 def write_measures(context: InterpretationContext, folder: Path) -> None:
-    # The order of sums, and with it the last digits, must not depend on the number of cores.
+    # With one thread, the order of additions, and so the last digits, does not depend on the number of cores.
     torch.set_num_threads(1)
     skipped: dict[str, str] = {}
     with atomic_directory(folder) as out:
@@ -84,7 +84,7 @@ def write_measures(context: InterpretationContext, folder: Path) -> None:
 
 
 def _collect(parts: Mapping[str, Callable[[], Any]]) -> Results:
-    # A part that raises SkipMeasure is missing, and its text is the reason.
+    # Calls each function in `parts`. If it raises SkipMeasure, the text of the exception is the reason for skipping it.
     results = {}
     reasons = {}
     for name, part in parts.items():
@@ -98,14 +98,14 @@ def _collect(parts: Mapping[str, Callable[[], Any]]) -> Results:
 def _probes(context: InterpretationContext) -> Results:
     def tags(task: str) -> Any:
         if task not in context.tagged:
-            raise SkipMeasure(f"{task} is no tagging task")
+            raise SkipMeasure(f"{task} is not a tagging task")
         classes, train, test = context.tagged[task]
         return _compare_probes(context, train, test, classes, balance=False)
 
     def capitalisation() -> Any:
         normalizer = context.model.tokenizer.normalizer
         if normalizer is None or normalizer.normalize_str("A") == "A":
-            raise SkipMeasure("the model sees capitals")
+            raise SkipMeasure("the model is cased, so its input shows capitals")
         train, test = (LabelledSentences(part, capitals(part)) for part in context.texts)
         return _compare_probes(context, train, test, len(CAPITALS), balance=True)
 
@@ -125,10 +125,14 @@ def _compare_probes(
 ) -> dict[str, Any]:
     """Train and test probes on the model and on random weights.
 
-    ``gain`` is the interval of the best layer's score minus the score of the best layer of random weights;
-    ``gain_over_types`` is the same minus the score of the most frequent label of each type (lower-cased word).
-    ``between``, ``control_between`` and ``types_between`` are the intervals of each layer's score, of the control task,
-    and of the most frequent labels.
+    Among the returned values are these intervals:
+
+    - ``gain``: score of the best layer minus score of the best layer of random weights
+    - ``gain_over_types``: score of the best layer minus score of each type's most frequent label (a type is a
+      lower-cased word)
+    - ``between``: score of each layer
+    - ``control_between``: score of each layer on the control task
+    - ``types_between``: score of each type's most frequent label
     """
     seed = context.seed
     results = []
@@ -137,11 +141,11 @@ def _compare_probes(
         test_words = labelled_words(model, *test)
         results.append(probe(train_words, test_words, classes, seed))
     of_model, of_control = results
-    # The test words are those of both models, which share the tokenizer.
+    # Both models have the same test words, since they share the tokenizer.
     labels, documents = test_words.labels, test_words.documents
 
     def scores(correct: np.ndarray) -> np.ndarray:
-        # What each word adds to the score, which is their mean.
+        # Returns the score of each word. The mean over words is the probe's score.
         return balancing(correct, labels) if balance else correct.astype(float)
 
     key = "balanced" if balance else "accuracy"
@@ -171,7 +175,7 @@ def _senses(context: InterpretationContext) -> Results:
     def neighbours() -> Any:
         senses = two_contexts()
         if context.params.words and not same_language(senses.sentences, context.texts[0]):
-            raise SkipMeasure("the text is of another language than the sentences of this project")
+            raise SkipMeasure("the corpus is in another language than this measure's sentences")
         return in_two_contexts(context.model, context.control, senses, context.seed)
 
     return _collect({"two contexts": neighbours})
@@ -225,7 +229,7 @@ def _sentences(context: InterpretationContext) -> Results:
     return _collect({"attention": attention})
 
 
-# name of the file -> measure
+# Name of the output file, without suffix -> function that computes the measure.
 MEASURES: dict[str, Callable[[InterpretationContext], Results]] = {
     "probes": _probes,
     "senses": _senses,

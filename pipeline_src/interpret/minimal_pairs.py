@@ -20,22 +20,25 @@ from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, pse
 from pipeline_src.tasks.tables import json_lines
 
 TEMPLATES = Path(__file__).with_name("minimal_pairs.yaml")
-# Keys of a pair in BLiMP's files.
+# Keys of BLiMP's JSON Lines files.
 GOOD = "sentence_good"
 BAD = "sentence_bad"
 PHENOMENON = "linguistics_term"
 PARADIGM = "UID"
-# Name of the figures of all phenomena together.
+# Name of the results over all phenomena.
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class WordPair:
-    """A grammatical sentence, whose word ``good`` at ``position`` has a form ``bad`` that is ungrammatical there.
+    """A sentence in which one form of a word is grammatical and another form is not.
 
     Attributes:
+        words: the words of the grammatical sentence.
+        position: index of the word that has the two forms.
+        good, bad: the grammatical and the ungrammatical form.
         plural: whether the grammatical form is plural.
-        cluster: pairs of one cluster are resampled together.
+        cluster: key of the pairs that the bootstrap resamples together.
     """
 
     words: tuple[str, ...]
@@ -66,14 +69,15 @@ def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
     for name, pair_set in content["sets"].items():
         nouns = people if pair_set.get("people") else content["nouns"]
         pairs = []
-        # All combinations, for example of "The {noun} near the {other} {choice} not here.", (is, are) and (man, men).
+        # Combine every template, such as "The {noun} near the {other} {choice} not here.", with every choice, such as
+        # (is, are), and every noun, such as (man, men).
         for template, forms, number in product(pair_set["templates"], pair_set["choices"], range(len(nouns))):
             noun = nouns[number]
             next_noun = nouns[(number + 1) % len(nouns)]
             for plural in (0, 1):
-                # The other noun has the other number: "The man near the women is not here."
+                # The other noun has the opposite number: "The man near the women is not here."
                 text = template.replace("{noun}", noun[plural]).replace("{other}", next_noun[1 - plural])
-                # A placeholder without braces, which would be words of their own.
+                # Use a placeholder without braces, because words_of would split off braces as separate words.
                 words = words_of(text.replace("{choice}", "CHOICE"))
                 pair = WordPair(
                     words=words,
@@ -91,21 +95,25 @@ def template_pairs() -> dict[str, tuple[str, list[WordPair]]]:
 def judge_word_pairs(
     model: ProbedModel, control: ProbedModel, pairs: Sequence[WordPair], title: str, seed: int
 ) -> dict[str, Any]:
-    """Compute how often the grammatical form is more likely at the masked position, also with random weights.
+    """Compute how often the grammatical form is more probable at the masked position.
 
-    A pair is left out and counted if a form is not exactly one known token, or is truncated. ``balanced`` counts
-    singular and plural the same, and ``between`` is its interval. ``commoner`` is the accuracy if the form is always
-    the one, singular or plural, that is correct more often.
+    A pair is left out if a form is not exactly one known token, or lies beyond the model's maximum length.
+
+    Returns:
+        A dictionary in which ``left_out`` is the number of left-out pairs, ``balanced`` the accuracy with equal weights
+        for singular and plural, ``between`` its interval, and ``random`` the balanced accuracy of random weights.
+        ``gain`` is the interval of ``balanced`` minus ``random``. ``commoner`` is the accuracy of always choosing the
+        number (singular or plural) that is correct more often.
     """
     good = tokenize_words(model, [pair.with_form(pair.good) for pair in pairs])
     bad = tokenize_words(model, [pair.with_form(pair.bad) for pair in pairs])
     judged: list[WordPair] = []
-    # Of each pair that is judged: its tokens with a mask, the mask's position, and the tokens of the two forms.
+    # For each judged pair: its tokens with a mask, the position of the mask, and the token ids of the two forms.
     masked: list[list[int]] = []
     positions: list[list[int]] = []
     forms: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
-        # Positions of the form's tokens; none if the sentence was truncated before it.
+        # Token positions of the two forms; empty if the sentence was truncated before the form.
         at = [index for index, word in enumerate(good.words[number]) if word == pair.position]
         at_bad = [index for index, word in enumerate(bad.words[number]) if word == pair.position]
         if at != at_bad or len(at) != 1:
@@ -122,7 +130,7 @@ def judge_word_pairs(
         positions.append(at)
         forms.append((good_token, bad_token))
     if not judged:
-        raise SkipMeasure("the vocabulary has no pair's two forms as one token each")
+        raise SkipMeasure("no pair has two forms that are single tokens of the vocabulary")
 
     def preferences(probed: ProbedModel) -> np.ndarray:
         values = []
@@ -134,7 +142,7 @@ def judge_word_pairs(
     plural = np.array([pair.plural for pair in judged])
     weights = np.ones(len(plural))
     if 0 < plural.sum() < len(plural):
-        # Singular and plural count the same.
+        # Give singular and plural equal total weight.
         weights = np.where(plural, 0.5 / plural.mean(), 0.5 / (1 - plural.mean()))
     balanced = correct * weights
     balanced_control = preferences(control) * weights
@@ -159,10 +167,14 @@ def preference(good: float, bad: float) -> float:
 
 
 def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> list[SentencePair]:
-    """Read up to ``pairs_per_set`` pairs of each paradigm (None: all) from JSON Lines in BLiMP's format."""
+    """Read a random sample of pairs from JSON Lines files in BLiMP's format.
+
+    Args:
+        pairs_per_set: maximum number of pairs of each paradigm; None for all pairs.
+    """
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise PipelineError("no minimal pairs here", folder, hint="run the stage download_tasks, which fetches them")
+        raise PipelineError("minimal pairs not found", folder, hint="run the stage download_tasks, which fetches them")
     columns = (GOOD, BAD, PHENOMENON, PARADIGM)
     by_paradigm: dict[str, list[SentencePair]] = {}
     for path in files:
@@ -170,12 +182,12 @@ def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> 
             missing = [column for column in columns if column not in row]
             if missing:
                 hint = f"give each line {GOOD}, {BAD}, {PHENOMENON} and {PARADIGM}"
-                raise PipelineError("a pair lacks a value", missing[0], where=f"{path}:{number}", hint=hint)
+                raise PipelineError("a minimal pair lacks a key", missing[0], where=f"{path}:{number}", hint=hint)
             pair = SentencePair(row[GOOD], row[BAD], row[PHENOMENON], row[PARADIGM])
             by_paradigm.setdefault(pair.paradigm, []).append(pair)
     sampled = []
     for paradigm, pairs in by_paradigm.items():
-        # The sample is the start of a permutation that only this seed and paradigm decide.
+        # The sample is the start of a permutation that depends only on the seed and the paradigm.
         stream = derive_seed(seed, "pairs of a paradigm", paradigm)
         size = min(len(pairs), pairs_per_set or len(pairs))
         numbers = permuted(stream, np.arange(size), len(pairs))
@@ -186,11 +198,11 @@ def read_pair_set(folder: Path, seed: int, pairs_per_set: int | None = None) -> 
 def judge_sentence_pairs(
     model: ProbedModel, control: ProbedModel | None, pairs: Sequence[SentencePair], title: str
 ) -> dict[str, Any]:
-    """Compute how often the grammatical sentence has the higher pseudo-log-likelihood, for all pairs and by phenomenon.
+    """Compute how often the grammatical sentence has the higher pseudo-log-likelihood, in total and by phenomenon.
 
-    One token is masked at a time (Salazar et al. 2020), as in published figures. A pair is left out and counted if a
-    sentence is empty or longer than the model's input, or if both have the same tokens. Intervals are normal
-    approximations over pairs. If ``control`` is None, so are ``random`` and ``gain``.
+    As in published results, one token is masked at a time (Salazar et al. 2020). A pair is left out if a sentence is
+    empty or exceeds the model's maximum length, or if both sentences have the same tokens. Intervals are normal
+    approximations over pairs. ``random`` and ``gain`` are None if ``control`` is None.
     """
     good: list[list[int]] = []
     bad: list[list[int]] = []
@@ -241,7 +253,7 @@ def _normal_interval(values: np.ndarray) -> list[float]:
 
 
 def _preferences(model: ProbedModel, good: list[list[int]], bad: list[list[int]]) -> np.ndarray:
-    # In one call, so that sentences of one length share batches.
+    # All sentences are scored in one call, so that sentences of equal length share batches.
     scores = [log_probs.sum() for log_probs in pseudo_log_likelihoods(model, [*good, *bad])]
     pairs = zip(scores[: len(good)], scores[len(good) :], strict=True)
     return np.array([preference(of_good, of_bad) for of_good, of_bad in pairs])

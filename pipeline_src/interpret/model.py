@@ -1,4 +1,4 @@
-"""The probed model: encoder, MLM head if there is one, and tokenizer; word vectors and pseudo-log-likelihoods."""
+"""The probed model (encoder, tokenizer, optional MLM head), with word vectors and pseudo-log-likelihoods."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pipeline_src.model.hub import filled, load_config, read_tensors
 from pipeline_src.tokenizer.load import check_vocab_size, kind_of, load_tokenizer
 from pipeline_src.tokenizer.special_tokens import Kind, Template, read_templates
 
-# Prefix of tensors that a head lacks if it only predicts the next word.
+# Prefix of the MLM head's dense layer and LayerNorm. A head for next-word prediction does not have them.
 TRANSFORM = f"{MLM_HEAD}transform."
 
 
 class SkipMeasure(Exception):
-    """Raised if a model or a study lacks what a measure needs; its text is the reason in "MEASURE left out: …"."""
+    """Raised if a model or study lacks something that a measure needs. The text is logged as the reason."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class ProbedModel:
     """A model in evaluation mode.
 
     Attributes:
-        head: the MLM head, [P, H] -> [P, vocab_size]; None if the folder has none.
-        batch_tokens: maximum number of tokens, with padding, in one forward pass.
+        head: the MLM head, [P, H] -> [P, vocab_size]; None if the model's folder has no MLM head.
+        batch_tokens: maximum number of tokens in a forward pass, padding included.
     """
 
     encoder: Bert
@@ -62,9 +62,10 @@ class ProbedModel:
         return cls(model.bert.eval(), model.cls["predictions"].eval(), config, tokenizer)
 
     def with_random_weights(self, seed: int, **unsaved: Any) -> Self:
-        """Return the same architecture with random weights, which is the control of every measure.
+        """Return the same architecture with random weights. It is the control of every measure.
 
-        ``unsaved``: fields of the config that decide how weights are initialised, and are not in a model's folder.
+        Args:
+            unsaved: config fields that affect the initialisation of weights and are not saved in a model's folder.
         """
         config = replace(self.config, **unsaved)
         generator = torch.Generator().manual_seed(derive_seed(seed, "random control") % 2**63)
@@ -102,7 +103,7 @@ class ProbedModel:
 
     @property
     def max_tokens(self) -> int:
-        # Without special tokens.
+        # Maximum length of a text in tokens, special tokens not included.
         return self.config.longest_input - self.template.size
 
     @property
@@ -115,9 +116,9 @@ class ProbedModel:
 
     @property
     def lacks(self) -> str | None:
-        # None if the model can fill a mask.
+        # Reason why the model cannot fill masks; None if it can.
         if self.head is None:
-            return "the model has no head of masked words"
+            return "the model has no MLM head"
         return "the model reads left to right and fills no mask" if self.config.is_decoder else None
 
     @property
@@ -130,17 +131,18 @@ class ProbedModel:
         return self.tokenizer.encode(text, add_special_tokens=False).ids[: self.max_tokens]
 
     def pack(self, texts: Sequence[Sequence[int]] | np.ndarray) -> tuple[Tensor, Tensor, PackedBatch]:
-        """Add special tokens, and lay texts end to end; return input_ids [T], token_type_ids [T] and the layout."""
+        """Add special tokens and concatenate texts. Return input_ids [T], token_type_ids [T] and the layout."""
 
         def tensor(array: np.ndarray) -> Tensor:
             return torch.from_numpy(array).to(self.device)
 
-        # The tokens of all texts end to end, and the number of each text's.
+        # The tokens of all texts, concatenated, and the number of tokens in each text.
         arrays = [np.asarray(text, np.int64) for text in texts]
         flat = np.concatenate(arrays)
         num_tokens = np.array([len(text) for text in texts], np.int64)
         ids, types = self.template.apply_batch(flat, num_tokens[:, None])
-        # Texts of 3 and 4 tokens, with special tokens, give [0, 3, 7]: where each starts, and where the last ends.
+        # Start of each text, and end of the last text. Lengths of 3 and 4 tokens, special tokens included, give
+        # [0, 3, 7].
         lengths = num_tokens + self.template.size
         cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
         max_seqlen = int(lengths.max())
@@ -148,7 +150,7 @@ class ProbedModel:
         return tensor(ids), tensor(types), layout
 
     def batches(self, texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        # Sorted by length, so that little is padded.
+        # Yields lists of text indices. Texts are sorted by length, to reduce padding.
         batch: list[int] = []
         for number in sorted(range(len(texts)), key=lambda number: len(texts[number])):
             # This text is the longest so far, so the batch would be padded to its length.
@@ -161,7 +163,8 @@ class ProbedModel:
             yield batch
 
     def token_index(self, layout: PackedBatch, positions: Sequence[Sequence[int]]) -> Tensor:
-        # Positions do not count special tokens.
+        # Returns indices of packed tokens, int64 [P]. `positions`: for each text, token positions that do not count
+        # special tokens.
         starts = (layout.first + self.num_leading).tolist()
         index: list[int] = []
         for start, positions_of_text in zip(starts, positions, strict=True):
@@ -176,12 +179,12 @@ class ProbedModel:
 
     @torch.no_grad()
     def log_probabilities(self, texts: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Return, for each text, the log-probabilities at ``positions``, [positions, vocab_size].
+        """Return, for each text, the log-probabilities at its ``positions``, [positions, vocab_size].
 
-        Texts are token ids without special tokens, which positions do not count either.
+        Texts are token ids without special tokens, and positions are counted without special tokens.
         """
         head = self.mlm_head
-        # The output layer may be wider than the vocabulary.
+        # The output layer may be padded beyond the vocabulary.
         vocab_size = self.tokenizer.get_vocab_size()
         results: dict[int, Tensor] = {}
         for batch in self.batches(texts):
@@ -194,7 +197,7 @@ class ProbedModel:
             log_probs = logits.log_softmax(-1)
             by_text = log_probs.split([len(of_text) for of_text in positions_of_batch])
             results.update(zip(batch, by_text, strict=True))
-        # Batches are sorted by length, the result is not.
+        # Restore the original order, since batches are sorted by length.
         return [results[number] for number in range(len(texts))]
 
 
@@ -204,14 +207,20 @@ class Sentence(NamedTuple):
 
 
 class Subwords(NamedTuple):
-    """Token ids of sentences without special tokens, and the index of each token's word in its sentence."""
+    """For each sentence, the token ids (without special tokens) and the index of each token's word in the sentence."""
 
     ids: list[list[int]]
     words: list[list[int]]
 
 
 class WordVectors(NamedTuple):
-    """Vectors of W words, [L + 1, W, H], embeddings first; each word's sentence and position in it, int64 [W]."""
+    """Vectors of W words.
+
+    Attributes:
+        vectors: [L + 1, W, H], the embeddings first, then each layer.
+        sentence: index of each word's sentence, int64 [W].
+        position: index of each word in its sentence, int64 [W].
+    """
 
     vectors: Tensor
     sentence: np.ndarray
@@ -219,19 +228,21 @@ class WordVectors(NamedTuple):
 
 
 def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subwords:
-    # Words are joined by spaces. Sentences are truncated between words to the longest input.
+    # Joins words by spaces and tokenises the text. A sentence that exceeds the model's maximum length is truncated
+    # between words.
     texts = [" ".join(sentence.words) for sentence in sentences]
     encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
     subwords = Subwords([], [])
     for sentence, encoding in zip(sentences, encodings, strict=True):
-        # Where each word ends in the text, without the space after it: "He ran" has the ends 2 and 6.
+        # End of each word in the text, without the following space. The ends in "He ran" are 2 and 6.
         word_ends = np.cumsum([len(word) + 1 for word in sentence.words]) - 1
         starts, ends = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
-        # A token belongs to the word in which it ends, since some tokenizers make the space before a word part of it.
+        # A token belongs to the word in which it ends. Its start does not tell, because in some tokenizers the space
+        # before a word is part of the token.
         last_characters = np.maximum(starts, ends - 1)
         word_of_token = np.searchsorted(word_ends, last_characters, side="right").tolist()
         size = model.max_tokens
-        # Do not split a word.
+        # Move the end back to a word boundary.
         while 0 < size < len(word_of_token) and word_of_token[size] == word_of_token[size - 1]:
             size -= 1
         subwords.ids.append(encoding.ids[:size])
@@ -241,7 +252,7 @@ def tokenize_words(model: ProbedModel, sentences: Sequence[Sentence]) -> Subword
 
 @torch.no_grad()
 def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVectors:
-    # A word's vector is the mean of its subwords' hidden states.
+    # Returns a vector for each word: the mean of its subwords' hidden states.
     subwords = tokenize_words(model, sentences)
     # The sentence of each word, and the word's position in it.
     sentence: list[int] = []
@@ -255,7 +266,7 @@ def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVecto
         sentence += [number] * len(distinct)
         position += distinct
 
-    # A sentence without tokens has no words.
+    # Sentences without tokens are skipped, since they have no words.
     vectors = torch.zeros(1, 0, model.config.hidden_size)
     counts = torch.zeros(len(position))
     for batch in model.batches(subwords.ids):
@@ -282,40 +293,43 @@ def word_vectors(model: ProbedModel, sentences: Sequence[Sentence]) -> WordVecto
 def pseudo_log_likelihoods(
     model: ProbedModel, texts: Sequence[Sequence[int]], words: Sequence[Sequence[int]] | None = None
 ) -> list[np.ndarray]:
-    """Return, for each text, the log-probability (nats) of each of its tokens if that is masked, float64 [L].
+    """Return, for each text, the log-probability of each token when this token is masked, in nats, float64 [L].
 
-    Only this token is masked (Salazar et al. 2020). With ``words``, the index of each token's word, the later subwords
-    of the same word are masked too, since they would give the token away (Kauf and Ivanova 2023).
+    Args:
+        words: for each text, the index of each token's word. If given, the later subwords of the same word are masked
+            too, since they would reveal the token (Kauf and Ivanova 2023). If None, one token is masked at a time
+            (Salazar et al. 2020).
     """
     head = model.mlm_head
-    # The output layer may be wider than the vocabulary.
+    # The output layer may be padded beyond the vocabulary.
     vocab_size = model.tokenizer.get_vocab_size()
-    # Texts of one length need no padding.
+    # Group texts by length, so that no padding is needed.
     by_length: dict[int, list[int]] = {}
     for number, text in enumerate(texts):
         by_length.setdefault(len(text), []).append(number)
     results = [np.zeros(len(text)) for text in texts]
     with Progress("masking each token", sum(map(len, texts)), "tokens") as progress:
         for length, numbers in sorted(by_length.items()):
-            # Tokens of N texts and the index of each token's word, int64 [N, L].
+            # The tokens of N texts, and the index of each token's word, both int64 [N, L].
             tokens = np.array([texts[number] for number in numbers])
             word = np.array([words[number] if words else range(length) for number in numbers])
             log_probs = np.zeros(tokens.shape)
-            # There is a sequence for each masked token. A batch has only complete texts if at least one fits.
+            # There is one sequence for each masked token. If a batch has room for all sequences of a text, it has only
+            # complete texts.
             num_sequences = max(1, model.batch_tokens // (length + model.template.size))
             num_texts = num_sequences // max(length, 1)
             batch = num_texts * length or num_sequences
             for start in range(0, tokens.size, batch):
-                # The B sequences of this batch: the text of each, and the position that is predicted, int64 [B].
+                # The B sequences of this batch. For each, the index of its text and the predicted position, int64 [B].
                 sequences = np.arange(start, min(start + batch, tokens.size))
                 text_of, position = np.divmod(sequences, length)
-                # Mask the token and the later ones of its word, bool [B, L].
+                # Mask the predicted token and the later tokens of the same word, bool [B, L].
                 same_word = word[text_of] == word[text_of, position][:, None]
                 not_before = np.arange(length) >= position[:, None]
                 masked = np.where(same_word & not_before, model.mask, tokens[text_of])
 
                 ids, token_type_ids, layout = model.pack(masked)
-                # The last layer needs only the rows that are predicted, one of each sequence.
+                # The last layer is only computed for the predicted token of each sequence.
                 index = layout.first + model.num_leading + torch.from_numpy(position).to(model.device)
                 num_rows = torch.arange(len(index) + 1, device=model.device)
                 queries = QueryRows.of(index, num_rows, 1)

@@ -1,8 +1,11 @@
-"""Probes: softmax regressions from the word vectors of each layer to labels, all layers trained at once.
+"""Probes: softmax regressions from the word vectors of each layer to labels. All layers are trained at once.
 
-A probe shows which information a layer has, not which information the model uses (Belinkov 2022). Its controls are a
-task with random labels for word types (Hewitt and Liang 2019, "selectivity"), the most frequent label of each type, and
-the same probe on random weights, which the caller measures.
+A probe shows which information a layer contains, not which information the model uses (Belinkov 2022). There are three
+controls:
+
+- a control task with random labels for word types (Hewitt and Liang 2019, "selectivity")
+- the most frequent label of each type
+- the same probe on random weights, which the caller trains
 """
 
 from __future__ import annotations
@@ -23,22 +26,26 @@ from pipeline_src.base.counter_rng import derive_seed, permuted, uniform
 from pipeline_src.interpret.bootstrap import balanced, mean, rounded
 from pipeline_src.interpret.model import ProbedModel, Sentence, word_vectors
 
-# For Adam. With these values, a probe is as good as a converged regression (benchmarks/interpretation.py).
+# Settings of Adam. With these values, a probe is as accurate as a converged regression (benchmarks/interpretation.py).
 NUM_EPOCHS = 10
 BATCH_SIZE = 256
 LEARNING_RATE = 0.01
-# A control task over fewer types is memorised, so its accuracy is meaningless.
+# Minimum number of word types for a control task. With fewer types, a probe memorises the control labels.
 MIN_CONTROL_TYPES = 1000
-# Label of a word that no probe is trained on.
+# Label of words that are left out of training and testing.
 NO_LABEL = -1
 CAPITALS = ("small", "capital")
 
 
 @dataclass(frozen=True)
 class LabelledWords:
-    """Labels of W words, int64 [W], and the vectors of the words in every layer, float32 [L + 1, W, H].
+    """Labels and vectors of W words.
 
-    ``types`` are the words in lower case.
+    Attributes:
+        vectors: vectors of the words in every layer, float32 [L + 1, W, H], the embeddings first.
+        labels: int64 [W].
+        types: the words in lower case.
+        documents: the document of each word.
     """
 
     vectors: Tensor
@@ -49,12 +56,13 @@ class LabelledWords:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Results of the probes of one label set on W test words.
+    """Results of the probes for one kind of label on W test words.
 
     Attributes:
-        correct: whether the probe of each layer is right, bool [L + 1, W].
-        control: as ``correct``, for the control task; None if there are too few types.
-        by_type: whether the most frequent label of a word's type is correct, bool [W].
+        correct: whether each layer's probe is correct, bool [L + 1, W].
+        control: like ``correct``, for the control task; None if there are too few types.
+        by_type: whether the most frequent label of the word's type is correct, bool [W].
+        figures: scores and counts, as JSON values.
     """
 
     correct: np.ndarray
@@ -82,10 +90,11 @@ def labelled_words(model: ProbedModel, sentences: Sequence[Sentence], labels: Se
 
 
 def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
-    # The first word of a sentence and words that do not begin with a letter get NO_LABEL.
+    # Returns, for each word, the index of its label in CAPITALS. The first word of a sentence, and words that do not
+    # begin with a letter, get NO_LABEL.
     labels = []
     for sentence in sentences:
-        # The first word of a sentence is capitalised in any case.
+        # The first word of a sentence is always capitalised.
         of_sentence = [NO_LABEL]
         for word in sentence.words[1:]:
             of_sentence.append(int(word[0].isupper()) if word[0].isalpha() else NO_LABEL)
@@ -95,7 +104,7 @@ def capitals(sentences: Sequence[Sentence]) -> list[list[int]]:
 
 def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) -> ProbeResult:
     weights, bias = train_probes(train.vectors, probe_targets(train, train, classes, seed), classes, seed)
-    # The labels, and those of the control task if there is one, int64 [tasks, W].
+    # The labels, and the labels of the control task if there is one, int64 [tasks, W].
     targets = probe_targets(test, train, classes, seed).T.numpy()
     logits = torch.baddbmm(bias, test.vectors, weights)
     layers, words, _ = logits.shape
@@ -131,7 +140,7 @@ def probe(train: LabelledWords, test: LabelledWords, classes: int, seed: int) ->
 
 
 def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed: int) -> Tensor:
-    # The labels, and those of the control task if there are enough types, int64 [W, tasks].
+    # Returns the labels, and the labels of the control task if there are enough types, int64 [W, tasks].
     columns = [words.labels]
     if len(set(train.types)) >= MIN_CONTROL_TYPES:
         columns.append(control_labels(words.types, train.labels, classes, seed))
@@ -139,17 +148,18 @@ def probe_targets(words: LabelledWords, train: LabelledWords, classes: int, seed
 
 
 def control_labels(types: Sequence[str], labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Sample a label for each of ``types`` by the frequencies of ``labels``, int64 [W] (Hewitt and Liang 2019).
+    """Sample a control label for each word of ``types``, int64 [W] (Hewitt and Liang 2019).
 
-    It depends only on the frequencies, the seed and the type, so that words of one type have the same label.
+    Labels are sampled with the frequencies of ``labels``. All words of a type get the same label, which depends only on
+    the frequencies, the seed and the type.
     """
-    # Each type has a stream of its own, whose first number in [0, 1) decides.
+    # Each type has its own random stream. The first number of the stream, in [0, 1), selects the label.
     distinct = sorted(set(types))
     streams = [derive_seed(seed, "control task", word_type) for word_type in distinct]
     first = np.zeros(len(distinct), np.int64)
     numbers = uniform(np.array(streams, np.uint64), first, 0)
 
-    # Of three words with label 0 and one with label 1: a number below 3/4 samples label 0, and any other label 1.
+    # Example: if three words have label 0 and one has label 1, numbers below 3/4 select label 0, the others label 1.
     cumulative = np.bincount(labels, minlength=classes).cumsum()
     sampled = np.searchsorted(cumulative, numbers * cumulative[-1], side="right")
     label_of_type = dict(zip(distinct, sampled.tolist(), strict=True))
@@ -167,30 +177,35 @@ def type_majority(types: Sequence[str], labels: np.ndarray, tested: Sequence[str
         if word_type in counts:
             best.append(counts[word_type].argmax())
         else:
-            # An unseen type has the most frequent label of all words.
+            # An unseen type gets the most frequent label of all words.
             best.append(most_frequent)
     return np.array(best, np.int64)
 
 
 def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Train a softmax regression for each layer of ``vectors`` [S, W, H] and column of ``targets``, int64 [W, tasks].
+    """Train a softmax regression for each layer and each task.
 
-    Training standardises vectors in each dimension, but the returned weights [S, H, tasks x classes] and biases
-    [S, 1, tasks x classes] are for the original vectors.
+    Args:
+        vectors: [S, W, H], for S layers and W words.
+        targets: labels of each task, int64 [W, tasks].
+
+    Returns:
+        Weights [S, H, tasks x classes] and biases [S, 1, tasks x classes]. Training standardises the vectors, but the
+        returned weights apply to the original vectors.
     """
     layers, words, width = vectors.shape
     tasks = targets.shape[1]
-    # The words are shuffled once, which copies them, so that every batch is a slice.
+    # The words are shuffled once, into a copy, so that every batch is a slice.
     order = torch.from_numpy(permuted(derive_seed(seed, "probe"), np.arange(words), words))
     scaled = vectors[:, order]
     center = scaled.mean(1, keepdim=True)
     scaled.sub_(center)
     deviation = vector_norm(scaled, dim=1, keepdim=True).div_(words**0.5).clamp_(min=1e-6)
     scaled.div_(deviation)
-    # Labels come before words, [tasks x classes, W]: products are faster in this layout.
+    # One-hot labels, [tasks x classes, W]. Matrix products are faster in this layout than in [W, tasks x classes].
     one_hot_targets = one_hot(targets[order], classes).view(words, -1).T.float().contiguous()
     weight = torch.zeros(layers, tasks * classes, width)
-    # The biases begin as the logarithms of the labels' frequencies.
+    # The biases are initialised with the logarithms of the label frequencies.
     counts = one_hot_targets.sum(1).view(tasks, classes) + 1
     log_frequencies = (counts / counts.sum(1, keepdim=True)).log()
     bias = log_frequencies.view(1, -1, 1).repeat(layers, 1, 1)
@@ -200,7 +215,7 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
     step = 0
     with torch.no_grad():
         for epoch in range(NUM_EPOCHS):
-            # Every epoch has the same batches in another order.
+            # Every epoch has the same batches, in a different order.
             turns = permuted(derive_seed(seed, "probe", epoch), np.arange(batches), batches)
             for start in (turns * BATCH_SIZE).tolist():
                 batch = scaled[:, start : start + BATCH_SIZE]
@@ -209,18 +224,18 @@ def train_probes(vectors: Tensor, targets: Tensor, classes: int, seed: int) -> t
                 predicted = logits.view(layers, tasks, classes, -1).softmax(2).view_as(logits)
                 # The gradient of the mean cross-entropy is (predicted - expected) / number of words.
                 grad_logits = predicted.sub_(expected).div_(batch.shape[1])
-                # The rate decays linearly to 0.
+                # The learning rate decays linearly to 0.
                 rate = LEARNING_RATE * (1 - step / (NUM_EPOCHS * batches))
                 step += 1
                 _adam_step(weight, grad_logits @ batch, weight_moments, step, rate)
                 _adam_step(bias, grad_logits.sum(2, keepdim=True), bias_moments, step, rate)
-    # w · (x - center) / deviation + b, as weights and a bias of x.
+    # Convert w · (x - center) / deviation + b into weights and a bias for the original x.
     weight = weight.transpose(1, 2) / deviation.transpose(1, 2)
     return weight, bias.transpose(1, 2) - center @ weight
 
 
 def _adam_step(values: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], step: int, rate: float) -> None:
-    # With Adam's default constants (Kingma and Ba 2015).
+    # One step of Adam with its default constants (Kingma and Ba 2015).
     first, second = moments
     first.lerp_(grad, 0.1)
     second.mul_(0.999).addcmul_(grad, grad, value=0.001)

@@ -1,4 +1,4 @@
-"""Word senses in the vectors of each layer: nearest neighbours, and similarity of a word's vectors in sentences."""
+"""Word senses in the vectors of each layer: nearest neighbours, and self-similarity of words across sentences."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from pipeline_src.interpret.data import words_of
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, WordVectors, word_vectors
 
 TWO_CONTEXTS = Path(__file__).with_name("two_contexts.yaml")
-# Fraction of the words of TWO_CONTEXTS that occur in a text of the same language too; in English text it is 0.8.
+# If the corpus has less than this fraction of the words in TWO_CONTEXTS, it counts as text in another language. For
+# English text, the fraction is 0.8.
 MIN_SHARED_WORDS = 0.5
 # Number of neighbours that the report's page shows.
 NUM_NEIGHBOURS = 5
-# Replaces the cosine of two occurrences that must not be neighbours; a cosine is at least -1.
+# Value that replaces the cosine of two occurrences that must not be neighbours. It is lower than any cosine.
 EXCLUDED = -2.0
-# Number of sentences in which a word must occur (Ethayarajh 2019).
+# Minimum number of sentences in which a word must occur (Ethayarajh 2019).
 MIN_SENTENCES = 5
-# Number of sentences of which one word each is taken, for the cosine of any two words.
+# Maximum number of random words, one per sentence, for the mean cosine of any two words.
 MAX_BASELINE_WORDS = 1000
 
 
 class WordSenses(NamedTuple):
     sentences: list[Sentence]
-    # Word -> index of a sentence -> sense of the word there.
+    # Word -> index of a sentence -> sense of the word in this sentence.
     senses: dict[str, dict[int, str]]
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    # Those of one word; index is the place of each among the word vectors.
+    # Occurrences of one word, with the sense, sentence and document of each. `index`: index of its word vector.
     senses: tuple[str, ...]
     sentence: tuple[int, ...]
     documents: tuple[str, ...]
@@ -47,7 +48,7 @@ class Occurrences:
 
 
 def two_contexts() -> WordSenses:
-    # Each sentence is a document.
+    # Each sentence counts as its own document.
     by_word: dict[str, dict[str, list[str]]] = parse_yaml(TWO_CONTEXTS.read_text(encoding="utf-8"))
     sentences: list[Sentence] = []
     senses: dict[str, dict[int, str]] = {}
@@ -68,21 +69,21 @@ def same_language(sentences: Sequence[Sentence], text: Sequence[Sentence]) -> bo
 
 
 def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordSenses, seed: int) -> dict[str, Any]:
-    """Test how often an occurrence's nearest neighbour in another document has the same sense.
+    """Compute how often an occurrence's nearest neighbour in another document has the same sense.
 
-    ``gain`` is the interval, over all words, of the last layer's accuracy minus that of the last layer of ``control``.
-    ``words`` has, by word, its figures and the sentences and neighbours that the report's page shows.
+    In the result, ``gain`` is the interval of the last layer's accuracy minus the accuracy of the last layer of
+    ``control``. ``words`` has the scores of each word, with the sentences and neighbours that the report shows.
     """
     sentences, senses = word_senses
     vectors = word_vectors(model, sentences)
     control_vectors = word_vectors(control, sentences).vectors
     words: dict[str, dict[str, Any]] = {}
-    # By word, whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O].
+    # For each word, whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O].
     model_correct: list[np.ndarray] = []
     control_correct: list[np.ndarray] = []
     documents: list[str] = []
     for word, sense_by_sentence in senses.items():
-        # They are also those of the control, which has the same tokenizer.
+        # The control has the same occurrences, since it has the same tokenizer.
         occurrences = _occurrences(vectors, sentences, word, sense_by_sentence)
         documents += occurrences.documents
         similarities = _similarities(vectors.vectors, occurrences)
@@ -90,7 +91,7 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordS
         by_control = _nearest_correct(_similarities(control_vectors, occurrences), occurrences)
         model_correct.append(by_model)
         control_correct.append(by_control)
-        # An occurrence has fewer neighbours if others are of its own document.
+        # An occurrence has fewer possible neighbours if other occurrences are in its own document.
         candidates = int((similarities > EXCLUDED).sum(-1).min())
         words[word] = {
             "senses": list(occurrences.senses),
@@ -113,7 +114,8 @@ def in_two_contexts(model: ProbedModel, control: ProbedModel, word_senses: WordS
 
 
 def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, senses: dict[int, str]) -> Occurrences:
-    # The first occurrence of the word in each sentence in which it has a sense.
+    # Returns the first occurrence of the word in each sentence for which `senses` has its sense.
+
     # Sentence -> index of the word's vector.
     first: dict[int, int] = {}
     for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
@@ -128,7 +130,7 @@ def _occurrences(words: WordVectors, sentences: Sequence[Sentence], word: str, s
 
 
 def _similarities(vectors: Tensor, occurrences: Occurrences) -> Tensor:
-    # Cosines, [L + 1, O, O].
+    # Returns the cosines between occurrences, [L + 1, O, O]; EXCLUDED for occurrences in the same document.
     unit = torch.nn.functional.normalize(vectors[:, list(occurrences.index)], dim=-1)
     _, document = np.unique(occurrences.documents, return_inverse=True)
     same_document = torch.from_numpy(document[:, None] == document[None])
@@ -136,19 +138,22 @@ def _similarities(vectors: Tensor, occurrences: Occurrences) -> Tensor:
 
 
 def _nearest_correct(similarities: Tensor, occurrences: Occurrences) -> np.ndarray:
-    # Whether the neighbour has the same sense, bool [L + 1, O].
+    # Returns whether each occurrence's nearest neighbour has the same sense, bool [L + 1, O].
     senses = np.array(occurrences.senses)
     return senses[similarities.argmax(-1).numpy()] == senses
 
 
 def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int) -> dict[str, Any]:
-    """Compute the mean cosine of a word's vectors in different sentences, minus that of any two words' vectors.
+    """Compute the mean cosine of a word's vectors in different sentences, minus the mean cosine of any two words.
 
-    Only the fall from layer 0 is meaningful (Ethayarajh 2019): random weights start where trained weights end, because
-    their word and position embeddings are equally large. ``between`` has each layer's interval over words.
+    Only the decrease from layer 0 is meaningful (Ethayarajh 2019). The level is not: random weights have a low value
+    already in layer 0, because their word and position embeddings are equally large.
+
+    In the result, ``adjusted`` is the value of each layer, ``between`` its interval over words, and ``fall`` the
+    largest decrease from layer 0.
     """
     words = word_vectors(model, sentences)
-    # Word -> sentence -> index of the word's first vector there; and the indices of all vectors of a sentence.
+    # Word -> sentence -> index of the word's first vector in this sentence.
     by_type: dict[str, dict[int, int]] = defaultdict(dict)
     by_sentence: dict[int, list[int]] = defaultdict(list)
     for index, (number, position) in enumerate(zip(words.sentence.tolist(), words.position.tolist(), strict=True)):
@@ -159,7 +164,7 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
     if not frequent:
         raise SkipMeasure(f"no word occurs in {MIN_SENTENCES} sentences")
 
-    # Any two words: a random one of each sentence.
+    # For the cosine of any two words, take a random word of each sentence.
     numbers = sorted(by_sentence)[:MAX_BASELINE_WORDS]
     sizes = np.array([len(by_sentence[number]) for number in numbers])
     sampled = integers(derive_seed(seed, "any two words"), np.array(numbers), 0, sizes).tolist()
@@ -174,7 +179,7 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
         baseline.append(of_any_words)
         adjusted.append(of_words - of_any_words)
     by_layer = [float(layer.mean()) for layer in adjusted]
-    # Every word is resampled by itself, as a document of its own.
+    # Each word counts as its own document, so that the bootstrap resamples words.
     documents = [str(number) for number in range(len(frequent))]
     return {
         "words": len(frequent),
@@ -186,7 +191,7 @@ def self_similarity(model: ProbedModel, sentences: Sequence[Sentence], seed: int
 
 
 def _mean_cosine(unit: Tensor) -> float:
-    # The square of the vectors' sum has each pair twice, and each vector's square, which is 1:
-    # (a + b)² = 2 a·b + 1 + 1.
+    # Returns the mean cosine of all pairs of unit vectors. The squared sum of the vectors has each pair twice, plus 1
+    # for each vector: (a + b)² = 2 a·b + 1 + 1.
     count = len(unit)
     return (float(unit.sum(0).square().sum()) - count) / (count * (count - 1))

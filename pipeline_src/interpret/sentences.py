@@ -1,4 +1,4 @@
-"""Sentences for the report's page, with the attention between their words."""
+"""Sentences for the page interpretation.html, with the attention between their words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from pipeline_src.interpret.attention_maps import attention_maps, merge_tokens, unit_of_tokens
 from pipeline_src.interpret.model import ProbedModel, Sentence, SkipMeasure, tokenize_words
 
-# Number of sentences on the page, and of words of a sentence that fits on a screen.
+# Number of sentences on the page, and minimum and maximum number of words, so that a sentence fits on a screen.
 NUM_SHOWN = 4
 MIN_WORDS, MAX_WORDS = 6, 12
 
 
 def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[Sentence]:
-    # Sentences of different documents that end in punctuation, with the fewest subwords per word.
+    # Returns short sentences from different documents that end in punctuation: those with the fewest subwords per word.
     short = []
     for sentence in sentences:
         if MIN_WORDS <= len(sentence.words) <= MAX_WORDS and not sentence.words[-1].isalnum():
@@ -28,15 +28,16 @@ def choose_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[
     for _, sentence in sorted(known, key=lambda pair: pair[0]):
         chosen.setdefault(sentence.document, sentence)
     if not chosen:
-        raise SkipMeasure("no sentence of the validation text is short and spelt by the vocabulary")
+        raise SkipMeasure("no validation sentence is short and has only known tokens")
     return list(chosen.values())[:NUM_SHOWN]
 
 
 def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-    """Return each sentence's words, special tokens and attention probabilities for the page.
+    """Return the words and attention probabilities of each sentence, as JSON values for the page.
 
-    ``marks`` are the numbers of special tokens before and after the words. ``weights`` is the base64 of
-    layers x heads x words x words bytes, in which 255 is probability 1.
+    Returns:
+        For each sentence, ``words`` (special tokens included), ``marks`` (number of special tokens before and after the
+        words) and ``weights`` (base64 of layers x heads x words x words bytes, in which 255 is probability 1).
     """
     subwords = tokenize_words(model, sentences)
     not_empty = [number for number, ids in enumerate(subwords.ids) if ids]
@@ -46,7 +47,7 @@ def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[d
     shown: dict[int, dict[str, Any]] = {}
     for index, maps in attention_maps(model, [subwords.ids[number] for number in not_empty]):
         number = not_empty[index]
-        # Indices of words in the sentence, one for each token; a truncated sentence lacks the last words.
+        # The index of each token's word. If the sentence was truncated, its last words are missing.
         word_of_token = subwords.words[number]
         sentence = sentences[number]
         words = [sentence.words[word] for word in dict.fromkeys(word_of_token)]
@@ -57,5 +58,5 @@ def shown_sentences(model: ProbedModel, sentences: Sequence[Sentence]) -> list[d
             "marks": [len(leading), len(trailing)],
             "weights": base64.b64encode(weights).decode("ascii"),
         }
-    # Batches are sorted by length, the page is not.
+    # Restore the original order, since batches are sorted by length.
     return [shown[number] for number in sorted(shown)]

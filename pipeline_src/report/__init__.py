@@ -1,1 +1,1 @@
-"""results/*.json turned into tables, figures and a page."""
+"""Tables, plots and pages made from results/*.json."""

@@ -1,4 +1,4 @@
-"""The results table: its rows, and the columns that the page, report.md, the terminal and scores.tsv show."""
+"""The results table: its rows, and its columns in report.html, report.md, the terminal and scores.tsv."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline_src.report.published import TEST_SERVER, Published, PublishedScore
 from pipeline_src.report.rendering import show
 from pipeline_src.study.task_spec import METRIC_TITLES
 
-# Evaluation set -> the score that is part of the average in the paper's table 1: MNLI-m and -mm separately, without
-# WNLI; F1 for QQP and MRPC, Spearman for STS-B (section 4.1).
+# Evaluation set -> metric that counts in the GLUE average of the BERT paper's table 1. MNLI-m and MNLI-mm count
+# separately, and WNLI is left out. QQP and MRPC count with F1, STS-B with Spearman's correlation (section 4.1).
 GLUE_AVERAGE = dict.fromkeys(("mnli", "mnli_mm", "qnli", "sst2", "rte"), "accuracy")
 GLUE_AVERAGE |= {"qqp": "f1", "cola": "matthews", "stsb": "spearman", "mrpc": "f1"}
 SYNTHETIC = "synthetic"
 FROM_CORPUS = "from this corpus"
-# Key of scores.json that lists the tasks -> what was chosen on their development sets.
+# Key of scores.json with a list of tasks -> what was chosen on the development sets of these tasks.
 CHOICES = {"best_epoch": "best epoch", "best_of_grid": "best of a grid"}
 # See Comparison in evaluate/significance.py.
 Difference = dict[str, Any]
@@ -28,16 +28,16 @@ Difference = dict[str, Any]
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """A row of the results table: one of ``results/scores.json`` with its published scores, or the GLUE average.
+    """A row of the results table: a row of ``results/scores.json`` with published scores, or the GLUE average.
 
     Attributes:
-        kind: SYNTHETIC, FROM_CORPUS, or empty for real labelled data.
-        extra: whether the task is neither made here nor one of the paper's.
-        chosen: what of the training was chosen on the development set: "best epoch", "best of a grid", both, or "".
-        values: score of each seed, in percent; ``mean``, ``deviation`` and ``best`` are computed from these.
-        vs_random, vs_words: difference from random weights and from a bag of words, with its significance.
-        published, test_server: published scores on the same split and on the test server; None for synthetic data.
-        averaged: the rows that the GLUE average is over.
+        kind: SYNTHETIC, FROM_CORPUS, or "" for real labelled data.
+        extra: whether the task is a user's own: not synthetic, not from the corpus, and not from the paper.
+        chosen: what was chosen on the development set: "best epoch", "best of a grid", both, or "".
+        values: score of each seed, in percent. ``mean``, ``deviation`` and ``best`` are computed from them.
+        vs_random, vs_words: significance test against random weights, and against the bag of words.
+        published, test_server: published score on the same split, and on the test server; None for synthetic data.
+        averaged: the rows over which the GLUE average is taken; empty for other rows.
     """
 
     task: str
@@ -96,7 +96,7 @@ class ScoreRow:
 
     @property
     def difference(self) -> float | None:
-        # The published score is of the same evaluation set, metric and split.
+        # Difference from the published score on the same evaluation set, metric and split.
         return None if self.published is None else self.mean - self.published.value
 
 
@@ -145,15 +145,16 @@ def averaged_rows(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
 
 
 def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = None) -> ScoreRow | None:
-    """Return the paper's average for each seed; None unless the study has all of its scores.
+    """Return the GLUE average as in the BERT paper, for each seed; None if one of its scores is missing.
 
-    The row is marked as synthetic, or by what was chosen on development sets, if any of the scores is.
+    The row is marked as synthetic if any score is synthetic. It is marked as chosen if any score was chosen on a
+    development set.
     """
     averaged = averaged_rows(rows)
-    # The mean of a few tasks is no GLUE average: RTE alone would be one.
+    # The mean over a part of the tasks is not comparable with a GLUE average.
     if len(averaged) < len(GLUE_AVERAGE):
         return None
-    # The average of all scores of the first seed, then of the second.
+    # Average over all scores of the first seed, then of the second seed, and so on.
     by_seed = zip(*[row.values for row in averaged], strict=True)
     values = [fmean(of_seed) for of_seed in by_seed]
     synthetic = any(row.synthetic for row in averaged)
@@ -175,7 +176,7 @@ def glue_average(rows: Sequence[ScoreRow], published: PublishedScores | None = N
 
 
 def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
-    """Return half the 95 % interval of an average of independent scores; None if a score has no interval."""
+    """Return half of the 95 % interval of an average of independent scores; None if a score has no interval."""
     intervals = [row.interval for row in rows if row.interval]
     if len(intervals) < len(rows):
         return None
@@ -183,9 +184,10 @@ def error_of_average(rows: Sequence[ScoreRow]) -> float | None:
 
 
 def verdict(difference: Difference | None, seeds: int, better: str = "yes") -> str | None:
-    """Return a difference in words: ``better``, "worse", "same", or "not significant (… examples needed)".
+    """Describe a difference: ``better``, "worse", "same", or "not significant (… examples needed)".
 
-    Only examples are resampled. So "yes" and "worse" say if they are of a single seed: another may say otherwise.
+    "(one seed)" is added to a significant difference of a single seed. The test only resamples examples, so another
+    seed might give another result.
     """
     if difference is None:
         return None
@@ -209,9 +211,14 @@ TEXT = MARKDOWN | TERMINAL
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the tables ``where``, with the value of a row and the name of its format (``rendering.FORMATS``).
+    """A column of the results table.
 
-    In report.html, a column of style ``text`` or ``number`` begins a cell; ``soft``, ``doubt`` and ``tag`` continue it.
+    Attributes:
+        value: function from a row to the value.
+        format: name of the value's format in ``rendering.FORMATS``.
+        where: the tables that have the column.
+        style: style in report.html. ``text`` and ``number`` begin a new cell; ``soft``, ``doubt`` and ``tag`` continue
+            the previous cell.
     """
 
     header: str
@@ -262,7 +269,7 @@ def columns_of(table: Table, rows: Sequence[ScoreRow]) -> list[Column]:
 
 
 def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
-    # Columns that share a cell of a row are in one list.
+    # Returns a list of columns for each cell of a row.
     cells: list[list[Column]] = []
     for column in columns_of(PAGE, rows):
         if column.style in ("soft", "doubt", "tag"):
@@ -273,13 +280,14 @@ def cells_of_page(rows: Sequence[ScoreRow]) -> list[list[Column]]:
 
 
 def text_table(table: Table, rows: Sequence[ScoreRow]) -> str:
-    # The columns line up in a terminal too.
-    # The cells of each column: header, rule, and a value of each row.
+    # Returns a Markdown table whose columns are padded, so that they also line up in a terminal.
+
+    # The cells of each column: header, rule, and the value of each row.
     padded = []
     for column in columns_of(table, rows):
         cells = [as_text(column.text(row)) for row in rows]
         width = max(map(len, [column.header, *cells]))
-        # Numbers are aligned right, which Markdown writes as "---:".
+        # Columns of numbers are aligned right, for which Markdown's rule is "---:".
         is_numeric = all(cell[:1] in "0123456789+-–" for cell in cells)
         if is_numeric:
             rule = "-" * (width - 1) + ":"

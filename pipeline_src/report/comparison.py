@@ -1,4 +1,4 @@
-"""The page that ``report --experiments A B`` writes: experiments side by side, and ablations next to the paper's."""
+"""The page of ``report --experiments A B``: experiments side by side, and ablations beside those of the paper."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pipeline_src.report.page import summary_label
 from pipeline_src.report.rendering import render
 from pipeline_src.report.results import SUMMARY, extra_scores
 
-# Keys that may differ between the runs of a member.
+# Parameters that may differ between the runs of one member.
 WITHOUT_RESULT = {"seed", "pretrain.keep_checkpoint_steps"}
 TABLES = Path("workflow/ablations")
-# Metric of the paper's tables -> ours.
+# Metric in the paper's tables -> metrics of this project.
 METRIC_KEYS = {"accuracy": ("accuracy",), "F1": ("f1", "entity_f1"), "Matthews": ("matthews",)}
-# With three kinds of line and three colours, nine experiments differ.
+# Three line styles in three colours distinguish nine experiments.
 CURVE_STYLES = list(itertools.product(("-", "--", ":"), (BLUE, ORANGE, GREY)))
 
 
@@ -69,7 +69,7 @@ def render_comparison(experiments: Sequence[Experiment]) -> str:
 
 
 def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], list[ScoreRow | None]]:
-    # One row per experiment, or None where an experiment has no such row.
+    # Returns (evaluation set, metric) -> the row of each experiment, or None if an experiment does not have it.
     keys = dict.fromkeys((row.eval_set, row.metric_key) for experiment in experiments for row in experiment.rows)
     rows_by_key = {}
     for eval_set, metric in keys:
@@ -78,7 +78,7 @@ def _rows_by_key(experiments: Sequence[Experiment]) -> dict[tuple[str, str], lis
 
 
 def _summary_figures(experiments: Sequence[Experiment]) -> list[tuple[str, str, str, bool]]:
-    # (name, label, format, whether it is synthetic) of each figure that is in any summary.
+    # Returns (key, label, format, whether it is synthetic) for each value that any experiment's summary has.
     known: set[str] = set()
     extra: dict[str, ScoreRow] = {}
     for experiment in experiments:
@@ -139,9 +139,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of one member: its mean over seeds, and the difference from the first member, paired by seed.
+    """One value of one member, averaged over seeds.
 
-    ``error`` and ``difference_error`` are half a 95 % interval (Student's t over seeds); None for fewer than two seeds.
+    Attributes:
+        error: half of the 95 % interval of ``mean`` (Student's t over seeds); None for fewer than two seeds.
+        difference: mean difference from the first member, paired by seed; None if the seeds cannot be paired.
+        difference_error: half of the 95 % interval of ``difference``.
     """
 
     mean: float
@@ -157,7 +160,7 @@ class Cell:
 
 
 class Line(NamedTuple):
-    """One figure for every member, and the name of its format."""
+    """One value for every member. ``digits`` is the name of its format."""
 
     title: str
     metric: str
@@ -166,8 +169,9 @@ class Line(NamedTuple):
 
 
 def group(experiments: Sequence[Experiment]) -> list[Member]:
-    # A member's name is that of its experiments, without the number at the end.
-    # Parameters as text -> seed -> the first experiment with both: two runs of one seed are one result.
+    # Groups experiments that differ only in the seed into members.
+
+    # Parameters as text -> seed -> first experiment with these parameters and seed. A repeated run counts once.
     by_params: dict[str, dict[int, Experiment]] = {}
     for experiment in experiments:
         params = {key: value for key, value in experiment.params.items() if key not in WITHOUT_RESULT}
@@ -185,7 +189,7 @@ def _seed(experiment: Experiment) -> int:
 
 
 def _name(runs: Sequence[Experiment]) -> str:
-    # "bert" for "bert-1" and "bert-2": what most names have in common.
+    # Returns the most common name without its number: "bert" for "bert-1" and "bert-2".
     number = re.compile(r"-\d+$")
     stems = Counter(number.sub("", run.name) for run in runs if number.search(run.name))
     if len(runs) == 1 or not stems:
@@ -198,7 +202,8 @@ def lines_of(members: Sequence[Member]) -> list[Line]:
     lines = []
     for name, label, format, synthetic in _summary_figures(experiments):
         plain = name.removeprefix("synthetic_")
-        # The user's own tasks are among the scores; an error over examples says nothing about seeds.
+        # Skip the user's own tasks, which come with the scores below, and errors over examples, which say nothing about
+        # the variation over seeds.
         if plain in SUMMARY and not plain.endswith("_error"):
             of_name = {experiment.name: experiment.summary.get(name) for experiment in experiments}
             title = f"{label}, synthetic" if synthetic else label
@@ -224,7 +229,7 @@ def _cells(members: Sequence[Member], values: Mapping[str, float | None]) -> lis
             continue
         difference = difference_error = None
         is_paired = member.seeds == first.seeds and len(known) == len(baselines) == len(member.seeds)
-        # A single difference has no error, and so no meaning.
+        # A single difference is not shown, because it has no interval.
         if member is not first and is_paired and len(known) > 1:
             changes = [value - baseline for value, baseline in zip(known, baselines, strict=True)]
             difference = fmean(changes)
@@ -239,14 +244,14 @@ def _known_values(member: Member, values: Mapping[str, float | None]) -> list[fl
 
 
 def _error(values: Sequence[float]) -> float | None:
-    # Half the 95 % interval of the mean of a few values (Student 1908).
+    # Returns half of the 95 % interval of the mean of a few values (Student 1908); None for a single value.
     if len(values) < 2:
         return None
     return float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
 
 
 class Variant(NamedTuple):
-    # The paper's score of a variant, and the experiment of the same name with its score.
+    # A variant in the paper's table with its score, and the experiment of the same name with its row.
     name: str
     paper: float | None
     experiment: Experiment | None
@@ -254,7 +259,7 @@ class Variant(NamedTuple):
 
 
 class Ablation(NamedTuple):
-    # A score of a table of the paper, for which at least two variants are among the experiments.
+    # One score in a table of the paper, with at least two variants among the experiments.
     title: str
     synthetic: bool
     source: str
@@ -262,15 +267,16 @@ class Ablation(NamedTuple):
 
 
 def read_tables() -> list[dict[str, Any]]:
-    # A table without a source is not the paper's.
+    # Tables without a source do not come from the paper, and are left out.
     tables = [parse_yaml(path.read_text(encoding="utf-8")) for path in sorted(TABLES.glob("*.yaml"))]
     return [table for table in tables if table.get("source")]
 
 
 def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
-    """Match experiments by name with the variants in the paper's tables; skip scores of fewer than two experiments.
+    """Match experiments by name with the variants in the paper's tables.
 
-    The first experiment that is not named like a variant is the unchanged study.
+    The first experiment that is not named like a variant counts as the unchanged study. A score is skipped if fewer
+    than two experiments have it.
     """
     tables = read_tables()
     variant_names: set[str] = set()
@@ -301,6 +307,6 @@ def find_ablations(experiments: Sequence[Experiment]) -> list[Ablation]:
 def _row(experiment: Experiment | None, key: str, metric: str) -> ScoreRow | None:
     if experiment is None:
         return None
-    # The paper's "mnli_m" is our evaluation set "mnli".
+    # "mnli_m" in the paper's tables is the evaluation set "mnli" here.
     rows = [experiment.row(key.removesuffix("_m"), metric_key) for metric_key in METRIC_KEYS.get(metric, ())]
     return next((row for row in rows if row), None)

@@ -29,9 +29,10 @@ class Experiment:
     """Results of an experiment.
 
     Attributes:
-        params: by dotted key.
-        commit: None for the workspace.
-        curves: phase -> columns of its training curve, for the phases whose curve is at hand.
+        summary: content of summary.json.
+        params: parameters by dotted key, such as "finetune.seeds".
+        commit: git commit of the experiment; None for the workspace.
+        curves: phase -> columns of its training curve. Phases whose curve is not in DVC's cache are left out.
     """
 
     name: str
@@ -46,12 +47,12 @@ class Experiment:
 
 
 class Folders:
-    """Output folders of an experiment: the workspace's, or copies that are fetched from DVC's cache to ``target``."""
+    """Output folders of an experiment: those of the workspace, or copies from DVC's cache in ``target``."""
 
     def __init__(self, experiment: Experiment, target: Path) -> None:
         self.experiment = experiment
         self._target = target
-        # They become names of folders, and an experiment may be anybody's.
+        # Seeds become names of folders. They are converted to numbers, because an experiment may come from anybody.
         self.seeds = [int(seed) for seed in experiment.params.get("finetune.seeds", [])]
 
     @cached_property
@@ -64,12 +65,12 @@ class Folders:
         if self.experiment.commit is not None:
             path = self._fetched(path)
         if not path.is_dir():
-            hint = f"fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
-            raise PipelineError("not at hand", path, where=self.experiment.name, hint=hint)
+            hint = f"commit your changes, then fetch it: `dvc exp apply {self.experiment.name} && dvc pull`"
+            raise PipelineError("folder not found", path, where=self.experiment.name, hint=hint)
         return path
 
     def _fetched(self, path: Path) -> Path:
-        # Nothing is at the returned path if DVC's cache lacks a file.
+        # Copies a folder from DVC's cache, and returns its path. If the cache lacks a file, the path does not exist.
         from dvc.exceptions import DvcException
 
         copy = self._target / path
@@ -82,7 +83,7 @@ class Folders:
 
 
 def read_experiment(name: str) -> Experiment:
-    # It takes a second to import.
+    # Imported here because the import takes a second.
     import dvc.api
     from dvc.exceptions import DvcException
 
@@ -94,7 +95,7 @@ def read_experiment(name: str) -> Experiment:
         scores = read("results/scores.json")
         params = read("params.yaml")
     except (DvcException, OSError) as error:
-        hint = f"run it, or fetch its results: `dvc exp apply {name} && dvc pull`"
+        hint = f"run it, or commit your changes and fetch its results: `dvc exp apply {name} && dvc pull`"
         raise PipelineError("no results of the experiment", name, where=error, hint=hint) from None
     with reading_results("comparison"):
         rows = score_rows(json.loads(scores))
@@ -104,7 +105,7 @@ def read_experiment(name: str) -> Experiment:
                     checked_path(path, f"results/scores.json of {name}")
         curves: dict[str, Curve] = {}
         for curve in sorted(map(Path, files.glob(CURVES) if files else Path().glob(CURVES))):
-            # What DVC's cache lacks is left out.
+            # Curves that are not in DVC's cache are left out.
             with suppress(DvcException, OSError):
                 text = files.read_text(curve.as_posix()) if files else curve.read_text(encoding="utf-8")
                 curves[curve.stem] = curve_of(text, curve)
@@ -125,7 +126,7 @@ def resolve(name: str) -> str:
 
 
 def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    # {"a": {"b": 1}} becomes {"a.b": 1}.
+    # {"a": {"b": 1}} -> {"a.b": 1}
     flat: dict[str, Any] = {}
     for name, value in block.items():
         if isinstance(value, dict) and value:
@@ -136,12 +137,12 @@ def dotted(block: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str], Difference]:
-    """Return (evaluation set, metric) -> the difference of ``second`` from ``first``.
+    """Compare two experiments: (evaluation set, metric) -> score of ``second`` minus score of ``first``.
 
-    Predictions and data are read from the workspace or DVC's cache. An evaluation set is left out if predictions of an
-    experiment are missing, or if the two have different examples.
+    Predictions and data are read from the workspace or DVC's cache. An evaluation set is left out if predictions of
+    either experiment are missing, or if the two experiments have different examples.
     """
-    # Without duplicates: an evaluation set has a row for each metric.
+    # Duplicates are removed, since an evaluation set has a row for each metric.
     first_sets = dict.fromkeys((row.task, row.eval_set, row.file) for row in first.rows)
     second_sets = {(row.task, row.eval_set, row.file) for row in second.rows}
     by_key: dict[tuple[str, str], Difference] = {}
@@ -151,14 +152,14 @@ def compared_with(first: Experiment, second: Experiment) -> dict[tuple[str, str]
         for key in first_sets:
             task, eval_set, file = key
             if file and key in second_sets:
-                # If something is missing, the page shows a dash.
+                # If predictions or data are missing, the page shows a dash.
                 with suppress(PipelineError):
                     by_key |= differences(task, eval_set, file, [of_second, of_first])
     return by_key
 
 
 def differences(task: str, eval_set: str, file: str, sides: Sequence[Folders]) -> dict[tuple[str, str], Difference]:
-    # The difference of the first of the two sides from the second.
+    # Returns (evaluation set, metric) -> score of the first of the two `sides` minus score of the second.
     from pipeline_src.evaluate.predictions import predictions_path, read_predictions
     from pipeline_src.evaluate.scores import confidence_intervals
     from pipeline_src.study.task_spec import load_spec

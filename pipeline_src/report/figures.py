@@ -1,4 +1,4 @@
-"""The report's plots: pretraining curves, lengths of examples, and scores next to those of baselines."""
+"""The report's plots: pretraining curves, example lengths, and scores beside those of baselines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 from pipeline_src.report.columns import ScoreRow
 from pipeline_src.report.results import Curve, Results, all_phases
 
-# Replaced by the page's text colour in the SVG.
+# Placeholder colour, which is replaced by the page's text colour in the SVG.
 INK = "#010203"
-# Legible on white and on near-black.
+# These colours are legible on white and on near-black.
 BLUE, ORANGE, GREY = "#3b7dd8", "#cf7620", "#8a8f98"
-# Size of a plot in inches; it fills a phone's screen.
+# Size of a plot in inches. It fills the width of a phone's screen.
 WIDTH, HEIGHT = 4.3, 3.0
-# Number of characters of a task's title next to its bar.
+# Maximum number of characters of a task's title beside its bar.
 MAX_TITLE_LENGTH = 30
 
 matplotlib.rcParams.update(
@@ -33,7 +33,7 @@ matplotlib.rcParams.update(
         "svg.hashsalt": "report",
         "font.family": "sans-serif",
         "font.size": 9.5,
-        # Print dollars in titles.
+        # Print "$" in titles instead of parsing formulas.
         "text.parse_math": False,
         "text.color": INK,
         "axes.labelcolor": INK,
@@ -56,7 +56,12 @@ def new_axes(width: float = WIDTH, height: float = HEIGHT) -> Axes:
 
 
 def svg(axes: Axes, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element; its ids begin with ``name``, its label is ``description``."""
+    """Return the figure as an ``<svg>`` element.
+
+    Args:
+        name: prefix of the element's ids, which must be unique on a page.
+        description: text for screen readers.
+    """
     buffer = io.StringIO()
     figure = axes.figure
     assert isinstance(figure, Figure)
@@ -73,7 +78,7 @@ def svg(axes: Axes, name: str, description: str) -> str:
 
 
 WHISKERS = "95 % interval"
-# Position of legends.
+# Arguments that place a legend below its plot.
 BELOW = {"loc": "outside lower center", "ncols": 2}
 # System -> name and colour.
 SYSTEMS = {
@@ -81,7 +86,7 @@ SYSTEMS = {
     "random_weights": ("random weights", ORANGE),
     "bag_of_words": ("bag of words", GREY),
 }
-# Style of markers that lie on bars.
+# Style of markers that are drawn over bars.
 EDGES = {"edgecolors": "white", "linewidths": 0.8}
 
 
@@ -91,9 +96,13 @@ def colours(phases: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot of a quantity, times ``factor``, by training step.
+    """A plot of a quantity by training step.
 
-    ``baseline`` is the name of a validation figure, which has to be of the same tokens.
+    Attributes:
+        label: label of the y axis.
+        factor: factor by which values are multiplied, such as 100 for percent.
+        baseline: name of a validation result that is drawn as a horizontal line. It must be measured on the same tokens
+            as the quantity. None: no line.
     """
 
     title: str
@@ -133,7 +142,7 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
     panel = PANELS[name]
     axes = new_axes()
     for phase, colour in colours(results.curves).items():
-        # What all phases have is only once in the legend.
+        # Entries that all phases share get one label, so that the legend has them only once.
         last = phase == max(results.curves)
         steps, values = curve_points([results.curves[phase]], name, panel.factor)
         style = "-." if last else "-"
@@ -144,7 +153,7 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
             values = [panel.factor * value for value in validation.values()]
             label = "" if last else "validation"
             axes.plot(steps_of_validation, values, "o-", color=INK, linewidth=1, markersize=3.5, label=label)
-        # Such as the share of the larger class, below which an accuracy shows nothing.
+        # A baseline is, for example, the share of the larger class. An accuracy below it shows no learning.
         baseline = results.pretrain[phase]["validation"].get(panel.baseline)
         if baseline is not None and steps:
             level = panel.factor * baseline
@@ -157,11 +166,11 @@ def pretraining_panel(results: Results, name: str, element: str | None = None) -
 
 
 def curve_points(curves: Sequence[Curve], name: str, factor: int = 1) -> tuple[list[float], list[float]]:
-    """Return the steps at which a quantity was measured in several phases, and its values times ``factor``."""
+    """Return the steps at which a quantity was measured, and its values times ``factor``, over several phases."""
     steps = []
     values = []
     for curve in curves:
-        # A phase without the quantity has no such column; a step without a measurement has an empty cell.
+        # The column is missing if the phase does not have the quantity. A cell is empty if it was not measured there.
         column = curve.get(name, [])
         for step, value in zip(curve["step"], column, strict=False):
             if step is not None and value is not None:
@@ -171,10 +180,10 @@ def curve_points(curves: Sequence[Curve], name: str, factor: int = 1) -> tuple[l
 
 
 def validation_curve(results: Results, phase: str, name: str) -> dict[int, float]:
-    # Measurements during training, and the one at the phase's end.
+    # Returns step -> value, for the measurements during training and the measurement at the end of the phase.
     steps, values = curve_points([results.curves[phase]], f"validation_{name}")
     points = dict(zip(map(int, steps), values, strict=True))
-    # At the end, the phase's own figure is the exact one.
+    # At the last step, the value in the phase's JSON file is the exact one.
     pretrain = results.pretrain[phase]
     at_end = pretrain["validation"]
     if name in at_end:
@@ -199,7 +208,7 @@ def length_bars(results: Results) -> list[str]:
     panels = []
     for phase, colour in colours(results.corpus["examples"]).items():
         lengths = results.corpus["examples"][phase]["train"]["lengths"]
-        # Bins are as wide as the first, which begins at 0.
+        # All bins are as wide as the first, which begins at 0.
         width = lengths["up_to"][0]
         centers = [end - width / 2 for end in lengths["up_to"]]
         total = sum(lengths["examples"])
@@ -220,7 +229,7 @@ def label_panels(results: Results) -> list[str]:
         row = next(row for row in results.rows if row.task == task)
         axes = new_axes()
         for number, (system, (label, colour)) in enumerate(SYSTEMS.items()):
-            # Systems are side by side, so that intervals do not overlap.
+            # Shift the systems sideways, so that their intervals do not overlap.
             shift = 1 + 0.03 * (number - 1)
             positions = []
             scores = []
@@ -238,7 +247,7 @@ def label_panels(results: Results) -> list[str]:
         counts = [point["examples"] for point in points]
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.minorticks_off()
-        # Rotated, for the last counts lie close together.
+        # Labels are rotated, because the last counts are close together.
         axes.tick_params(axis="x", labelrotation=30)
         axes.set(title=row.title, xlabel="labelled examples to train on", ylabel=f"{row.metric} (percent)")
         axes.figure.legend(**BELOW)
@@ -251,7 +260,7 @@ def _errors(scores: Sequence[float], intervals: Sequence[Sequence[float] | None]
     above = []
     for score, interval in zip(scores, intervals, strict=True):
         low, high = interval or (score, score)
-        # A distance must not be negative, even if a score is beyond an end of its interval.
+        # matplotlib rejects negative error bars, which would occur if a score is outside its interval.
         below.append(max(0.0, score - low))
         above.append(max(0.0, high - score))
     return below, above

@@ -1,4 +1,4 @@
-"""The report's section on what the model learnt, and the page interpretation.html."""
+"""The report's section "What the model learnt", and the page interpretation.html."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_src.report.results import Results
 
 FILES = ("probes", "senses", "heads", "pairs", "completion", "sentences", "contents")
 SIDES = {"model": "this model", "random": "random weights"}
-# Colour and line of a curve in a panel.
+# Curve of a plot -> colour and line style.
 STYLES = {
     "this model": (BLUE, "-"),
     "random weights": (ORANGE, "--"),
@@ -29,12 +29,12 @@ BETTER = "better than random weights"
 NO_BETTER = "no better than random weights"
 WORSE = "worse than random weights"
 ONLY_TYPES = "better than random weights, but not than a table of words: it knows the word, not its context"
-# A plot by layer: title, curves, note, and the format of its values.
+# A plot with one value per layer: its title, curves, note, and the format of its values.
 Measure = dict[str, Any]
 
 
 class Verdict(NamedTuple):
-    """The result of one measure: scores, the interval of the model's gain over random weights, and the conclusion."""
+    """The result of one measure: its scores, the interval of the gain over random weights, and the conclusion."""
 
     title: str
     synthetic: bool
@@ -57,7 +57,7 @@ class Probe(NamedTuple):
 
     @property
     def words(self) -> float:
-        # The score of a "table of words", which gives each word its most frequent label.
+        # Score of the baseline "table of words", which gives each word its most frequent label.
         key = "type_majority_balanced" if self.figures["score"] == "balanced" else "type_majority"
         return self.figures["model"][key]
 
@@ -93,7 +93,7 @@ def _probes(parts: Mapping[str, Any], synthetic: Collection[str], titles: Mappin
     title_of_labels = {**titles, **TITLES}
     probes = []
     for labels, figures in parts.get("probes", {}).items():
-        # The file has a measure that is no probe, the self-similarity.
+        # The file also has the self-similarity, which is not a probe.
         if "gain" in figures:
             probes.append(Probe(title_of_labels.get(labels, labels), labels in synthetic, figures))
     return probes
@@ -115,7 +115,7 @@ def _probe_verdict(probe: Probe) -> Verdict:
 
 
 def _other_verdicts(parts: Mapping[str, Any]) -> list[Verdict]:
-    # Title, score of the model, score of random weights, and gain.
+    # (title, score of the model, score of random weights, interval of the gain)
     measures = []
     senses = parts["senses"].get("two contexts")
     if senses:
@@ -137,7 +137,7 @@ def _verdict(gain: Sequence[float]) -> str:
 
 
 def _curve(name: str, values: Sequence[float], between: Sequence[Sequence[float]], layers: int = 1) -> dict[str, Any]:
-    # A single value is repeated for all layers.
+    # A curve with a single value is repeated for all layers.
     repeats = layers if len(values) == 1 else 1
     return {"name": name, "values": [*values] * repeats, "between": [*between] * repeats}
 
@@ -204,7 +204,7 @@ def _layer_panel(measure: Measure) -> str:
         colour, line = STYLES[label]
         values = [factor * value for value in curve["values"]]
         layers = range(len(values))
-        # A band between the ends of the intervals.
+        # Draw the intervals as a band.
         low = [factor * interval[0] for interval in curve["between"]]
         high = [factor * interval[1] for interval in curve["between"]]
         axes.fill_between(layers, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -221,8 +221,8 @@ def render_interpretation(
     """Render interpretation.html.
 
     Args:
-        parts: name of a file -> its content, of which only ``contents`` is needed.
-        synthetic: names of the tasks whose labels are synthetic.
+        parts: name of a file in ``results/interpretation/`` -> its content. Only ``contents`` is required.
+        synthetic: names of tasks with synthetic labels.
         titles: name of a task -> its title.
     """
     model = parts["contents"]["model"]
@@ -236,7 +236,7 @@ def render_interpretation(
         completions.append({"prompt": completion["prompt"], "ways": ways})
     measures = _measures(parts, _probes(parts, synthetic, titles or {}))
     contents = {"sentence": sentences, "word": words, "layers": measures, "completion": completions}
-    # What the page's script shows.
+    # Data for the page's script.
     data = {
         "model": model,
         "words": words,
@@ -244,7 +244,7 @@ def render_interpretation(
         "completions": completions,
         "sentences": sentences,
         "roles": parts.get("heads", {}).get("roles", {}).get("roles"),
-        # JSON objects do not keep the order of words.
+        # The order of the words, which a JSON object does not guarantee.
         "names": list(words),
     }
     return render(
@@ -263,10 +263,10 @@ def render_interpretation(
 
 
 def most_attended(sentence: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sentence's words, and for each head the word to which each of these words attends most."""
+    """Return a sentence's words and, for each head, the word to which each word attends most."""
     words = sentence["words"]
     size = len(words)
-    # A byte for each pair of words, uint8 [layers x heads, words, words].
+    # One byte for each pair of words, uint8 [layers x heads, words, words].
     probabilities = base64.b64decode(sentence["weights"])
     weights = np.frombuffer(probabilities, np.uint8).reshape(-1, size, size)
     most_attended_words = weights.argmax(-1).tolist()

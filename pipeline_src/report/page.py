@@ -1,4 +1,4 @@
-"""The page report.html, which needs no other files; equal results give equal bytes."""
+"""The self-contained page report.html. Equal results give equal bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECTIONS = {
     "errors": "Errors",
     "parameters": "Parameters",
 }
-# Kind of task -> what "right" means for one of its examples (tasks/task.py, ExampleResult).
+# Kind of task -> name of the measure in `ExampleResult.right` (tasks/task.py).
 RIGHT = {
     "classification": "accuracy",
     "choice": "accuracy",
@@ -46,9 +46,9 @@ RIGHT = {
     "span": "F1",
     "retrieval": "nDCG@10",
 }
-# The same of a regression.
+# Name of this measure for a regression.
 CLOSENESS = "1 − |error| / range"
-# Number of steps of a phase for which filled masks are shown, including the first and the last.
+# Maximum number of training steps of a phase for which filled masks are shown, including the first and the last step.
 NUM_STEPS_SHOWN = 5
 
 
@@ -56,7 +56,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
     rows = results.rows
     corpus = results.corpus
     rules = results.scores["rules"]
-    # What is of real data and what is of synthetic tasks, which the page folds.
+    # Pairs of (items of real tasks, items of synthetic tasks). The page folds the synthetic ones.
     overlaps: tuple[list[Any], list[Any]] = ([], [])
     for file, overlap in corpus.get("overlap", {}).items():
         task = file.split("/")[0]
@@ -120,7 +120,7 @@ def render_page(results: Results, summary: Mapping[str, float]) -> str:
 
 
 def piece(token: Mapping[str, Any]) -> Markup:
-    # Predicted tokens are marked, and followed by the original word.
+    # Returns HTML in which a predicted token is marked and followed by the original word.
     text = escape(token["text"])
     fate = token["fate"]
     if fate in (None, "next"):
@@ -130,14 +130,14 @@ def piece(token: Mapping[str, Any]) -> Markup:
 
 
 def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-    # For each text with a mask, the predictions at some steps that are evenly spaced over training.
+    # Returns, for each text with a mask, predictions at up to NUM_STEPS_SHOWN steps, evenly spaced over training.
     texts: dict[str, list[dict[str, Any]]] = {}
     for answer in phase.get("fill_mask", ()):
         texts.setdefault(answer["text"], []).append(answer)
     shown = []
     for answers in texts.values():
         if len(answers) > NUM_STEPS_SHOWN:
-            # Of nine answers, those at 0, 2, 4, 6 and 8.
+            # Example: of nine answers, those at the indices 0, 2, 4, 6 and 8 are shown.
             distance = (len(answers) - 1) / (NUM_STEPS_SHOWN - 1)
             answers = [answers[round(number * distance)] for number in range(NUM_STEPS_SHOWN)]
         shown.append(answers)
@@ -145,7 +145,8 @@ def filled_masks(phase: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def comparisons(rows: Sequence[ScoreRow]) -> dict[str, dict[str, list[str]]]:
-    # Only main scores count; scores of synthetic tasks count only if there are no other tasks.
+    # Returns baseline -> titles of tasks by outcome. Only main scores count. Synthetic tasks count only if there are no
+    # other tasks.
     main = [row for row in rows if row.main]
     not_synthetic = [row for row in main if not row.synthetic]
     comparison: dict[str, dict[str, list[str]]] = {}
@@ -172,10 +173,11 @@ class Box(NamedTuple):
 
 
 def summary_label(name: str, extra: Mapping[str, ScoreRow]) -> tuple[str, str, bool] | None:
-    """Return (label, format, whether it is synthetic) of a figure of the summary; None if ``name`` is unknown.
+    """Return (label, format, whether it is synthetic) for a value of summary.json; None if ``name`` is unknown.
 
     Args:
-        extra: see ``extra_scores``.
+        name: key in summary.json.
+        extra: rows of extra tasks by name, from ``extra_scores``.
     """
     if name in extra:
         return extra[name].title, "one", False
@@ -188,7 +190,7 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
     values = []
     for name, value in summary.items():
         known = summary_label(name, extra)
-        # An error is part of its figure's box.
+        # An error is shown in the box of its value, not in its own box.
         if known is None or (name.endswith("_error") and name not in extra):
             continue
         label, format, synthetic = known
@@ -201,7 +203,8 @@ def boxes(summary: Mapping[str, float], results: Results) -> list[Box]:
 
 
 def arithmetic(results: Results) -> list[dict[str, Any]]:
-    # Old results have no costs.
+    # Returns rows of the table of training costs: this study's phases, then the published models. Results of older
+    # versions have no costs.
     costs = {phase: result["cost"] for phase, result in results.pretrain.items() if "cost" in result}
     if not costs:
         return []
@@ -230,7 +233,7 @@ def arithmetic(results: Results) -> list[dict[str, Any]]:
 
 
 def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
-    # Each evaluation set's first row, and its errors.
+    # Returns (first row, error analysis) of each evaluation set.
     first: dict[str, ScoreRow] = {}
     for row in results.rows:
         first.setdefault(row.eval_set, row)
@@ -243,12 +246,12 @@ def errors_of(results: Results) -> list[tuple[ScoreRow, dict[str, Any]]]:
 
 
 def right_of(kind: str, errors: Mapping[str, Any]) -> str:
-    # A classification without labels, and so without a confusion matrix, is a regression.
+    # A classification task without a confusion matrix has no labels, so it is a regression.
     return CLOSENESS if kind == "classification" and errors["confusion"] is None else RIGHT[kind]
 
 
 def changes(study: Mapping[str, str], sample: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    # (key, its value here, its value in the preset) of each parameter that differs.
+    # Returns (key, value in this study, value in the preset) for each parameter that differs.
     rows = []
     for key in dict.fromkeys([*study, *sample]):
         here = study.get(key, "not there")

@@ -1,4 +1,4 @@
-"""Published scores and costs of BERT's models, from ``paper.yaml``."""
+"""Published scores and training costs of BERT models, from ``paper.yaml``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_a
 
 @dataclass(frozen=True)
 class Published:
-    """A published score, its source, and the letter that stands for the source in the tables."""
+    """A published score, its source, and the letter that marks the source in tables."""
 
     value: float
     source: str
@@ -29,7 +29,7 @@ class Published:
         return f"{self.value:.1f} ({self.letter})"
 
 
-# By evaluation set, metric and split.
+# (evaluation set, metric, split) -> score
 PublishedScores = dict[tuple[str, str, str], Published]
 
 
@@ -38,28 +38,28 @@ def read_paper() -> dict[str, Any]:
 
 
 def split_of(file: str) -> str:
-    # "dev" of "dev_matched.tsv"; a name that contains no split is returned itself.
+    # "dev_matched.tsv" -> "dev". A file name without a split is returned unchanged.
     words = re.findall(r"[a-z_]+", file.lower().rsplit(".", 1)[0])
     return next((SPLITS[word] for word in words if word in SPLITS), file)
 
 
 def model_of(config: dict[str, Any]) -> str | None:
     for model in read_paper()["models"]:
-        # An architecture without heads has no such key.
+        # A key that the config lacks is not compared, since some architectures have no heads.
         if all(config.get(key, model[size]) == model[size] for size, key in SIZES.items()):
             return model["name"]
     return None
 
 
 def published_scores(model: str | None) -> PublishedScores:
-    # If several sources report a score, the first in paper.yaml counts.
+    # If several sources report the same score, the first in paper.yaml is used.
     letters: dict[str, str] = {}
     scores: PublishedScores = {}
     for report in read_paper()["reports"]:
         if report["model"] != model:
             continue
         source = report["source"]
-        # The first source is (a), the next (b).
+        # The first source gets the letter a, the second b, and so on.
         letter = letters.setdefault(source, ascii_lowercase[len(letters)])
         for name, value in report["scores"].items():
             eval_set, metric = name.split(" ")

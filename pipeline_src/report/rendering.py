@@ -1,4 +1,4 @@
-"""Formats of the values in reports, and rendering of pages from templates."""
+"""Formatting of values in reports, and rendering of pages from templates."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from pipeline_src.base.progress import duration
 
 TEMPLATES = Path(__file__).with_name("templates")
 DASH = "–"
-# Number of characters of an example's text.
+# Maximum number of characters of an example's text.
 MAX_TEXT_LENGTH = 420
 
 
 def scientific(value: float) -> str:
-    # 14_080_000_000_000_000_000 becomes "1.408e19".
+    # 14_080_000_000_000_000_000 -> "1.408e19"
     mantissa, exponent = f"{value:.3e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def fold_repeats(text: str) -> str:
-    # "be , , , , ," becomes "be [, ×5]".
+    # "be , , , , ," -> "be [, ×5]"
     def fold(match: re.Match[str]) -> str:
         repeated, space, token = match.groups()
         return f"{space}[{token} ×{len(match[0]) // len(repeated)}]"
 
-    # A token with the space before it, four times or more.
+    # Matches four or more repetitions of a token with the space before it.
     return re.sub(r"((\s?)(\S+?))\1{3,}", fold, text)
 
 
 def clip(text: str) -> str:
-    # Cut at a space.
+    # Truncates the text at a space.
     if len(text) <= MAX_TEXT_LENGTH:
         return text
     return text[:MAX_TEXT_LENGTH].rsplit(" ", 1)[0] + " …"
@@ -47,7 +47,7 @@ def difference(test: Mapping[str, Any]) -> str:
     return f"{points} ({show(test['interval'], 'interval')})" if test["interval"] else points
 
 
-# The space before a percent sign does not break.
+# Name of a format -> function from a value to text. Percent signs follow a non-breaking space.
 FORMATS: dict[str, Callable[[Any], str]] = {
     "text": str,
     "integer": "{:,.0f}".format,
@@ -78,7 +78,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 def show(value: Any, format: str = "text") -> str:
     if isinstance(value, jinja2.Undefined):
-        # This raises an error that names the value.
+        # Converting an undefined template variable to text raises an error that names the variable.
         str(value)
     return DASH if value is None else FORMATS[format](value)
 

@@ -1,4 +1,4 @@
-"""Stage ``report``: make pages, tables, ``summary.json`` and ``filled_masks.json`` from results/*.json."""
+"""Stage ``report``: make HTML pages, tables, ``summary.json`` and ``filled_masks.json`` from results/*.json."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def run(*, price: float | None = None, experiments: Sequence[str] = (), **blocks
     """Write the report of the results in the workspace, or a comparison of experiments.
 
     Args:
-        price: price of one process for an hour; without it, run.html has no price.
-        experiments: DVC experiments, git revisions, or ``workspace``; if given, only ``comparison.html`` is written.
+        price: price per hour of one training process; if None, run.html shows no price.
+        experiments: names of DVC experiments, git revisions, or ``workspace``. If given, only ``comparison.html`` is
+            written.
     """
     if price is not None:
         check_price(price, "--price")
@@ -46,7 +47,7 @@ def _write_report(results: Results, price: float | None) -> None:
     pages = {
         "report.html": render_page(results, summary),
         "report.md": render_markdown(results),
-        # It is about this machine's run, so it is not in DVC.
+        # run.html depends on this machine, so DVC does not track it.
         "run.html": render_run(results, price),
     }
     if is_complete(results.interpretation):
@@ -65,10 +66,10 @@ def _write_report(results: Results, price: float | None) -> None:
 
     def write_tracked() -> None:
         write_json(RESULTS / "summary.json", summary)
-        # A test compares README with it.
+        # A test compares the README with this file.
         write_json(RESULTS / "filled_masks.json", results.filled_masks)
 
-    # git tracks both, and so DVC puts the last commit's in their place while it makes an experiment.
+    # git tracks both files. While DVC makes an experiment, it temporarily replaces them with those of the last commit.
     when_settled(write_tracked)
 
 

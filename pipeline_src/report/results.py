@@ -1,4 +1,4 @@
-"""Results of a study, read from results/, and the figures that results/summary.json has."""
+"""Results of a study, read from results/, and their summary (results/summary.json)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from pipeline_src.report.published import model_of, published_scores
 
 @contextmanager
 def reading_results(output: str) -> Iterator[None]:
-    """Context that turns errors in making ``output`` (a page, a table) into a PipelineError about the results."""
+    """Turn errors while making ``output`` (such as "report") into a PipelineError about the results."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, TemplateError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         last = next((frame for frame in reversed(frames) if "pipeline_src" in frame.filename), frames[-1])
         raise PipelineError(
-            f"no {output} can be made of the results",
+            f"cannot make the {output} from the results",
             f"{type(error).__name__}: {shown(str(error))}",
             where=f"{RESULTS}, read by {Path(last.filename).name}, line {last.lineno}, {last.name}",
-            hint="make them again (`dvc repro --force evaluate interpret`); if this comes again, that code is wrong",
+            hint="make the results again (`dvc repro --force evaluate interpret`); if the error stays, report a bug",
         ) from error
 
 
 IN_SUMMARY = {("squad1", "f1"), ("squad2", "f1"), ("swag", "accuracy")}
-# Name of a figure of the summary -> label and format.
+# Key in summary.json -> label and format.
 SUMMARY = {
     "mlm_loss": ("validation MLM loss (nats)", "three"),
     "mlm_gap": ("at [MASK], unigram loss minus the model’s (nats)", "three"),
@@ -57,7 +57,7 @@ SEEDS = (
     "A score is the mean over seeds, ± their sample standard deviation. The best seed is that of the task’s highest "
     "main score; in another metric or set, another seed may be better."
 )
-# Number of figures of the summary, not counting extra tasks; they fit a terminal's width.
+# Maximum number of values in the summary, not counting extra tasks, so that they fit the width of a terminal.
 MAX_FIGURES = 8
 Curve = dict[str, list[float | None]]
 
@@ -69,7 +69,7 @@ class Results:
     Attributes:
         scores, corpus: ``scores.json``, ``corpus.json``.
         pretrain: phase -> ``pretrain/<phase>.json``.
-        tasks: task -> ``tasks/<task>.json``, in the order of the scores; missing files are left out.
+        tasks: task -> ``tasks/<task>.json``, in the order of the scores. Tasks without a file are left out.
         interpretation: name -> ``interpretation/<name>.json``.
         curves: phase -> columns of ``pretrain/<phase>.tsv``; an empty cell is None.
     """
@@ -83,7 +83,7 @@ class Results:
 
     @cached_property
     def model(self) -> str | None:
-        # The published model that has the same sizes.
+        # Name of the published model with the same sizes; None if there is none.
         return model_of(self.last["config"])
 
     @property
@@ -112,7 +112,7 @@ class Results:
 
     @property
     def sources(self) -> dict[str, str]:
-        # Letter -> source of the published scores in the table.
+        # Letter -> source, for the published scores in the table.
         sources = {}
         for row in self.table:
             for score in (row.published, row.test_server):
@@ -126,7 +126,7 @@ class Results:
 
 
 def position_losses(results: Results) -> dict[str, dict[str, float]]:
-    # Range of positions -> phase -> MLM loss after it.
+    # Returns range of positions -> phase -> MLM loss at these positions after the phase.
     by_range: dict[str, dict[str, float]] = {}
     for phase, result in results.pretrain.items():
         for positions, loss in result.get("by_position", {}).items():
@@ -135,7 +135,7 @@ def position_losses(results: Results) -> dict[str, dict[str, float]]:
     def first_position(positions: str) -> int:
         return int(positions.split("-")[0])
 
-    # In order of the first position: "512-1023" comes before "1024-2047".
+    # Sort by the first position as a number: "512-1023" comes before "1024-2047".
     return {positions: by_range[positions] for positions in sorted(by_range, key=first_position)}
 
 
@@ -146,7 +146,7 @@ def all_phases(results: Results) -> str:
 def read_results(folder: Path = RESULTS) -> Results:
     scores = read_json(folder / "scores.json")
     corpus = read_json(folder / "corpus.json", {"examples": dict})
-    # Names from files become paths.
+    # Names in these files become parts of paths, so they are checked.
     phases = sorted(checked_path(phase, folder / "corpus.json") for phase in corpus["examples"])
     task_files = {}
     for row in scores["rows"]:
@@ -165,12 +165,12 @@ def read_results(folder: Path = RESULTS) -> Results:
 
 def read_curve(path: Path) -> Curve:
     if not path.exists():
-        raise PipelineError("no loss curve", path, hint="run the study, or `dvc pull` its results")
+        raise PipelineError("training curve not found", path, hint="run the study, or `dvc pull` its results")
     return curve_of(path.read_text(encoding="utf-8"), path)
 
 
 def curve_of(text: str, path: str | Path) -> Curve:
-    # An empty cell is None.
+    # Returns column -> values. An empty cell is None.
     header, *rows = csv.reader(text.splitlines(), delimiter="\t")
     curve: Curve = {}
     try:
@@ -178,12 +178,13 @@ def curve_of(text: str, path: str | Path) -> Curve:
             curve[name] = [float(row[number]) if row[number] else None for row in rows]
         return curve
     except (ValueError, IndexError) as error:
-        raise PipelineError("not a table of numbers", error, where=path, hint="run its stage again") from None
+        hint = "run the stage that writes this file again"
+        raise PipelineError("a cell is missing or not a number", error, where=path, hint=hint) from None
 
 
 @dataclass(frozen=True)
 class SourceLosses:
-    """Validation losses of one source of text over a phase, from before the phase's first step to its end."""
+    """Validation losses on one text source, from before the first step of a phase to its end."""
 
     name: str
     steps: list[int]
@@ -195,7 +196,7 @@ class SourceLosses:
 
     @property
     def nine_tenths(self) -> int | None:
-        # The first step by which nine tenths of the loss's fall were reached; None if the loss rose.
+        # The first measured step at which nine tenths of the loss decrease were reached; None if the loss increased.
         fall = -self.change
         if fall <= 0:
             return None
@@ -204,7 +205,7 @@ class SourceLosses:
 
 
 def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
-    # Each source that was measured twice; the key is source_losses or by_source.
+    # Returns the losses of each source that was measured at least twice. `key`: "source_losses" or "by_source".
     sources = []
     for name, rows in phase.get(key, {}).items():
         if len(rows) > 1:
@@ -215,9 +216,9 @@ def source_losses(phase: dict[str, Any], key: str) -> list[SourceLosses]:
 
 
 def extra_scores(rows: Sequence[ScoreRow]) -> dict[str, ScoreRow]:
-    """Return name in the summary -> main row, for each evaluation set of extra tasks (``ScoreRow.extra``).
+    """Return key in the summary -> main row, for each evaluation set of extra tasks (``ScoreRow.extra``).
 
-    The name is that of the set, or ``own_<set>`` if another figure has this name.
+    The key is the name of the evaluation set, or ``own_<set>`` if the summary already uses this name.
     """
     scores: dict[str, ScoreRow] = {}
     for row in rows:
@@ -230,11 +231,12 @@ def extra_scores(rows: Sequence[ScoreRow]) -> dict[str, ScoreRow]:
 
 
 def summarise(results: Results) -> dict[str, float]:
-    """Return the figures by which experiments are compared (``dvc exp show``, ``dvc metrics diff``).
+    """Return the content of summary.json, by which experiments are compared (``dvc exp show``).
 
-    First come at most ``MAX_FIGURES``, then the figures of ``extra_scores``. Losses are of the validation set after the
-    last phase; task scores are in percent. ``from_corpus`` is the average over the tasks made from this corpus; a name
-    that ends in ``_error`` is half a 95 % interval. Values are rounded as in the report's tables.
+    At most ``MAX_FIGURES`` values come first, then the scores of extra tasks (``extra_scores``). Losses are those on
+    the validation set after the last phase, and task scores are in percent. ``from_corpus`` is the average over the
+    tasks made from this corpus. A key that ends in ``_error`` is half of a 95 % interval. Values are rounded as in the
+    report's tables.
     """
     validation = results.last["validation"]
     rows = results.rows

@@ -1,4 +1,4 @@
-"""The page run.html, with what may differ between runs with equal results: time, cost, versions, machine."""
+"""The page run.html: time, cost, versions and machine, which may differ between runs with equal results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline_src.report.rendering import render
 from pipeline_src.report.results import Results, read_curve
 from pipeline_src.study.settled import read_settled
 
-# Schemas of the logs of a pretraining phase and of one run of a stage.
+# Schemas of log files: the cost of a pretraining phase, and one run of a stage.
 COST = {"flops": float, "seconds": float, "processes": int}
 RUN = {"seconds": float, "cpu_seconds": float, "max_rss_mb": float, "started": str}
 PACKAGES = ("torch", "tokenizers", "numpy", "apache-beam", "snakemake", "dvc", "matplotlib")
@@ -31,7 +31,7 @@ HASHED_OUTPUTS = ("data/", "models/pretrained/", SCORES.as_posix(), CORPUS.as_po
 
 def check_price(price: float, option: str) -> None:
     if not 0 <= price < float("inf"):
-        raise PipelineError("not a price", price, where=option, hint="give a number of 0 or more")
+        raise PipelineError("invalid price", price, where=option, hint="give a number of 0 or more")
 
 
 def render_run(results: Results, price: float | None) -> str:
@@ -57,17 +57,18 @@ def render_run(results: Results, price: float | None) -> str:
 
 
 def measured_phases(results: Results) -> dict[str, dict[str, Any]]:
-    # Logs of other runs than these results' are left out.
+    # Returns phase -> log of its cost. Logs of runs that did not produce these results are left out.
     logs = {}
     for phase, result in results.pretrain.items():
         path = LOGS / f"pretrain/{phase}.cost.json"
         if not path.exists():
             continue
         log = read_json(path, COST)
-        # The log of another run did other work.
+        # If the number of operations differs, the log is from another run.
         if log["flops"] != result.get("cost", {}).get("flops"):
             continue
-        # A CPU's measured peak varies with the load, and so would a share of it.
+        # The utilisation is left out if the peak was measured on this machine, because a CPU's peak varies with its
+        # load.
         if str(log.get("peak_source", "this machine")).endswith("this machine"):
             log |= dict.fromkeys(("mfu", "peak_flops", "peak_source"))
         logs[phase] = log
@@ -99,7 +100,7 @@ def provenance() -> dict[str, str]:
         try:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
-            # It is a package of another stage.
+            # The package is not installed here, since only another stage needs it.
             continue
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     system = f"{platform.system()} {platform.machine()}"
@@ -112,7 +113,7 @@ def provenance() -> dict[str, str]:
 
 
 def _described_commit() -> str:
-    # It ends in "-dirty" if tracked files differ from the commit.
+    # Returns the commit's hash, with the suffix "-dirty" if tracked files differ from the commit; "" outside git.
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -128,10 +129,11 @@ def _processor() -> str:
 
 
 def data_hashes() -> list[dict[str, Any]] | None:
-    # None if dvc.lock is missing, or from another run: its hash of the scores or of the counts differs from the file's.
+    # Returns the outputs in dvc.lock with their hashes. None if dvc.lock is missing or from another run, which shows in
+    # the hash of scores.json or corpus.json.
     if not LOCK.exists():
         return None
-    # `dvc exp run` writes dvc.lock anew while it makes an experiment, and it is empty for a moment.
+    # `dvc exp run` rewrites dvc.lock while it makes an experiment, so the file may be empty for a moment.
     lock = parse_yaml(read_settled(LOCK)) or {}
     outputs: list[dict[str, Any]] = []
     for stage in lock.get("stages", {}).values():

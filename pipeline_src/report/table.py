@@ -1,4 +1,4 @@
-"""The results as text: report.md, and what the tool ``results`` prints."""
+"""The results as text: report.md, and the output of the command-line tool ``results``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline_src.report.results import RESULTS, SEEDS, Results, position_losses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    # The tool has none.
+    # The tool has no arguments.
     pass
 
 

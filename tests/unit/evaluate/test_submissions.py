@@ -165,7 +165,7 @@ def test_submissions_repeated_file_name_is_rejected(study, monkeypatch):
     monkeypatch.setattr(
         "pipeline_src.evaluate.evaluate.load_spec", lambda name: rte if name == "rte" else load_spec(name)
     )
-    with pytest.raises(PipelineError, match=r"two submissions have one name: CoLA.tsv[\s\S]*task rte"):
+    with pytest.raises(PipelineError, match=r"duplicate submission file name: CoLA.tsv[\s\S]*task rte"):
         evaluate(("cola", "rte"))
 
 

@@ -192,7 +192,7 @@ def test_load_substitutes_incomplete_study_is_rejected(words, tmp_path):
     with pytest.raises(PipelineError, match="(?s)word vectors not found.*dvc repro train_word_vectors"):
         load()
     save_file({VECTORS: words.vectors[1:].clone()}, vectors / "model.safetensors")
-    with pytest.raises(PipelineError, match=f"the word vectors have another vocabulary size: {len(PIECES) - 1} entries"):
+    with pytest.raises(PipelineError, match=f"have another vocabulary size: {len(PIECES) - 1} entries"):
         load()
     save_file({VECTORS: 3 * words.vectors}, vectors / "model.safetensors")
     torch.testing.assert_close(load().vectors, words.vectors)

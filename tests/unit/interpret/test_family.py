@@ -85,4 +85,4 @@ def test_open_next_word_head_is_no_mlm_head(tmp_path):
     if hasattr(saved.head, "transform"):
         del saved.head.transform
     model = ProbedModel.open(save(tmp_path / "model", saved))
-    assert model.head is None and model.lacks == "the model has no head of masked words"
+    assert model.head is None and model.lacks == "the model has no MLM head"

@@ -67,14 +67,14 @@ def test_write_measures_corpus_of_one_document_skips_what_needs_two(project):
     write_texts(project, documents=1)
     write_measures(context(), project / "out")
     skipped = read_json(project / "out/contents.json")["skipped"]
-    assert skipped["capitals"] == "the text has no training documents, or no validation documents"
+    assert skipped["capitals"] == "the corpus has no training documents or no validation documents"
     assert skipped["roles"] == skipped["capitals"]
     assert read_json(project / "out/probes.json") == {} and read_json(project / "out/sentences.json") != {}
 
 
 def test_probes_task_that_tags_no_words_is_skipped(project):
     results, reasons = MEASURES["probes"](context(PARAMS.model_copy(update={"tags": ("rte",)})))
-    assert reasons["rte"] == "rte is no tagging task" and "rte" not in results and "capitals" in results
+    assert reasons["rte"] == "rte is not a tagging task" and "rte" not in results and "capitals" in results
 
 
 def test_probes_model_with_word_embeddings_gains_over_one_without(project, rng):
@@ -95,7 +95,7 @@ def test_write_measures_model_without_mlm_head_skips_masks(project):
     headless.model = replace(headless.model, head=None)
     write_measures(headless, project / "out")
     skipped = read_json(project / "out/contents.json")["skipped"]
-    assert skipped["agreement"] == skipped["completions"] == "the model has no head of masked words"
+    assert skipped["agreement"] == skipped["completions"] == "the model has no MLM head"
 
 
 def test_run_encoder_of_another_architecture_is_rejected(project):

@@ -103,10 +103,10 @@ def test_judge_sentence_pairs_figures_are_by_phenomenon(folder, model):
 
 
 def test_read_pair_set_missing_file_or_value_is_an_error(tmp_path):
-    with pytest.raises(PipelineError, match="no minimal pairs here"):
+    with pytest.raises(PipelineError, match="minimal pairs not found"):
         read_pair_set(tmp_path, 1)
     (tmp_path / "one.jsonl").write_text('{"sentence_good": "a"}\n', encoding="utf-8")
-    with pytest.raises(PipelineError, match=r"(?s)a pair lacks a value: sentence_bad.*one.jsonl:1"):
+    with pytest.raises(PipelineError, match=r"(?s)a minimal pair lacks a key: sentence_bad.*one.jsonl:1"):
         read_pair_set(tmp_path, 1)
 
 

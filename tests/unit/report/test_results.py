@@ -43,12 +43,12 @@ def test_summarise_tasks_from_the_corpus_are_averaged_with_their_error(results):
 
 def test_read_results_damaged_curve_is_one_error(results):
     (results / "pretrain" / "phase2.tsv").write_text("step\tloss\n1\tmuch\n")
-    with pytest.raises(PipelineError, match="not a table of numbers"):
+    with pytest.raises(PipelineError, match="a cell is missing or not a number"):
         read_results()
 
 
 def test_reading_results_error_names_the_code_that_failed():
-    with pytest.raises(PipelineError, match=r"(?s)no table can be made.*ZeroDivisionError.*read by results.py, line"):
+    with pytest.raises(PipelineError, match=r"(?s)cannot make the table.*ZeroDivisionError.*read by results.py, line"):
         with reading_results("table"):
             1 / 0  # noqa: B018
 
@@ -56,7 +56,7 @@ def test_reading_results_error_names_the_code_that_failed():
 def test_results_damaged_file_is_one_error(results, capsys):
     (results / "corpus.json").write_text('{"examples": {}}')
     assert main(["results"]) == 2
-    assert "no table can be made" in capsys.readouterr().err
+    assert "cannot make the table" in capsys.readouterr().err
 
 
 def test_reading_results_error_names_the_value_that_a_template_lacks(results):

@@ -59,7 +59,7 @@ def test_render_run_without_logs_says_so(results):
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
 def test_check_price_of_no_price_is_an_error(price):
-    with pytest.raises(PipelineError, match="not a price"):
+    with pytest.raises(PipelineError, match="invalid price"):
         check_price(price, "--price")
 
 

@@ -76,7 +76,7 @@ def test_regression_predict_is_clipped_to_range(tokenizer: Tokenizer):
     ("rows", "message"),
     [
         ([("0", "1"), ("1", "0")], "an example has no prediction: 2"),
-        ([("0", "1"), ("1", "0"), ("2", "1"), ("3", "1")], "for no example: 3"),
+        ([("0", "1"), ("1", "0"), ("2", "1"), ("3", "1")], "unknown example id: 3"),
         ([("0", "1"), ("1", "yes"), ("2", "1")], "invalid prediction: 'yes'"),
         ([("0", "1"), ("1", 0), ("2", "1")], "invalid prediction: 0"),
     ],

@@ -108,9 +108,9 @@ def test_read_sentences_evaluation_set_has_its_own_columns(tmp_path: Path):
     [
         ("ner", "", "empty file"),
         ("ner", "-DOCSTART- -X- -X- O\n\n", "no words in the file"),
-        ("ner", "a x x O\nb x O\n", "too short: 3 columns, at least 4[\\s\\S]*bad:2"),
+        ("ner", "a x x O\nb x O\n", "too few columns: 3 columns, at least 4[\\s\\S]*bad:2"),
         ("ner", "a x x O\n\n\tx\tx\tO\n", "a word is empty[\\s\\S]*bad:3"),
-        ("pos", "1\ta\ta\tX\n2 b b X\n", "too short[\\s\\S]*bad:2"),
+        ("pos", "1\ta\ta\tX\n2 b b X\n", "too few columns[\\s\\S]*bad:2"),
         ("ner", "a x x O\nb x x B-GEO\n", "unknown label: 'B-GEO'[\\s\\S]*bad:2"),
     ],
 )

@@ -189,7 +189,7 @@ def test_check_sources_wrong_minimal_pair_is_named(study: Callable[..., Study], 
     made = study()
     interpretation = made.interpretation.model_copy(update={"minimal_pairs": ("pairs",)})
     finding = doctor.check_sources(made.model_copy(update={"interpretation": interpretation}))
-    message = "a pair lacks a value: linguistics_term (data/own/mine/a.jsonl:1)"
+    message = "a minimal pair lacks a key: linguistics_term (data/own/mine/a.jsonl:1)"
     assert (finding.state, finding.message) == (PROBLEM, message)
 
 

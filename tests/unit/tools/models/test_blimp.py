@@ -35,5 +35,5 @@ def test_blimp_precisions_agree(call, folder, pairs, tmp_path, capsys):
 def test_blimp_bad_argument_is_rejected(call, folder, tmp_path):
     with pytest.raises(PipelineError, match="no pairs asked for: 0"):
         call(blimp, "--model", folder, "--pairs", 0)
-    with pytest.raises(PipelineError, match="no minimal pairs here"):
+    with pytest.raises(PipelineError, match="minimal pairs not found"):
         call(blimp, "--model", folder, "--folder", tmp_path / "v")
